@@ -1,0 +1,246 @@
+"""The words of an environment: task, transcript, outcome, reward, result, and the contracts between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+from gavel.models.codec import digest, plain, record
+from gavel.models.errors import InputError, shorten
+from gavel.models.failures import Failure
+from gavel.models.types import Message, Receipt
+
+
+class TaskError(InputError):
+    """A task's row is not valid: names file, line and field."""
+
+
+class RewardError(InputError):
+    """A reward policy does not fit: bad numbers, or an outcome it cannot reward."""
+
+
+@record
+class Task:
+    """One thing to be done.
+
+    ``verifier`` is the binding's exported name, ``<target format>/<binding>``; ``messages`` are sent as they are; ``target`` is the
+    environment's own frozen dataclass (plain JSON while the environment has not parsed it).
+    """
+
+    SCHEMA: ClassVar[str] = "gavel.task/1"
+
+    task_id: str
+    env: str
+    verifier: str
+    messages: tuple[Message, ...]
+    target: Any
+    metadata: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """``sha256:<hex>`` over everything a reply or a grade could depend on; the id and the metadata stay out."""
+        return digest([self.env, self.verifier, [[m.role, m.content] for m in self.messages], plain(self.target)])
+
+
+@record
+class Transcript:
+    """Every message so far, the opening included, in order."""
+
+    messages: tuple[Message, ...] = ()
+
+    def __add__(self, messages: Sequence[Message]) -> Transcript:
+        return Transcript((*self.messages, *messages))
+
+    @property
+    def replies(self) -> tuple[Message, ...]:
+        """The policy's messages."""
+        return tuple(message for message in self.messages if message.reply is not None)
+
+
+@record
+class Opening:
+    """The messages an episode starts with, and the receipts of the calls that made them."""
+
+    messages: tuple[Message, ...]
+    receipts: tuple[Receipt, ...] = ()
+
+
+@record
+class Check:
+    """One fact about a reply: ``passed`` is None where it could not be checked or was skipped; ``score`` in [0, 1]; ``receipts`` are
+    the call ids of the receipts in the result."""
+
+    name: str
+    passed: bool | None
+    score: float
+    detail: str = ""
+    receipts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.score <= 1.0:  # also false for NaN
+            raise ValueError(f"score of check {self.name} is {self.score}; allowed: 0 to 1")
+
+
+@record
+class Outcome:
+    """What a transcript came to: facts with evidence, or a failure, never a number.
+
+    With ``failure`` the outcome is ungraded: ``label`` is then empty, and what was already known stays in ``checks``.
+    """
+
+    label: str
+    checks: tuple[Check, ...] = ()
+    details: Mapping[str, Any] | None = None
+    failure: Failure | None = None
+
+    def __post_init__(self) -> None:
+        if (self.failure is None) == (self.label == ""):
+            raise ValueError(f"an outcome has either a label or a failure; found label {self.label!r}, {self.failure}")
+
+    @property
+    def graded(self) -> bool:
+        """Whether there is a verdict, right or wrong."""
+        return self.failure is None
+
+    @property
+    def partial(self) -> bool:
+        """Whether a check could not be made or was skipped."""
+        return any(check.passed is None for check in self.checks)
+
+
+@record
+class Observe:
+    """The episode goes on with these messages."""
+
+    messages: tuple[Message, ...]
+    receipts: tuple[Receipt, ...] = ()
+
+
+@record
+class Finish:
+    """The episode is over; ``messages`` are a simulator's last words."""
+
+    outcome: Outcome
+    messages: tuple[Message, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+
+
+@record
+class Reward:
+    """A finite number and what it is made of."""
+
+    value: float
+    components: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        for name, number in (("value", self.value), *self.components.items()):
+            if not math.isfinite(number):
+                raise RewardError("a reward must be finite", field=name, found=shorten(number))
+
+
+Status = Literal["graded", "judge_error", "invalid_task"]
+
+
+@record
+class Timing:
+    """When an attempt ran: ``started`` in Unix seconds, the others in seconds."""
+
+    started: float
+    policy_s: float
+    step_s: float
+    total_s: float
+
+
+@record
+class Digests:
+    """What a result depends on, each ``sha256:<hex>``."""
+
+    config: str
+    rubrics: Mapping[str, str]
+
+
+@record
+class Result:
+    """One attempt at one (task, rollout): a graded row, an ungraded one (``judge_error``), or a skipped task (``invalid_task``).
+
+    ``reward`` is set exactly on graded rows. ``fallback_reward`` is 0.0 on ungraded rows and never averaged into anything.
+    """
+
+    SCHEMA: ClassVar[str] = "gavel.result/1"
+
+    task_id: str
+    task_digest: str
+    rollout_index: int
+    attempt: int
+    status: Status
+    transcript: Transcript
+    outcome: Outcome
+    reward: Reward | None
+    receipts: tuple[Receipt, ...]
+    timing: Timing
+    digests: Digests
+    metadata: Mapping[str, Any]
+    fallback_reward: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.reward is not None) != (self.status == "graded") or self.outcome.graded != (self.status == "graded"):
+            raise ValueError(f"status {self.status} does not fit reward {self.reward} and failure {self.outcome.failure}")
+        if self.fallback_reward not in (None, 0.0):
+            raise ValueError(f"the fallback reward is always 0.0, found {self.fallback_reward}")
+
+
+@record
+class Metric:
+    """A figure with its interval over ``n`` rows (95 % unless said otherwise); ``low`` and ``high`` are None where there is none."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@record
+class Summary:
+    """Metrics by name (``abstention/accuracy``, ``abstention/accuracy@law``), and tables as plain JSON."""
+
+    metrics: Mapping[str, Metric]
+    tables: Mapping[str, Any]
+
+
+class Environment(Protocol):
+    """A transition over a transcript; all state is in the task and the transcript."""
+
+    name: str
+
+    def parse_target(self, raw: Mapping[str, Any]) -> Any:
+        """Read a task's target.
+
+        Raises:
+            TaskError: names the field.
+        """
+        ...
+
+    async def open(self, task: Task) -> Opening:
+        """Return the opening; called once per episode and stored in the transcript."""
+        ...
+
+    async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
+        """Say what follows the policy's newest reply. A judge's or simulator's failure ends in an ungraded outcome."""
+        ...
+
+    def summarize(self, results: Sequence[Result]) -> Summary:
+        """Return the environment's metrics over graded and ungraded results."""
+        ...
+
+
+class RewardPolicy(Protocol):
+    """A pure function from an outcome to a number; never called on an ungraded outcome."""
+
+    def reward(self, outcome: Outcome) -> Reward:
+        """Return the reward.
+
+        Raises:
+            RewardError: the outcome lacks what this policy needs.
+        """
+        ...

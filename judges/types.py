@@ -1,0 +1,146 @@
+"""The words of judging: query, grade, failure, rubric, binding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gavel.models.codec import record
+from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
+
+
+@record
+class JudgeQuery:
+    """One question to a judge: ``slots`` fill the bound rubric's template, ``prefix_key`` names the shared prefix (the question, a
+    conversation), ``sample`` says which of several independent verdicts is wanted."""
+
+    binding: str
+    slots: Mapping[str, str]
+    prefix_key: str = ""
+    sample: int = 0
+
+
+@record
+class Grade:
+    """A judge's verdict: ``label`` from the rubric's closed set, ``score`` in [0, 1] where the rubric has one, ``parse`` how the
+    reply was read (``exact``, …), ``raw`` the reply itself."""
+
+    label: str
+    score: float | None
+    reasoning: str
+    parse: str
+    raw: str
+    details: Mapping[str, Any]
+    receipts: tuple[Receipt, ...]
+
+
+class JudgeFailure(ModelFailure):
+    """The judge gave no verdict; never a grade. Carries kind, reason, receipts and the raw text."""
+
+
+class Unparseable(Exception):
+    """A reply off the rubric's contract; the judge asks once more, then fails with ``judge_unparseable``."""
+
+
+@record
+class Verdict:
+    """What ``Rubric.parse`` reads from a reply's text."""
+
+    label: str
+    parse: str
+    score: float | None = None
+    reasoning: str = ""
+    details: Mapping[str, Any] | None = None
+
+
+@record
+class Control:
+    """A known answer: with ``slots`` the judge must give one of ``expected`` labels."""
+
+    name: str
+    slots: Mapping[str, str]
+    expected: tuple[str, ...]
+
+
+class Rubric(Protocol):
+    """How a text is graded; frozen. ``digest`` covers the text, the response format, sampling and the parser's version."""
+
+    profile: str
+    targets: tuple[str, ...]  # the target formats it can grade, e.g. ``nemo_abstention_v1``
+    slots: tuple[str, ...]
+    labels: tuple[str, ...]
+    sampling: Sampling
+    response_format: ResponseFormat | None
+    digest: str
+    controls: tuple[Control, ...]
+
+    def render(self, slots: Mapping[str, str]) -> tuple[Message, ...]:
+        """Fill the template in one pass; values are never scanned again.
+
+        Raises:
+            InputError: a slot is missing or unknown.
+        """
+        ...
+
+    def parse(self, text: str) -> Verdict:
+        """Read a complete reply.
+
+        Raises:
+            Unparseable: the reply is off the contract.
+        """
+        ...
+
+    def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
+        """Name what is hostile in the texts to be judged (``chat_template_token``, ``control_character``, …)."""
+        ...
+
+
+class Judge(Protocol):
+    """Grades queries with the rubrics bound to their names."""
+
+    async def grade(self, query: JudgeQuery) -> Grade:
+        """Return the verdict on one query.
+
+        Raises:
+            JudgeFailure: no verdict; says kind and reason and keeps the receipts.
+        """
+        ...
+
+    def rubric(self, binding: str) -> Rubric:
+        """Return the rubric a binding grades with.
+
+        Raises:
+            ConfigError: there is no such binding.
+        """
+        ...
+
+
+@record
+class StoredAnswer:
+    """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again."""
+
+    key: str
+    binding: str
+    slots: Mapping[str, str]
+    rubric_digest: str
+    raw: str
+    receipts: tuple[Receipt, ...]
+
+
+class AnswerLog(Protocol):
+    """Where answered judge questions of one row are kept, so that a replay does not ask them again."""
+
+    def find(self, key: str) -> StoredAnswer | None:
+        """Return the answer kept under ``key``."""
+        ...
+
+    def keep(self, answer: StoredAnswer) -> None:
+        """Store an answer before anything else is done with it."""
+        ...
+
+
+__all__ = [
+    "AnswerLog", "Control", "FailureKind", "Grade", "Judge", "JudgeFailure", "JudgeQuery", "Rubric", "StoredAnswer",
+    "Unparseable", "Verdict",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The ``gavel`` command: one module per verb, config schemas, the run folder."""

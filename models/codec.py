@@ -1,0 +1,125 @@
+"""Strict JSON for frozen dataclasses: unknown, missing or mistyped fields and non-finite numbers are errors that name the field.
+
+``@record`` makes the dataclass; ``dump``/``load`` carry a schema version for the records that stand in files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, dataclass_transform
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from gavel.models.errors import InputError, RecordError, nearest, shorten
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=False)
+def record(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen, slotted dataclass that ``decode`` reads strictly.
+
+    A class that stands in files on its own sets ``SCHEMA: ClassVar[str]`` (``gavel.<name>/<version>``).
+    """
+    made = dataclass(frozen=True, slots=True)(cls)
+    made.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
+    return made
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def to_json(value: object) -> bytes:
+    """Encode dataclasses, mappings, sequences and scalars as compact JSON, fields in declared order."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+
+def canonical(value: object) -> bytes:
+    """Encode with sorted keys: equal values give equal bytes, whatever the order of their keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def digest(value: object) -> str:
+    """Return ``sha256:<64 hex>`` over the canonical JSON of ``value``; bytes are hashed as they are."""
+    data = value if isinstance(value, bytes) else canonical(value)
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def plain(value: object) -> Any:
+    """Return ``value`` as plain JSON types: dataclasses become dicts, tuples lists."""
+    return orjson.loads(to_json(value))
+
+
+def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", error: type[InputError] = RecordError) -> T:
+    """Read plain JSON types (or JSON bytes) as ``cls``.
+
+    Args:
+        cls: a ``@record`` class, or any type pydantic knows.
+        value: a mapping of plain JSON types, or the bytes of one JSON document.
+        where: file and line, for the error.
+        prefix: the dotted path of ``value`` in what the user wrote, for the error.
+        error: the error class to raise.
+
+    Raises:
+        InputError: of class ``error``; names the first bad field, what was found and what is allowed, and counts the others.
+    """
+    data = value if isinstance(value, bytes) else to_json(value)
+    try:
+        return _adapter(cls).validate_json(data)  # type: ignore[arg-type, no-any-return]
+    except ValidationError as failed:
+        raise _explain(cls, failed, where, prefix, error) from None
+
+
+def _explain(cls: type[Any], failed: ValidationError, where: str, prefix: str, error: type[InputError]) -> InputError:
+    first, *others = failed.errors(include_url=False)
+    path = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
+    field = ".".join(part for part in (prefix, path) if part)
+    kind, more = first["type"], f" (and {len(others)} more)" if others else ""
+    if kind in ("missing", "missing_argument"):
+        return error(f"this field is missing{more}", where=where, field=field, remedy=f"add `{path}`")
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        names = tuple(field.name for field in fields(cls)) if len(first["loc"]) == 1 and is_dataclass(cls) else ()
+        near = nearest(str(first["loc"][-1]), names)
+        return error(
+            f"there is no such field{more}", where=where, field=field, found=shorten(first["input"]),
+            allowed=", ".join(names), remedy=f"did you mean `{near[0]}`?" if near else "remove it",
+        )  # fmt: skip
+    return error(
+        f"this value does not fit{more}", where=where, field=field, found=shorten(first["input"]),
+        allowed=first["msg"].removeprefix("Value error, ").removeprefix("Input should be "),
+    )  # fmt: skip
+
+
+def _is_branch(part: object) -> bool:
+    """Tell whether a location part names a branch of a union, which a user never wrote."""
+    return isinstance(part, str) and (part in ("str", "int", "float", "bool", "none") or "[" in part)
+
+
+def dump(value: object) -> bytes:
+    """Encode a record that stands in a file: its fields behind ``schema``, one line, no newline."""
+    schema: str = value.SCHEMA  # type: ignore[attr-defined]
+    return b'{"schema":"%s",%s' % (schema.encode(), to_json(value)[1:])
+
+
+def load(cls: type[T], value: Mapping[str, Any], *, where: str = "", error: type[InputError] = RecordError) -> T:
+    """Read what ``dump`` wrote, after ``json.loads``.
+
+    Raises:
+        InputError: of class ``error``, for another schema or version, or a field that does not fit.
+    """
+    wanted: str = cls.SCHEMA  # type: ignore[attr-defined]
+    found = value.get("schema")
+    if found != wanted:
+        raise error(
+            "this is not a record this version can read", where=where, field="schema", found=shorten(found),
+            allowed=wanted, remedy="write it again with this version, or read it with the version that wrote it",
+        )  # fmt: skip
+    return decode(cls, {key: item for key, item in value.items() if key != "schema"}, where=where, error=error)

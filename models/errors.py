@@ -1,0 +1,63 @@
+"""Errors a user can act on: each says where, what was found, what is allowed, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GavelError(Exception):
+    """The base of every error meant for a user; the command prints it without a trace and exits with 2."""
+
+
+class InputError(GavelError, ValueError):
+    """Bad input: a config key, a row of a file, an asset.
+
+    Args:
+        problem: one sentence, what is wrong.
+        where: a file with its line (``tasks.jsonl:3``), or a config key's origin; empty if there is none.
+        field: the field or config key, dotted (``target.question``); empty if the whole thing is wrong.
+        found: what was there, already shortened for display.
+        allowed: what would be accepted.
+        remedy: what to do about it, as an instruction.
+    """
+
+    def __init__(
+        self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = ""
+    ) -> None:
+        self.problem, self.where, self.field = problem, where, field
+        self.found, self.allowed, self.remedy = found, allowed, remedy
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        place = ": ".join(part for part in (self.where, self.field) if part)
+        head = f"{place}: {self.problem}" if place else self.problem
+        rows = (("found", self.found), ("allowed", self.allowed), ("fix", self.remedy))
+        return "\n".join([head, *(f"  {name + ':':<9}{text}" for name, text in rows if text)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive the default pickling of exceptions; workers send these across processes.
+        return _rebuild, (type(self), self.problem, self.where, self.field, self.found, self.allowed, self.remedy)
+
+
+def _rebuild(cls: type[InputError], problem: str, *rest: str) -> InputError:
+    return cls(problem, **dict(zip(("where", "field", "found", "allowed", "remedy"), rest, strict=True)))
+
+
+class ConfigError(InputError):
+    """A configuration that cannot be composed or does not fit together; raised before anything is started."""
+
+
+class RecordError(InputError):
+    """A stored record that cannot be read: unknown schema version, missing or mistyped field."""
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Return ``repr(value)`` cut to ``limit`` characters, for the ``found`` of an error."""
+    text = value if isinstance(value, str) and value.strip() else repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def nearest(name: str, choices: Iterable[str], count: int = 3) -> list[str]:
+    """Return up to ``count`` of ``choices`` that look like ``name``, best first; empty if none does."""
+    return difflib.get_close_matches(name, list(choices), n=count, cutoff=0.5)
