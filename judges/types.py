@@ -35,6 +35,33 @@ class Grade:
     receipts: tuple[Receipt, ...]
 
 
+@record
+class RubricConfig:
+    """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``); the others are its sampling, None = the
+    profile's own default."""
+
+    profile: str
+    max_response_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+
+
+@record
+class BindingConfig:
+    """A binding as configured: the service that judges and the rubric it judges with."""
+
+    judge: str
+    rubric: str
+
+
+@record
+class Judging:
+    """The bindings by name."""
+
+    bindings: Mapping[str, BindingConfig]
+
+
 class JudgeFailure(ModelFailure):
     """The judge gave no verdict; never a grade. Carries kind, reason, receipts and the raw text."""
 
@@ -141,6 +168,6 @@ class AnswerLog(Protocol):
 
 
 __all__ = [
-    "AnswerLog", "Control", "FailureKind", "Grade", "Judge", "JudgeFailure", "JudgeQuery", "Rubric", "StoredAnswer",
-    "Unparseable", "Verdict",
+    "AnswerLog", "BindingConfig", "Control", "FailureKind", "Grade", "Judge", "JudgeFailure", "JudgeQuery", "Judging", "Rubric",
+    "RubricConfig", "StoredAnswer", "Unparseable", "Verdict",
 ]  # fmt: skip

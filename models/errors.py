@@ -22,9 +22,7 @@ class InputError(GavelError, ValueError):
         remedy: what to do about it, as an instruction.
     """
 
-    def __init__(
-        self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = ""
-    ) -> None:
+    def __init__(self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = "") -> None:
         self.problem, self.where, self.field = problem, where, field
         self.found, self.allowed, self.remedy = found, allowed, remedy
         super().__init__(problem)

@@ -1,0 +1,126 @@
+"""The config of every verb, as frozen dataclasses: what Hydra composes is read into these once, and nothing below sees a DictConfig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.judges.types import Judging, RubricConfig
+from gavel.models.codec import record
+from gavel.models.service import Service
+
+
+@record
+class TasksConfig:
+    """Where the tasks come from: a ``tasks.jsonl`` of ours, or a source file that is adapted on the fly. ``limit`` takes the first n."""
+
+    path: str | None = None
+    limit: int | None = None
+
+
+@record
+class RunConfig:
+    """The run folder; None makes ``runs/<env>-<time>``."""
+
+    dir: str | None = None
+
+
+@record
+class AssetsConfig:
+    """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder tried first),
+    ``offline`` forbids downloads."""
+
+    cache: str | None = None
+    mirror: str | None = None
+    offline: bool = False
+
+
+@record
+class Composition:
+    """What every judging verb composes. ``env`` and ``reward`` hold ``name`` and the options of what they name."""
+
+    env: Mapping[str, Any]
+    policy: Service
+    judge: Service
+    services: Mapping[str, Service]
+    rubrics: Mapping[str, RubricConfig]
+    judging: Judging
+    assets: AssetsConfig
+
+    @property
+    def service_table(self) -> Mapping[str, Service]:
+        """Every service by name: ``policy``, ``general`` (the config's ``judge``) and those under ``services``."""
+        return {"policy": self.policy, "general": self.judge, **self.services}
+
+
+@record
+class RolloutConfig(Composition):
+    """``gavel rollout``: policy x env x judge x reward over tasks."""
+
+    reward: Mapping[str, Any]
+    failure: FailurePolicy
+    tasks: TasksConfig
+    run: RunConfig
+    rollouts_per_task: int = 1
+    concurrency: int = 64
+    seed: int = 0
+    inspect: str | None = None
+    dry_run: bool = False
+
+
+@record
+class RegradeConfig:
+    """``gavel regrade RUN``: ``only=ungraded`` completes the run itself; ``only=all`` grades every transcript again into ``into``.
+
+    None for a part keeps what the run was made with.
+    """
+
+    run: RunConfig
+    only: str = "ungraded"
+    into: str | None = None
+    judge: Service | None = None
+    rubrics: Mapping[str, RubricConfig] | None = None
+    concurrency: int = 64
+    dry_run: bool = False
+
+
+@record
+class RescoreConfig:
+    """``gavel rescore RUN reward=…``: another reward policy over stored outcomes, into a child run."""
+
+    run: RunConfig
+    reward: Mapping[str, Any]
+    into: str | None = None
+    dry_run: bool = False
+
+
+@record
+class PrepareConfig:
+    """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in ``out``."""
+
+    env: Mapping[str, Any]
+    source: Mapping[str, Any]
+    rubrics: Mapping[str, RubricConfig]
+    judging: Judging
+    assets: AssetsConfig
+    out: str | None = None
+    dry_run: bool = False
+
+
+@record
+class ProbeConfig(Composition):
+    """``gavel probe``: known-answer controls on each binding."""
+
+    run: RunConfig
+    concurrency: int = 16
+    dry_run: bool = False
+
+
+@record
+class JudgeConfig:
+    """``gavel judge``: serve the managed judge in the foreground."""
+
+    judge: Service
+    run: RunConfig
+    dry_run: bool = False
