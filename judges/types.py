@@ -93,14 +93,45 @@ class Control:
 class Rubric(Protocol):
     """How a text is graded; frozen. ``digest`` covers the text, the response format, sampling and the parser's version."""
 
-    profile: str
-    targets: tuple[str, ...]  # the target formats it can grade, e.g. ``nemo_abstention_v1``
-    slots: tuple[str, ...]
-    labels: tuple[str, ...]
-    sampling: Sampling
-    response_format: ResponseFormat | None
-    digest: str
-    controls: tuple[Control, ...]
+    @property
+    def profile(self) -> str:
+        """The name it is configured by."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The target formats it can grade, e.g. ``nemo_abstention_v1``."""
+        ...
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names ``render`` needs a text for."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The closed set of labels a verdict can have."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """What its replies are drawn with."""
+        ...
+
+    @property
+    def response_format(self) -> ResponseFormat | None:
+        """The closed form asked of the server, if any."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """``sha256:<hex>`` of what decides its verdicts."""
+        ...
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """Questions with known answers."""
+        ...
 
     def render(self, slots: Mapping[str, str]) -> tuple[Message, ...]:
         """Fill the template in one pass; values are never scanned again.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class GavelError(Exception):
-    """The base of every error meant for a user; the command prints it without a trace and exits with 2."""
+    """The base of every error meant for a user; the command prints it without a trace and exits with ``exit_code``."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class InputError(GavelError, ValueError):

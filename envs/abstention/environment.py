@@ -1,0 +1,153 @@
+"""The abstention environment: one reply, gates, rules, and where these do not decide, one question to the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gavel.envs.abstention.extraction import Extraction, extract
+from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
+from gavel.envs.abstention.target import AbstentionTarget, parse_target
+from gavel.envs.types import Check, Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError, nearest
+from gavel.models.failures import Failure
+from gavel.models.types import ChatModel, Receipt
+
+NAME = "abstention"
+LABELS = ("correct", "incorrect", "abstained", "truncated", "no_answer")
+
+_VERDICTS = {
+    "A": "correct", "B": "incorrect", "C": "abstained",
+    "CORRECT": "correct", "INCORRECT": "incorrect", "NOT_ATTEMPTED": "abstained",
+    "correct": "correct", "incorrect": "incorrect", "abstained": "abstained",
+}  # fmt: skip
+"""The outcome's label for each label a grading profile may use."""
+
+
+@record
+class AbstentionConfig:
+    """``binding`` judges the tasks that are adapted on the fly; ``exact_match_rule`` lets the strict profile call equality with the
+    reference correct without a judge (the native profile has no such rule)."""
+
+    binding: str = "abstention"
+    exact_match_rule: bool = True
+
+
+class AbstentionEnvironment:
+    """One question, one reply, one verdict; see ``step``."""
+
+    name = NAME
+
+    def __init__(self, config: AbstentionConfig, judge: Judge) -> None:
+        self.binding = config.binding
+        self._config, self._judge = config, judge
+        self._rules: dict[str, tuple[Rule, ...]] = {}
+        self._rules_for(config.binding)
+
+    def parse_target(self, raw: Mapping[str, Any]) -> AbstentionTarget:
+        """Read ``{question, reference}``; raises ``TaskError`` naming the field."""
+        return parse_target(raw)
+
+    async def open(self, task: Task) -> Opening:
+        """Return the task's own messages, as they are."""
+        return Opening(task.messages)
+
+    async def step(self, task: Task, transcript: Transcript) -> Finish:
+        """Grade the newest reply.
+
+        The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
+        ``judge_label``, ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or
+        ``judged``) where the policy abstained. A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
+        """
+        reply = transcript.messages[-1].reply
+        assert reply is not None, "step is called after a policy's reply"
+        extraction = extract(reply)
+        if extraction.answer is None:
+            assert extraction.gate is not None
+            return _gated(extraction.gate, reply.finish_reason)
+        binding = task.verifier.rpartition("/")[2]
+        target: AbstentionTarget = task.target
+        decided = decide(self._rules_for(binding), extraction.answer, target.reference)
+        if decided is not None:
+            return _ruled(extraction, decided.label, decided.rule)
+        slots = {"question": target.question, "reference": target.reference, "answer": extraction.answer}
+        try:
+            grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
+        except JudgeFailure as failed:
+            return _ungraded(extraction, failed)
+        return _judged(extraction, grade)
+
+    def summarize(self, results: Sequence[Result]) -> Summary:
+        """Return the metrics of ``gavel.envs.abstention.metrics``."""
+        from gavel.envs.abstention.metrics import summarize  # numpy is not needed to grade
+
+        return summarize(results)
+
+    def _rules_for(self, binding: str) -> tuple[Rule, ...]:
+        rules = self._rules.get(binding)
+        if rules is None:
+            profile = self._judge.rubric(binding).profile
+            if profile not in PROFILES:
+                near = nearest(profile, PROFILES)
+                raise ConfigError(
+                    "the abstention environment cannot use this rubric", field=f"judging.bindings.{binding}.rubric", found=profile,
+                    allowed=", ".join(PROFILES), remedy=f"set its profile to {(near or PROFILES)[0]}",
+                )  # fmt: skip
+            rules = self._rules[binding] = rules_of(profile, exact_match=self._config.exact_match_rule)
+        return rules
+
+
+def build(config: AbstentionConfig, judge: Judge, services: Mapping[str, ChatModel]) -> AbstentionEnvironment:  # noqa: ARG001
+    """Make the environment; it calls no service besides the judge.
+
+    Raises:
+        ConfigError: the config's binding does not exist, or its rubric grades something else.
+    """
+    return AbstentionEnvironment(config, judge)
+
+
+def _gated(gate: str, finish_reason: str) -> Finish:
+    check = Check("final_answer", passed=False, score=0.0, detail=f"{gate} (finish_reason {finish_reason})")
+    return Finish(Outcome(gate, (check,), {"answer": None, "rule": gate}))
+
+
+def _ruled(extraction: Extraction, label: str, rule: str) -> Finish:
+    details: dict[str, Any] = {"answer": extraction.answer, "boxed": extraction.boxed, "rule": rule}
+    if label == "abstained":
+        details["abstention"] = "explicit"
+    return Finish(Outcome(label, (_ANSWERED, _verdict(label, f"rule {rule}", ())), details))
+
+
+def _judged(extraction: Extraction, grade: Grade) -> Finish:
+    label = _VERDICTS[grade.label]
+    details: dict[str, Any] = {
+        "answer": extraction.answer, "boxed": extraction.boxed,
+        "parse": grade.parse, "judge_label": grade.label, "judge_reply": grade.raw,
+    }  # fmt: skip
+    if label == "abstained":
+        details["abstention"] = "judged"
+    if flags := grade.details.get("flags"):
+        details["judge_flags"] = list(flags)
+    checks = (_ANSWERED, _verdict(label, f"judge: {grade.label} ({grade.parse})", grade.receipts))
+    return Finish(Outcome(label, checks, details), receipts=grade.receipts)
+
+
+def _ungraded(extraction: Extraction, failed: JudgeFailure) -> Finish:
+    check = Check("verdict", passed=None, score=0.0, detail=str(failed), receipts=_call_ids(failed.receipts))
+    details = {"answer": extraction.answer, "boxed": extraction.boxed, "judge_reply": failed.raw}
+    outcome = Outcome("", (_ANSWERED, check), details, Failure(failed.kind, "judge", failed.reason))
+    return Finish(outcome, receipts=failed.receipts)
+
+
+_ANSWERED = Check("final_answer", passed=True, score=1.0)
+
+
+def _verdict(label: str, detail: str, receipts: tuple[Receipt, ...]) -> Check:
+    correct = label == "correct"
+    return Check("verdict", passed=correct, score=float(correct), detail=detail, receipts=_call_ids(receipts))
+
+
+def _call_ids(receipts: tuple[Receipt, ...]) -> tuple[str, ...]:
+    return tuple(receipt.call_id for receipt in receipts)

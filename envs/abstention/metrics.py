@@ -1,0 +1,153 @@
+"""The figures of abstention QA, overall and by domain. Ungraded rows are counted apart and never in a figure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gavel.envs.statistics import Codes, consistent, encode, mean, pass_at, share
+from gavel.envs.types import Metric, Result, Summary
+from gavel.models.codec import record
+
+PREFIX = "abstention"
+PARSES = ("exact", "last_line", "substring", "default")
+Mask = npt.NDArray[np.bool_]
+
+
+@record
+class Row:
+    """What the figures need of a graded result. ``call``: ``rule``, ``dedupe``, ``cache`` or ``made``."""
+
+    task_id: str
+    domain: str
+    label: str
+    abstention: str
+    parse: str
+    rule: str
+    call: str
+
+
+class Table:
+    """Graded rows by column; masks are of shape (rows,)."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._columns = {
+            field: np.array([getattr(row, field) for row in rows], dtype=np.str_) for field in ("label", "abstention", "parse", "call")
+        }
+        self.clusters: Codes = encode(row.task_id for row in rows)
+        self.labels: Codes = encode(row.label for row in rows)
+
+    def where(self, field: str, *values: str) -> Mask:
+        """Return which rows have one of ``values`` in ``field``."""
+        return np.isin(self._columns[field], values)
+
+
+Figure = Callable[[Table], Metric | None]
+
+
+def _share(field: str, *values: str) -> Figure:
+    return lambda table: share(table.where(field, *values), table.clusters)
+
+
+def _share_of_judged(parse: str) -> Figure:
+    return lambda table: share(table.where("parse", parse), table.clusters, of=~table.where("parse", ""))
+
+
+def _share_of_attempted(label: str) -> Figure:
+    return lambda table: share(table.where("label", label), table.clusters, of=table.where("label", "correct", "incorrect"))
+
+
+def _index(table: Table) -> Metric | None:
+    points = table.where("label", "correct").astype(np.float64) - table.where("label", "incorrect")
+    return mean(points, table.clusters, bounds=(-1.0, 1.0))
+
+
+FIGURES: Mapping[str, Figure] = {
+    "accuracy": _share("label", "correct"),
+    "attempted_accuracy": _share_of_attempted("correct"),
+    "abstention_rate": _share("label", "abstained"),
+    "abstention_rate_explicit": _share("abstention", "explicit"),
+    "abstention_rate_judged": _share("abstention", "judged"),
+    "hallucination_rate": _share_of_attempted("incorrect"),
+    "omniscience_index": _index,
+    "truncated_rate": _share("label", "truncated"),
+    "no_answer_rate": _share("label", "no_answer"),
+    **{f"parse_{parse}": _share_of_judged(parse) for parse in PARSES},
+    "judge_calls_saved_by_rules": _share("call", "rule"),
+    "judge_calls_saved_by_dedupe": _share("call", "dedupe"),
+    "judge_calls_saved_by_cache": _share("call", "cache"),
+}
+"""Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows, the shares of parse paths over
+judged rows, the others over all graded rows."""
+
+
+def summarize(results: Sequence[Result]) -> Summary:
+    """Return all figures (``abstention/accuracy``, by domain ``abstention/accuracy@law``) and the counts behind them.
+
+    A figure without rows is left out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has
+    (``abstention/pass@4``), and ``abstention/consistency``. A row that failed at first and was graded later counts as graded.
+    """
+    graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
+    failed = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}
+    rows = [_row(result) for result in graded.values()]
+    metrics = dict(_figures(rows, ""))
+    domains: dict[str, list[Row]] = {}
+    for row in rows:
+        domains.setdefault(row.domain, []).append(row)
+    for domain in sorted(domains):
+        metrics |= _figures(domains[domain], f"@{domain}")
+    tables = {
+        "counts": {"graded": len(graded), "ungraded": _ungraded([result for key, result in failed.items() if key not in graded])},
+        "labels": {"all": _count(rows, "label"), **{domain: _count(of, "label") for domain, of in sorted(domains.items())}},
+        "rules": _count(rows, "rule"),
+        "parse": _count(rows, "parse"),
+        "judge_calls": _count(rows, "call"),
+    }
+    return Summary(metrics, tables)
+
+
+def _figures(rows: Sequence[Row], suffix: str) -> Mapping[str, Metric]:
+    if not rows:
+        return {}
+    table = Table(rows)
+    found = {name: figure(table) for name, figure in FIGURES.items()}
+    most = int(np.bincount(table.clusters).max())
+    if most > 1:
+        passed = table.where("label", "correct")
+        found |= {f"pass@{k}": pass_at(k, passed, table.clusters) for k in _powers(most)}
+        found["consistency"] = consistent(table.labels, table.clusters)
+    return {f"{PREFIX}/{name}{suffix}": metric for name, metric in found.items() if metric is not None}
+
+
+def _powers(most: int) -> list[int]:
+    return sorted({*(2**i for i in range(most.bit_length())), most})
+
+
+def _row(result: Result) -> Row:
+    details = result.outcome.details or {}
+    return Row(
+        task_id=result.task_id, domain=str(result.metadata.get("domain", "other")), label=result.outcome.label,
+        abstention=str(details.get("abstention", "")), parse=str(details.get("parse", "")),
+        rule=str(details.get("rule", "")), call=_call(result, details),
+    )  # fmt: skip
+
+
+def _call(result: Result, details: Mapping[str, Any]) -> str:
+    """Tell what the row's verdict cost: its last judge receipt is the one that gave it."""
+    judge = [receipt for receipt in result.receipts if receipt.role == "judge"]
+    if "rule" in details or not judge:
+        return "rule"
+    return "cache" if judge[-1].cache_hit else "dedupe" if judge[-1].shared else "made"
+
+
+def _count(rows: Sequence[Row], field: str) -> dict[str, int]:
+    """Count the values of a field; rows without a value are left out."""
+    return dict(sorted(Counter(value for row in rows if (value := getattr(row, field))).items()))
+
+
+def _ungraded(results: Sequence[Result]) -> dict[str, int]:
+    return dict(sorted(Counter(str(result.outcome.failure.kind) for result in results if result.outcome.failure).items()))

@@ -1,0 +1,70 @@
+"""The asset store: texts that grading depends on, each pinned in ``provenance.json`` and refused when it drifts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from gavel.models.codec import decode
+from gavel.models.errors import nearest
+from gavel.models.pinned import AssetError, Pin, default_cache, locate, verify_file
+
+_HERE = Path(__file__).parent
+PROVENANCE = _HERE / "provenance.json"
+PROMPTS = _HERE / "prompts"
+"""Texts of our own that ship with the package; they are pinned like the others."""
+
+
+class AssetStore:
+    """Finds pinned assets by name.
+
+    Args:
+        cache: directory for verified copies; None for the user's cache (``models.pinned.default_cache``).
+        mirror: directory tried before any download, each file under its name.
+        offline: forbids downloads.
+    """
+
+    def __init__(self, cache: Path | None = None, mirror: Path | None = None, offline: bool = False) -> None:
+        self.cache = cache or default_cache()
+        self.mirror, self.offline = mirror, offline
+
+    @cached_property
+    def pins(self) -> Mapping[str, Pin]:
+        """The provenance table: every pinned asset by name."""
+        pins = decode(tuple[Pin, ...], PROVENANCE.read_bytes(), where=PROVENANCE.name)  # type: ignore[arg-type]
+        return {pin.name: pin for pin in pins}  # type: ignore[attr-defined]
+
+    def pin(self, name: str) -> Pin:
+        """Return the pin of an asset.
+
+        Raises:
+            AssetError: there is no asset of this name; says the nearest ones.
+        """
+        try:
+            return self.pins[name]
+        except KeyError:
+            raise AssetError(
+                "there is no such asset", field=name, allowed=", ".join(nearest(name, self.pins) or sorted(self.pins))
+            ) from None
+
+    def path(self, name: str) -> Path:
+        """Return the path of a verified copy, fetching it if need be.
+
+        Raises:
+            AssetError: unknown name, no source has it, or its bytes are not the pinned ones.
+        """
+        pin = self.pin(name)
+        shipped = PROMPTS / name
+        if not shipped.is_file():
+            return locate(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
+        verify_file(pin, shipped, remedy="install the package again; a changed prompt is another rubric and needs a profile of its own")
+        return shipped
+
+    def text(self, name: str) -> str:
+        """Return an asset's text (UTF-8, no newline translated).
+
+        Raises:
+            AssetError: as ``path``.
+        """
+        return self.path(name).read_bytes().decode()

@@ -1,0 +1,181 @@
+"""Text under judgement is data: what a judge's template, tokenizer or eye could take for something else is made harmless or flagged.
+
+``Neutraliser.clean`` serves our own rubrics; ``hostile`` names the same content for ported ones, which send exact bytes. Invisible
+characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners in Arabic and Indic words, emoji
+sequences, direction marks beside right-to-left text, variation selectors after a visible character).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Keep = Callable[[re.Match[str]], bool]
+
+
+def _never(_: re.Match[str]) -> bool:
+    return False
+
+
+_EMOJI = (
+    "©®\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001faff"
+)
+_JOINED_SCRIPTS = (
+    # Arabic, Syriac, Thaana, NKo and neighbours; the Indic blocks; Myanmar; Khmer; Mongolian; Arabic presentation forms.
+    "\u0600-\u061b\u061d-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18af\ufb50-\ufdff\ufe70-\ufefc"
+)
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_AFTER_SCRIPT = re.compile(f"[{_JOINED_SCRIPTS}]")
+_BEFORE_JOINER = re.compile(f"[{_EMOJI}\ufe0f\U000e007f]")
+_AFTER_JOINER = re.compile(f"[{_EMOJI}]")
+_INVISIBLE = "\u00ad\u034f\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2064\u206a-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"
+_TAGS = "\U000e0000-\U000e00ff"
+_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+
+
+def _before(match: re.Match[str]) -> str:
+    return match.string[match.start() - 1 : match.start()]
+
+
+def _keep_flag(match: re.Match[str]) -> bool:
+    return len(match[0]) > 1  # the pattern's first branch: a whole subdivision flag
+
+
+def _keep_mark(match: re.Match[str]) -> bool:
+    return _RIGHT_TO_LEFT.search(match.string) is not None and _before(match) not in ("\u061c", "\u200e", "\u200f")
+
+
+def _keep_joiner(match: re.Match[str]) -> bool:
+    before, after = _before(match), match.string[match.end() : match.end() + 1]
+    if _AFTER_SCRIPT.match(before):
+        return True
+    return match[0] == "\u200d" and bool(_BEFORE_JOINER.match(before)) and bool(_AFTER_JOINER.match(after))
+
+
+def _keep_selector(match: re.Match[str]) -> bool:
+    before = _before(match)
+    return before.strip() != "" and not re.match(f"[{_SELECTORS}]", before)
+
+
+_CHARACTERS: tuple[tuple[str, re.Pattern[str], Keep, str], ...] = (
+    # flag, what it looks for, when it stays, what it becomes
+    ("", re.compile("\r\n?"), _never, "\n"),
+    ("control_character", re.compile("[\x85\u2028\u2029]"), _never, "\n"),
+    ("control_character", re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"), _never, "\ufffd"),
+    ("invisible_character", re.compile(f"[{_INVISIBLE}]"), _never, ""),
+    ("invisible_character", re.compile(f"(?<=\U0001f3f4)[\U000e0030-\U000e007a]{{3,6}}\U000e007f|[{_TAGS}]"), _keep_flag, ""),
+    ("bidi_control", re.compile("[\u202a-\u202e\u2066-\u2069]"), _never, ""),
+    ("bidi_control", re.compile("[\u061c\u200e\u200f]"), _keep_mark, ""),
+    ("invisible_character", re.compile("[\u200c\u200d]"), _keep_joiner, ""),
+    ("invisible_character", re.compile(f"[{_SELECTORS}]"), _keep_selector, ""),
+)
+"""In this order, so that a later row sees its real neighbours. A control becomes a visible mark: dropping it could join two words."""
+
+_TOKEN_NAMES = (
+    "s|bos|eos|pad|unk|mask|cls|sep|think|thinking|answer|tools|tool_call|tool_calls|tool_response|function_calls|"
+    "start_of_turn|end_of_turn|start_of_image|end_of_image|image_soft_token|extra_id_[0-9]+|unused[0-9]+|"
+    "fim[-_][a-z]+|repo_name|reponame|file_sep|filename|gh_stars|issue_start|issue_comment|issue_closed|jupyter_start|jupyter_text|"
+    "jupyter_code|jupyter_output|jupyter_script|empty_output|commit_before|commit_msg|commit_after"
+)
+_BRACKET_NAMES = (
+    "INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|MODEL_SETTINGS|THINK|IMG|IMG_BREAK|IMG_END|"
+    "PREFIX|MIDDLE|SUFFIX|AUDIO|BEGIN_AUDIO|TRANSCRIBE|CLS|SEP|MASK|PAD|UNK|BOS|EOS|gMASK|sMASK|sop|eop"
+)
+_TOKENS = rf"<[|｜][^<>|｜\n]{{1,64}}[|｜]>|<</?SYS>>|</?(?:{_TOKEN_NAMES})>|\[/?(?:{_BRACKET_NAMES})\]"
+"""Chat-template and other special tokens of the common model families (ChatML, Llama, Mistral, Gemma, DeepSeek, GLM, StarCoder)."""
+
+_TOKEN = re.compile(_TOKENS, re.IGNORECASE)
+_BRACKETS = str.maketrans("<>[]", "‹›⟦⟧")
+_PLAIN = re.compile(f"[^\r<\\[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+                    f"\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*")  # fmt: skip
+
+_PHRASES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("verdict_words", re.compile(
+        r"NOT_ATTEMPTED|\bINCORRECT\b|\bCORRECT\b|\b(?i:grade|verdict|rating|judge?ment)\s*(?i:[:=]|is)\s*\W{0,3}(?:[ABC]\b|(?i:in)?(?i:correct))",
+    )),
+    ("grader_instruction", re.compile(
+        r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|rubric|reference|above|previous|prior)"
+        r"|\b(?:mark|grade|rate|score|judge|label|accept)\b.{0,40}\bas\s+(?:fully\s+)?correct"
+        r"|\b(?:dear|note to|attention)\s+(?:the\s+)?(?:grader|judge|evaluator)|\byou are (?:now )?(?:a|the) (?:grader|judge|evaluator)",
+        re.IGNORECASE,
+    )),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Neutraliser:
+    """Makes texts harmless for one template.
+
+    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``); each starts with ``<`` and ends with ``>``. Blanks in
+    them and the case of their letters do not matter, since they do not matter to a reader either.
+    """
+
+    delimiters: tuple[str, ...]
+    _markup: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for tag in self.delimiters:
+            if not re.fullmatch(r"</?[a-z_]+>", tag):
+                raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
+        names = sorted({tag.strip("</>") for tag in self.delimiters})
+        own = rf"|<\s*/?\s*(?:{'|'.join(names)})\s*/?\s*>" if names else ""
+        object.__setattr__(self, "_markup", re.compile(_TOKENS + own, re.IGNORECASE))
+
+    def clean(self, text: str) -> str:
+        """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it is."""
+        if _PLAIN.fullmatch(text):
+            return text
+        cleaned, _ = _clean_characters(text)
+        while True:  # a token may stand inside another; each round takes at least one bracket away, so this ends
+            softened = self._markup.sub(_soften, cleaned)
+            if softened == cleaned:
+                return cleaned
+            cleaned = softened
+
+    def flags(self, text: str) -> tuple[str, ...]:
+        """Name what is hostile in ``text`` for this template, each name once."""
+        flags = hostile(text)
+        if "<" in text and self._own_tag(text):
+            flags = (*flags, "template_delimiter")
+        return flags
+
+    def _own_tag(self, text: str) -> bool:
+        cleaned, _ = _clean_characters(text)
+        return any(not _TOKEN.fullmatch(match[0]) for match in self._markup.finditer(cleaned))
+
+
+def _soften(match: re.Match[str]) -> str:
+    return match[0].translate(_BRACKETS)
+
+
+def _clean_characters(text: str) -> tuple[str, list[str]]:
+    found: list[str] = []
+    for flag, pattern, keep, substitute in _CHARACTERS:
+        changed = pattern.sub(lambda match, keep=keep, substitute=substitute: match[0] if keep(match) else substitute, text)  # type: ignore[misc]
+        if changed != text and flag and flag not in found:
+            found.append(flag)
+        text = changed
+    return text, found
+
+
+def hostile(text: str) -> tuple[str, ...]:
+    """Name what is hostile in a text to be judged, each name once.
+
+    ``control_character``, ``invisible_character``, ``bidi_control`` (where no script or emoji needs them), ``chat_template_token``,
+    ``verdict_words`` (it states a verdict of its own) and ``grader_instruction`` (it talks to the grader).
+    """
+    found: list[str] = []
+    if not _PLAIN.fullmatch(text):
+        text, found = _clean_characters(text)
+        if _TOKEN.search(text):
+            found.append("chat_template_token")
+    found += [name for name, pattern in _PHRASES if pattern.search(text)]
+    return tuple(found)
+
+
+def fence(text: str, minimum: int = 3) -> str:
+    """Return a line of backticks longer than any run of backticks in ``text``, at least ``minimum`` long."""
+    longest = max(map(len, re.findall("`+", text))) if "`" in text else 0
+    return "`" * max(minimum, longest + 1)

@@ -1,0 +1,61 @@
+"""Profile ``gavel/qa-abstention-v1``: our own strict grader of factoid answers.
+
+The prompt is laid out for prefix caching (instructions and examples, question, reference, candidate, cue); the reply is one of three
+words, asked for as structured output and read only as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
+from gavel.judges.assets import AssetStore
+from gavel.judges.neutralise import Neutraliser, fence
+from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
+from gavel.judges.template import check_slots, parse_template
+from gavel.judges.types import RubricConfig, Unparseable, Verdict
+from gavel.models.errors import shorten
+from gavel.models.types import ResponseFormat
+
+PROFILE = "gavel/qa-abstention-v1"
+TARGETS = ("nemo_abstention_v1",)
+ASSETS = ("gavel_qa_abstention_v1.txt",)
+NEUTRALISER = Neutraliser(("<question>", "</question>", "<reference>", "</reference>", "<candidate>", "</candidate>"))
+_VERSION = "1"
+_WORDS = {"CORRECT": "correct", "INCORRECT": "incorrect", "NOT_ATTEMPTED": "abstained"}
+_FORMAT = ResponseFormat(choice=tuple(_WORDS))
+_SLOTS = frozenset(QUESTION_SLOTS)
+
+
+def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
+    """Make the rubric.
+
+    Raises:
+        AssetError: the shipped prompt is not the pinned one.
+    """
+    text = assets.text(ASSETS[0]).removesuffix("\n")
+    drawn = sampling(config, max_response_tokens=16, temperature=0.0)
+    return PromptRubric(
+        profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
+        digest=rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=ABSTENTION_CONTROLS,
+        template=parse_template(text, _SLOTS | {"fence"}),
+        prepare=_values, reader=parse, flagger=lambda slots: NEUTRALISER.flags(slots["answer"]),
+    )  # fmt: skip
+
+
+def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
+    check_slots(_SLOTS, slots)
+    values = {name: NEUTRALISER.clean(text) for name, text in slots.items()}
+    return {**values, "fence": fence(values["answer"])}
+
+
+def parse(text: str) -> Verdict:
+    """Read a reply that is one of the three words and nothing else; blanks around it do not count.
+
+    Raises:
+        Unparseable: anything else.
+    """
+    label = _WORDS.get(text.strip())
+    if label is None:
+        raise Unparseable(f"the reply is not one of {', '.join(_WORDS)}: {shorten(text)}")
+    return Verdict(label, "exact")

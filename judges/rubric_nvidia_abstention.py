@@ -1,0 +1,81 @@
+"""Profile ``nvidia/qa-abstention-v1``: NeMo Gym's abstention grader, byte for byte (NVIDIA-NeMo/Gym
+``resources_servers/abstention/app.py`` at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, as in nemo-gym 0.4.0 to 0.7.0).
+
+The permissive reading is part of that contract; every verdict says by which rule it was read, so that calibration can count them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
+from gavel.judges.assets import AssetStore
+from gavel.judges.neutralise import hostile
+from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
+from gavel.judges.template import check_slots, parse_template
+from gavel.judges.types import RubricConfig, Unparseable, Verdict
+
+PROFILE = "nvidia/qa-abstention-v1"
+TARGETS = ("nemo_abstention_v1",)
+ASSETS = ("omniscience_grader.txt",)
+_VERSION = "1"
+_LETTERS = {"A": "correct", "B": "incorrect", "C": "abstained"}
+_SLOTS = frozenset(QUESTION_SLOTS)
+_THINKING = (
+    re.compile(r"<think>.*?</think>", re.DOTALL),
+    re.compile(r"<thinking>.*?</thinking>", re.DOTALL),
+    re.compile(r"\A.*?</think>", re.DOTALL),
+    re.compile(r"\A.*?</thinking>", re.DOTALL),
+)
+
+
+def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
+    """Make the rubric.
+
+    Raises:
+        AssetError: the prompt cannot be had, or it is not the pinned one.
+    """
+    text = assets.text(ASSETS[0])
+    drawn = sampling(config, max_response_tokens=64, temperature=0.0)
+    return PromptRubric(
+        profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=None,
+        digest=rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
+        template=parse_template(text, {"question", "target", "predicted_answer"}),
+        prepare=_values, reader=parse, flagger=lambda slots: hostile(slots["answer"]),
+    )  # fmt: skip
+
+
+def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
+    check_slots(_SLOTS, slots)
+    return {"question": slots["question"], "target": slots["reference"], "predicted_answer": slots["answer"]}
+
+
+def parse(text: str) -> Verdict:
+    """Read a reply as upstream does: exactly A, B or C; else a last line of one letter; else A, B, C in this order anywhere; else B.
+
+    Raises:
+        Unparseable: nothing is left after the thinking block, or the block never ends (the generation did not reach its answer).
+    """
+    visible = _without_thinking(text)
+    if not visible:
+        raise Unparseable("the reply is empty")
+    letter, how = _read(visible)
+    return Verdict(_LETTERS[letter], how, details={"letter": letter})
+
+
+def _without_thinking(text: str) -> str:
+    for pattern in _THINKING if "</think" in text else ():
+        text = pattern.sub("", text)
+    if "<think" in text and re.search(r"<think(?:ing)?>", text):
+        raise Unparseable("the thinking block never ends")
+    return text.strip()
+
+
+def _read(visible: str) -> tuple[str, str]:
+    if visible in _LETTERS:
+        return visible, "exact"
+    last = visible.rsplit("\n", 1)[-1].strip()
+    if last in _LETTERS:
+        return last, "last_line"
+    return next(((letter, "substring") for letter in _LETTERS if letter in visible), ("B", "default"))

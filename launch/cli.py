@@ -1,0 +1,199 @@
+"""The ``gavel`` command: reads the command line, composes the config, runs the verb, and turns errors into exit codes.
+
+Nothing heavy is imported before a verb runs, so that help is there at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gavel.launch.verbs import Verb, find_verb
+from gavel.models.errors import ConfigError, GavelError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OK, INTERNAL, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+_HELP = ("-h", "--help", "help")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command line, read: ``run`` is the first word after the verb if it stands alone."""
+
+    verb: str | None = None
+    run: str | None = None
+    overrides: tuple[str, ...] = ()
+    config_dirs: tuple[str, ...] = ()
+    help: bool = False
+    version: bool = False
+    traceback: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code (see ``gavel --help``)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    _tolerate_narrow_encodings()
+    try:
+        code = _guarded(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (`gavel | head`); Python would complain again when it closes the stream at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+def parse(words: Sequence[str]) -> CommandLine:
+    """Read a command line.
+
+    Raises:
+        ConfigError: an option that does not exist or lacks its value.
+    """
+    options: dict[str, bool] = {}
+    plain: list[str] = []
+    folders: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--config-dir":
+            folders.append(value if equals else _following(rest, name))
+        elif word in _HELP[:2] or (word == "help" and not plain):
+            options["help"] = True
+        elif word in ("--version", "--traceback"):
+            options[word[2:]] = True
+        elif word.startswith("-"):
+            raise _no_such_option(word)
+        else:
+            plain.append(word)
+    verb, others = (plain[0] if plain else None), plain[1:]
+    run = others.pop(0) if others and _stands_alone(others[0]) else None
+    return CommandLine(verb, run, tuple(others), tuple(folders), **options)
+
+
+def _stands_alone(word: str) -> bool:
+    return "=" not in word and not word.startswith("~")
+
+
+def _following(rest: Iterator[str], option: str) -> str:
+    value = next(rest, None)
+    if value is None:
+        raise ConfigError("this option needs a value", field=option, remedy=f"write {option} DIR")
+    return value
+
+
+def _no_such_option(word: str) -> ConfigError:
+    known = ("--help", "--version", "--config-dir", "--traceback")
+    name, equals, value = word.lstrip("-").partition("=")
+    near = nearest(word.partition("=")[0], known)
+    key = name.replace("-", "_")
+    remedy = f"did you mean {near[0]}?" if near else f"config keys have no dashes before them: {key}={value if equals else 'true'}"
+    return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=remedy)
+
+
+def _guarded(words: list[str]) -> int:
+    """The boundary where every exception ends: errors for the user become one screen, the rest a message and a trace in a file."""
+    try:
+        return _dispatch(parse(words))
+    except GavelError as failed:
+        return _complain(str(failed), BAD_INPUT)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        raise
+    except OSError as failed:
+        return _machine(failed) if failed.errno and "--traceback" not in words else _unexpected(failed, words)
+    except Exception as failed:  # noqa: BLE001 - the outermost boundary: a person gets a message, the trace goes to a file
+        return _unexpected(failed, words)
+
+
+def _dispatch(line: CommandLine) -> int:
+    if line.version:
+        import gavel
+
+        return _say(f"gavel {gavel.__version__}\n")
+    if line.verb is None:
+        from gavel.launch.help import overview
+
+        return _say(overview())
+    verb = find_verb(line.verb)
+    if line.help:
+        return _say(_verb_help(verb, line.config_dirs))
+    from gavel.launch.config import compose
+
+    config = compose(verb.name, line.overrides, line.config_dirs, line.run)
+    return int(importlib.import_module(verb.module).run(config, _console()))
+
+
+def _verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
+    from gavel.launch.groups import search_path
+    from gavel.launch.help import verb_help
+
+    return verb_help(verb, search_path(config_dirs))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text)
+    return OK
+
+
+def _complain(text: str, code: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"gavel: {text}\n")
+    return code
+
+
+def _machine(failed: OSError) -> int:
+    """Say what the operating system refused: a full disk, a folder that may not be written."""
+    remedies = {
+        errno.ENOSPC: "make room, then run the same command again: what was finished is kept",
+        errno.EACCES: "change the permissions, or choose another place",
+        errno.ENOENT: "check the path",
+    }
+    where = ": ".join(str(part) for part in (failed.filename, failed.strerror or failed) if part)
+    remedy = remedies.get(failed.errno or 0, "run again with --traceback to see where")
+    return _complain(f"{where}\n  fix:     {remedy}", BAD_INPUT)
+
+
+def _unexpected(failed: Exception, words: Sequence[str]) -> int:
+    import traceback
+
+    trace = "".join(traceback.format_exception(failed))
+    if "--traceback" in words:
+        return _complain(trace, INTERNAL)
+    return _complain(f"internal error: {type(failed).__name__}: {failed}\n  trace:   {_keep(trace)}", INTERNAL)
+
+
+def _keep(trace: str) -> str:
+    import tempfile
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="gavel-", suffix=".trace.txt", delete=False, encoding="utf-8") as file:
+            file.write(trace)
+            return file.name
+    except OSError:
+        return "run again with --traceback to see it"
+
+
+def _tolerate_narrow_encodings() -> None:
+    """Let a terminal that cannot show a character show `?` for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

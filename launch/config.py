@@ -1,0 +1,196 @@
+"""Where Hydra ends: a verb and its overrides go in, a frozen dataclass comes out. The only module that sees a DictConfig.
+
+Hydra chooses and merges the group files; keys, types and choices are checked here against the schema, because Hydra takes any type
+and answers a misspelled key with the advice to add it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import yaml
+from hydra import compose as compose_groups
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gavel.launch import schema as schemas
+from gavel.launch.config_errors import explain
+from gavel.launch.groups import CONF, choices, groups, search_path
+from gavel.launch.keys import check_keys, find
+from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
+from gavel.launch.verbs import GROUPS, VERBS, find_verb
+from gavel.models.codec import decode, plain
+from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.service import Service, check_service
+
+T = TypeVar("T")
+
+
+def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), run: str | None = None) -> Any:
+    """Compose the config of a verb.
+
+    Args:
+        verb: a name of ``gavel.launch.verbs.VERBS``.
+        overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
+        config_dirs: folders searched before the package's own configs.
+        run: the run folder where it was given as a word of its own; like ``run.dir=…``.
+
+    Returns:
+        The verb's dataclass of ``gavel.launch.schema``, frozen, interpolations resolved, services checked.
+
+    Raises:
+        ConfigError: a word, key, type, choice or service that does not fit; names the key and the nearest valid ones.
+    """
+    spec = find_verb(verb)
+    schema = _schema(verb)
+    folders = search_path(config_dirs)
+    words = [read_override(word, groups(folders)) for word in overrides]
+    if run is not None:
+        words.append(Setting("run.dir", f"'{run}'"))
+    chosen = [word for word in words if isinstance(word, GroupChoice)]
+    for choice in chosen:
+        _check_choice(spec.name, schema, choice, folders)
+    try:
+        tree = _merge_groups(verb, chosen, folders)
+        for word in words:
+            if not isinstance(word, GroupChoice):
+                _apply(tree, schema, spec.groups, word)
+        values = _sections(tree, schema)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as failed:
+        raise explain(failed) from None
+    check_keys(schema, values)
+    config = decode(schema, values, error=ConfigError)
+    _check_services(verb, config)
+    return config
+
+
+def to_yaml(config: object) -> str:
+    """Return a config as YAML, every key written out; secrets are not in it, for a config holds only names of variables."""
+    return str(yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True, width=120))
+
+
+def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
+    """Read what ``to_yaml`` wrote.
+
+    Raises:
+        ConfigError: it is not YAML, or does not fit the class.
+    """
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as failed:
+        raise explain(failed, where) from None
+    return decode(cls, value, where=where, error=ConfigError)
+
+
+def _schema(verb: str) -> type[Any]:
+    return getattr(schemas, VERBS[verb].schema)  # type: ignore[no-any-return]
+
+
+def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Sequence[Path]) -> None:
+    usable = VERBS[verb].groups
+    sections = {field.name for field in fields(schema)}
+    if choice.package is not None:
+        find(schema, choice.package, {})
+    elif choice.group not in usable and (choice.group in GROUPS or choice.group not in sections):
+        raise ConfigError(
+            f"`gavel {verb}` has no use for this group", field=choice.group, found=shorten(choice.choice), allowed=", ".join(usable),
+            remedy="remove it",
+        )  # fmt: skip
+    known = choices(choice.group, folders)
+    if choice.choice is not None and choice.choice not in known:
+        near = nearest(choice.choice, known)
+        raise ConfigError(
+            "there is no such choice", field=choice.group, found=choice.choice, allowed=", ".join(known),
+            remedy=f"did you mean {choice.group}={near[0]}?" if near else f"choose one, or set a key: {choice.group}.KEY=VALUE",
+        )  # fmt: skip
+
+
+def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Path]) -> DictConfig:
+    """Let Hydra read the primary config and the group files; the first folder that has a file wins."""
+    words = {_group_key(choice): f"{_group_key(choice)}={'null' if choice.choice is None else choice.choice}" for choice in chosen}
+    words["hydra.searchpath"] = f"hydra.searchpath=[{','.join(_quoted(f'file://{folder}') for folder in folders)}]"
+    with TemporaryDirectory(prefix="gavel-") as main:
+        # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing else.
+        primary = next(folder / f"{verb}.yaml" for folder in folders if (folder / f"{verb}.yaml").is_file())
+        shutil.copyfile(primary, Path(main, primary.name))
+        with initialize_config_dir(main, job_name="gavel", version_base="1.3"):
+            tree = compose_groups(verb, list(words.values()))
+    OmegaConf.set_struct(tree, False)
+    return tree
+
+
+def _group_key(choice: GroupChoice) -> str:
+    """Return the word Hydra wants: a group that the primary config does not list is added."""
+    if choice.package is None and choice.group in GROUPS:
+        return choice.group
+    return f"+{choice.group}" + (f"@{choice.package}" if choice.package else "")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word: Setting | Removal) -> None:
+    sections = [field.name for field in fields(schema)]
+    top = word.key.split(".")[0]
+    if top not in sections and (near := nearest(top, [*sections, *verb_groups])):
+        raise ConfigError(
+            "there is no such key or group", field=top, allowed=", ".join(dict.fromkeys([*sections, *verb_groups])),
+            remedy=f"did you mean `{near[0]}`?",
+        )  # fmt: skip
+    place = find(schema, word.key, _readable(tree))
+    if isinstance(word, Setting):
+        OmegaConf.update(tree, word.key, read_value(word, place), merge=True, force_add=True)
+        return
+    above, _, last = word.key.rpartition(".")
+    holder = OmegaConf.select(tree, above) if above else tree
+    if not isinstance(holder, DictConfig) or last not in holder:
+        raise ConfigError("there is nothing to remove", field=word.key)
+    del holder[last]
+
+
+def _readable(tree: DictConfig) -> Mapping[str, Any]:
+    return OmegaConf.to_container(tree, resolve=False)  # type: ignore[return-value]
+
+
+def _sections(tree: DictConfig, schema: type[Any]) -> dict[str, Any]:
+    """Resolve the sections of this verb. Those of other verbs are left out, so that one experiment file serves several verbs."""
+    mine = {field.name for field in fields(schema)}
+    others = {field.name for verb in VERBS for field in fields(_schema(verb))} - mine
+    return {str(name): _plain(tree, str(name)) for name in tree if name not in others}
+
+
+def _plain(tree: DictConfig, name: str) -> Any:
+    value = tree[name]
+    if not OmegaConf.is_config(value):
+        return value
+    return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+
+
+def _check_services(verb: str, config: Any) -> None:
+    """Refuse a service that cannot work; those no binding uses may stay incomplete."""
+    if isinstance(config, schemas.Composition):
+        for name, service in config.services.items():
+            check_service(f"services.{name}", service)
+        if verb == "rollout":
+            _check_chosen("policy", config.policy)
+        if any(binding.judge == "general" for binding in config.judging.bindings.values()):
+            _check_chosen("judge", config.judge)
+    elif (judge := getattr(config, "judge", None)) is not None:
+        _check_chosen("judge", judge)
+
+
+def _check_chosen(group: str, service: Service) -> None:
+    if service.mode == "external" and service.base_url is None and service.model is None:
+        raise ConfigError(
+            f"no {group} is chosen", field=group, allowed=", ".join(choices(group, [CONF])),
+            remedy=f"name a server with {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose one: {group}=smollm2",
+        )  # fmt: skip
+    check_service(group, service)

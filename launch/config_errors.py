@@ -1,0 +1,61 @@
+"""What Hydra, OmegaConf and the YAML reader complain about, in our words; none of them may suggest to add a key."""
+
+from __future__ import annotations
+
+import yaml
+from hydra.errors import MissingConfigException
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from gavel.models.errors import ConfigError, nearest, shorten
+
+
+def explain(failed: Exception, where: str = "") -> ConfigError:
+    """Return the error a user should see for one raised while a config was read or composed."""
+    if isinstance(failed, yaml.MarkedYAMLError):
+        return _yaml(failed, where)
+    if isinstance(failed, MissingConfigException):
+        return _missing_file(failed)
+    inner = _innermost(failed)
+    key = str(getattr(inner, "full_key", None) or "")
+    if isinstance(inner, MissingMandatoryValue):
+        return ConfigError("this key must be set", field=key, remedy=f"add {key}=…")
+    if isinstance(inner, InterpolationKeyError):
+        return ConfigError(
+            "this refers to a key that does not exist", field=key, found=_first_line(inner), remedy="correct the name in ${…}"
+        )
+    return ConfigError("the config cannot be composed", where=where, field=key, found=_first_line(inner), remedy=_remedy(failed))
+
+
+def _innermost(failed: BaseException) -> BaseException:
+    while failed.__cause__ is not None:
+        failed = failed.__cause__
+    return failed
+
+
+def _first_line(failed: BaseException) -> str:
+    text = str(failed.msg) if isinstance(failed, OmegaConfBaseException) and failed.msg else str(failed)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shorten(lines[0] if lines else type(failed).__name__, 240)
+
+
+def _remedy(failed: Exception) -> str:
+    return "an experiment may only `override` groups that exist: see gavel VERB --help" if "override" in str(failed) else ""
+
+
+def _missing_file(failed: MissingConfigException) -> ConfigError:
+    missing = str(failed.missing_cfg_file or "")
+    group, _, name = missing.rpartition("/")
+    options = [str(option) for option in failed.options or ()]
+    near = nearest(name, options)
+    text = str(failed)
+    origin = text.split("'")[1] + ".yaml" if text.startswith("In '") else ""
+    return ConfigError(
+        "there is no such choice", where=origin, field=group, found=name, allowed=", ".join(options),
+        remedy=f"did you mean `{near[0]}`?" if near else "",
+    )  # fmt: skip
+
+
+def _yaml(failed: yaml.MarkedYAMLError, where: str) -> ConfigError:
+    mark = failed.problem_mark
+    place = f"{where or mark.name}:{mark.line + 1}" if mark else where
+    return ConfigError("this is not valid YAML", where=place, found=shorten(failed.problem or str(failed)))

@@ -1,0 +1,103 @@
+"""One attempt at one row: the environment's transitions and the policy's replies, each journalled before the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gavel.envs.types import Environment, Finish, Opening, Outcome, Task
+from gavel.judges.answers import answering
+from gavel.launch.journal import RowJournal
+from gavel.models.errors import GavelError
+from gavel.models.failures import Failure, FailureKind, ModelFailure
+from gavel.models.types import ChatModel, ChatRequest, Completion, Message, Receipt, Sampling
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The model whose replies are graded, and how they are drawn."""
+
+    model: ChatModel
+    sampling: Sampling
+
+    async def reply(self, messages: tuple[Message, ...], rollout_index: int) -> Completion:
+        """Draw one reply; never from a cache: each rollout is a draw of its own.
+
+        Raises:
+            ModelFailure: there was no reply.
+        """
+        request = ChatRequest(messages, "policy", self.sampling, sample=rollout_index, fresh=True)
+        return await self.model.complete(request)
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds spent in the policy's calls and in the environment's steps of one attempt."""
+
+    policy_s: float = 0.0
+    step_s: float = 0.0
+
+
+class PolicyNeeded(Exception):
+    """The row needs a reply, and there is no policy to ask (regrading)."""
+
+
+async def play(
+    environment: Environment, task: Task, rollout_index: int, journal: RowJournal, policy: Policy | None, watch: Stopwatch
+) -> Finish:
+    """Play a row to its end, from wherever its journal stands.
+
+    Whatever fails ends in an ungraded outcome; only errors of ours that must stop the run (``GavelError``) and cancellation pass.
+
+    Raises:
+        PolicyNeeded: ``policy`` is None and the row lacks a reply.
+        GavelError: the journal could not be written, or the config does not fit.
+    """
+    stage = "verifier"
+    try:
+        if journal.state.messages is None:
+            await _open(environment, task, journal)
+        while True:
+            if not journal.state.awaits_step:
+                stage = "policy"
+                if policy is None:
+                    raise PolicyNeeded
+                messages = journal.state.transcript.messages
+                journal.replied(await _timed(watch, "policy_s", lambda: policy.reply(messages, rollout_index)))  # noqa: B023
+            stage = "verifier"
+            with answering(journal):
+                said = await _timed(watch, "step_s", lambda: environment.step(task, journal.state.transcript))
+            if isinstance(said, Finish):
+                return said
+            journal.observed(said)
+    except ModelFailure as failed:
+        return _ungraded(failed.kind, stage if stage == "policy" else "judge", failed.reason, failed.receipts)
+    except (PolicyNeeded, GavelError):
+        raise
+    except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward
+        return _ungraded(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}", ())
+
+
+async def _open(environment: Environment, task: Task, journal: RowJournal) -> None:
+    opening = await environment.open(task)
+    if opening == Opening(task.messages):  # stands in inputs.jsonl already: no call made it
+        journal.state.messages = opening.messages
+    else:
+        journal.opened(opening)
+
+
+async def _timed(watch: Stopwatch, field: str, call: Callable[[], Awaitable[T]]) -> T:
+    begun = time.perf_counter()
+    try:
+        return await call()
+    finally:
+        setattr(watch, field, getattr(watch, field) + time.perf_counter() - begun)
+
+
+def _ungraded(kind: FailureKind, stage: str, reason: str, receipts: tuple[Receipt, ...]) -> Finish:
+    return Finish(Outcome("", failure=Failure(kind, stage, reason)), receipts=receipts)

@@ -1,0 +1,44 @@
+"""The config groups and their choices, read from folders of YAML files alone, since Hydra takes long to import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import gavel
+from gavel.models.errors import ConfigError
+
+PACKAGE = Path(gavel.__file__).parent
+CONF = PACKAGE / "conf"
+
+
+def package_path(text: str) -> Path:
+    """Return the path a config means: ``pkg:envs/…`` is a file shipped in the package, anything else a path, ``~`` expanded."""
+    return PACKAGE / text.removeprefix("pkg:") if text.startswith("pkg:") else Path(text).expanduser()
+
+
+def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
+    """Return the absolute folders configs are looked for in, the user's first and the package's last.
+
+    Raises:
+        ConfigError: a folder does not exist.
+    """
+    folders = [Path(folder).expanduser().absolute() for folder in config_dirs]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(
+                "there is no such folder", field="--config-dir", found=str(folder),
+                remedy="give a folder that holds config groups, for example my_conf with my_conf/policy/mine.yaml",
+            )  # fmt: skip
+    return (*folders, CONF)
+
+
+def groups(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the names of all groups, sorted."""
+    return tuple(sorted({entry.name for folder in folders for entry in folder.iterdir() if entry.is_dir()} - {"__pycache__"}))
+
+
+def choices(group: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the choices of one group, sorted; those in subfolders as ``folder/name``."""
+    found = {path.relative_to(folder / group) for folder in folders for path in (folder / group).rglob("*.yaml")}
+    return tuple(sorted(path.with_suffix("").as_posix() for path in found))

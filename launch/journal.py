@@ -1,0 +1,131 @@
+"""The journal of a run (``transcripts.jsonl``): every finished call, written before anything is done with it.
+
+Each line is one event of one (task, rollout): ``opening`` (messages, receipts), ``reply`` (message, receipt), ``observe`` (messages,
+receipts) or ``answer`` (an answered judge question). Replaying the lines of a row gives its transcript and the answers it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gavel.envs.types import Observe, Opening, Transcript
+from gavel.judges.types import StoredAnswer
+from gavel.launch.files import JsonLines, read_lines
+from gavel.models.codec import decode, record, to_json
+from gavel.models.errors import RecordError, shorten
+from gavel.models.types import Completion, Message, Receipt
+
+SCHEMA = "gavel.journal/1"
+
+RowKey = tuple[str, int]
+"""(task_id, rollout_index): the identity of a row."""
+
+
+@record
+class _Reply:
+    message: Message
+    receipt: Receipt
+
+
+@dataclass(slots=True)
+class RowState:
+    """What is known of one row: its transcript so far, the receipts of the calls that made it, its answered judge questions."""
+
+    messages: tuple[Message, ...] | None = None  # None: not opened
+    receipts: tuple[Receipt, ...] = ()
+    answers: dict[str, StoredAnswer] = field(default_factory=dict)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript so far."""
+        return Transcript(self.messages or ())
+
+    @property
+    def awaits_step(self) -> bool:
+        """Whether the newest message is the policy's, so that the environment is to answer."""
+        return bool(self.messages) and self.messages[-1].reply is not None  # type: ignore[index]
+
+    def take(self, event: str, body: Mapping[str, Any], where: str) -> None:
+        """Apply one stored event.
+
+        Raises:
+            RecordError: the event is unknown or does not fit.
+        """
+        if event == "opening":
+            opening = decode(Opening, body, where=where)
+            self.messages, self.receipts = opening.messages, self.receipts + opening.receipts
+        elif event == "reply":
+            reply = decode(_Reply, body, where=where)
+            self.add_reply(reply.message, reply.receipt)
+        elif event == "observe":
+            observed = decode(Observe, body, where=where)
+            self.messages, self.receipts = (self.messages or ()) + observed.messages, self.receipts + observed.receipts
+        elif event == "answer":
+            answer = decode(StoredAnswer, body, where=where)
+            self.answers[answer.key] = answer
+        else:
+            raise RecordError("unknown event", where=where, field="event", found=shorten(event))
+
+    def add_reply(self, message: Message, receipt: Receipt) -> None:
+        """Append the policy's message."""
+        self.messages, self.receipts = (*(self.messages or ()), message), (*self.receipts, receipt)
+
+
+class RowJournal:
+    """Writes one row's events and keeps its state; also the row's answer log for the judge."""
+
+    __slots__ = ("_head", "_log", "state")
+
+    def __init__(self, log: JsonLines, key: RowKey, attempt: int, state: RowState) -> None:
+        self._log, self.state = log, state
+        self._head = to_json({"schema": SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
+
+    def _write(self, event: bytes, body: object) -> None:
+        self._log.append(b'%s,"event":"%s","body":%s}' % (self._head, event, to_json(body)))
+
+    def opened(self, opening: Opening) -> None:
+        """Store the opening."""
+        self._write(b"opening", opening)
+        self.state.messages, self.state.receipts = opening.messages, self.state.receipts + opening.receipts
+
+    def replied(self, completion: Completion) -> None:
+        """Store a reply of the policy."""
+        reply = completion.reply
+        message = Message("assistant", reply.text, reply)
+        self._write(b"reply", {"message": message, "receipt": completion.receipt})
+        self.state.add_reply(message, completion.receipt)
+
+    def observed(self, observe: Observe) -> None:
+        """Store what the environment said."""
+        self._write(b"observe", observe)
+        self.state.messages = (self.state.messages or ()) + observe.messages
+        self.state.receipts += observe.receipts
+
+    def find(self, key: str) -> StoredAnswer | None:
+        """Return the answer to a judge question asked before."""
+        return self.state.answers.get(key)
+
+    def keep(self, answer: StoredAnswer) -> None:
+        """Store an answered judge question."""
+        self._write(b"answer", answer)
+        self.state.answers[answer.key] = answer
+
+
+def read_journal(path: Path, skip: Container[RowKey] = ()) -> dict[RowKey, RowState]:
+    """Replay a journal; rows in ``skip`` are passed over without being read in full.
+
+    Raises:
+        RecordError: names the file and the line.
+    """
+    rows: dict[RowKey, RowState] = {}
+    for number, line in read_lines(path):
+        where = f"{path}:{number}"
+        if line.get("schema") != SCHEMA:
+            raise RecordError("not a line of a journal", where=where, field="schema", found=shorten(line.get("schema")), allowed=SCHEMA)
+        key = (line["task_id"], line["rollout_index"])
+        if key not in skip:
+            rows.setdefault(key, RowState()).take(line["event"], line["body"], where)
+    return rows

@@ -1,0 +1,162 @@
+"""The keys a config may have, read off the dataclasses of the schema: what a dotted key means, and which one was meant.
+
+A mapping of dataclasses (``services``, ``rubrics``) takes new names. A ``Mapping[str, Any]`` that stands directly in a verb's config
+(``env``, ``reward``, ``source``) holds the options of what it names, so it takes only the keys that the chosen group file has; one
+deeper down (``engine_args``) takes any key.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from gavel.models.errors import ConfigError, nearest, shorten
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a config: the type it must have, what is there (plain), and whether it lies among the options of a group file."""
+
+    annotation: Any
+    node: Any
+    depth: int = 0
+    options: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The keys allowed below; None if any is, empty if this place has none."""
+        holder = _holder(self.annotation)
+        if is_dataclass(holder):
+            return tuple(field.name for field in fields(holder))
+        if holder is None and self.annotation is not Any:
+            return ()
+        if self.options and self.node is not None:
+            return tuple(self.node) or None if isinstance(self.node, Mapping) else ()
+        return None
+
+    def child(self, name: str) -> Place:
+        """Return the place one key down, which must be an allowed one."""
+        holder = _holder(self.annotation)
+        node = self.node.get(name) if isinstance(self.node, Mapping) else None
+        if is_dataclass(holder):
+            annotation = _hints(holder)[name]
+            options = self.depth == 0 and _value_type(annotation) is Any
+        else:
+            annotation, options = _value_type(self.annotation), self.options
+        return Place(annotation, node, self.depth + 1, options)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a value here is a text whatever it looks like (``17`` is then "17")."""
+        return _alternatives(self.annotation) == (str,)
+
+
+def find(schema: type[Any], key: str, tree: Mapping[str, Any]) -> Place:
+    """Return the place of a dotted key.
+
+    Args:
+        schema: the dataclass of the verb's config.
+        key: the key as the user wrote it.
+        tree: what is composed so far, as plain mappings.
+
+    Raises:
+        ConfigError: there is no such key; names the nearest ones.
+    """
+    place = Place(schema, tree)
+    for depth, part in enumerate(key.split(".")):
+        names = place.names
+        if names is not None and part not in names:
+            raise _unknown(schema, tree, key, depth, names)
+        place = place.child(part)
+    return place
+
+
+def check_keys(schema: type[Any], tree: Mapping[str, Any]) -> None:
+    """Refuse a key the schema does not know, wherever in a composed config.
+
+    Raises:
+        ConfigError: names the first such key and the nearest ones.
+    """
+    for key in _keys(tree):
+        find(schema, key, tree)
+
+
+def known_keys(schema: type[Any], tree: Mapping[str, Any]) -> list[str]:
+    """Return every dotted key of a schema; under mappings those that ``tree`` has."""
+    return list(_walk(Place(schema, tree), ""))
+
+
+def _walk(place: Place, prefix: str) -> Iterator[str]:
+    names = place.names
+    if names is None:
+        names = tuple(place.node) if isinstance(place.node, Mapping) else ()
+    for name in names:
+        yield prefix + name
+        yield from _walk(place.child(name), f"{prefix}{name}.")
+
+
+def _keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{name}.")
+
+
+def _unknown(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, names: tuple[str, ...]) -> ConfigError:
+    parts = key.split(".")
+    above = ".".join(parts[:depth])
+    bad = ".".join(parts[: depth + 1])
+    near = suggest(key, known_keys(schema, tree), siblings=[f"{above}.{name}" if above else name for name in names])
+    if not names and above:
+        return ConfigError(
+            f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _or(near)
+        )  # fmt: skip
+    return ConfigError(
+        "there is no such key", field=bad, allowed=shorten((f"{above}: " if above else "") + ", ".join(names), 600),
+        remedy=f"did you mean {_list(near)}?" if near else "remove it, or see `gavel VERB --help`",
+    )  # fmt: skip
+
+
+def suggest(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
+    """Return up to three known keys that may have been meant: alike beside it, of the same last word elsewhere, or alike as a whole."""
+    known = list(known)
+    last = key.rsplit(".", 1)[-1]
+    same_word = [name for name in known if name.rsplit(".", 1)[-1] == last]
+    beside = [name for name in siblings if nearest(last, [name.rsplit(".", 1)[-1]])]
+    ordered = [*nearest(key, beside), *same_word, *nearest(key, known)]
+    return list(dict.fromkeys(ordered))[:3]
+
+
+def _list(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
+
+
+def _or(near: list[str]) -> str:
+    return f", or did you mean {_list(near)}?" if near else ""
+
+
+@cache
+def _hints(cls: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union without None, or the annotation itself."""
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = typing.get_args(annotation) if union else (annotation,)
+    return tuple(part for part in parts if part is not type(None))
+
+
+def _holder(annotation: Any) -> Any:
+    """Return the member of a union that has keys (a dataclass, a mapping), or None."""
+    return next((part for part in _alternatives(annotation) if is_dataclass(part) or typing.get_origin(part) is Mapping), None)
+
+
+def _value_type(annotation: Any) -> Any:
+    """Return the type of a mapping's values; Any for what has none."""
+    holder = _holder(annotation)
+    return typing.get_args(holder)[1] if typing.get_origin(holder) is Mapping else (Any if annotation is Any else None)

@@ -1,0 +1,78 @@
+"""One row's whole story: prompt, reply, checks with reasons, judge prompt and raw verdict, reward arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from gavel.envs.types import Result
+from gavel.judges.bindings import Binding
+from gavel.judges.types import StoredAnswer
+from gavel.models.codec import plain
+from gavel.models.types import Receipt
+
+
+def tell(result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str, Binding]) -> RenderableType:
+    """Return the story of one attempt for a console; texts are shown as they are, without markup."""
+    parts: list[RenderableType] = [Rule(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}")]
+    parts += [_panel(message.role, message.content) for message in result.transcript.messages]
+    for answer in answers:
+        parts += _question(answer, bindings)
+    parts += [_outcome(result), *_reward(result), _calls(result.receipts)]
+    return Group(*parts)
+
+
+def _panel(title: str, text: str, style: str = "") -> Panel:
+    return Panel(Text(text or "(empty)"), title=title, title_align="left", border_style=style or "dim")
+
+
+def _question(answer: StoredAnswer, bindings: Mapping[str, Binding]) -> Iterator[RenderableType]:
+    binding = bindings.get(answer.binding)
+    if binding is not None and binding.rubric.digest == answer.rubric_digest:
+        for message in binding.rubric.render(answer.slots):
+            yield _panel(f"judge prompt · {answer.binding} · {message.role}", message.content, "cyan")
+    else:
+        yield _panel(f"judge slots · {answer.binding} (the rubric has changed since)", str(dict(answer.slots)), "cyan")
+    yield _panel(f"judge reply · {answer.binding}", answer.raw, "cyan")
+
+
+def _outcome(result: Result) -> RenderableType:
+    table = Table(title="outcome", title_justify="left", show_edge=False)
+    for column in ("check", "passed", "score", "detail"):
+        table.add_column(column, overflow="fold")
+    for check in result.outcome.checks:
+        passed = {True: "yes", False: "no", None: "not checked"}[check.passed]
+        table.add_row(Text(check.name), passed, f"{check.score:g}", Text(check.detail))
+    failure = result.outcome.failure
+    head = f"label: {result.outcome.label}" if failure is None else f"ungraded: {failure.kind} at {failure.stage}: {failure.reason}"
+    details = plain(dict(result.outcome.details or {}))
+    lines = [Text(head, style="bold"), *(Text(f"{name}: {value}") for name, value in details.items())]
+    return Group(*lines, *([table] if result.outcome.checks else []))
+
+
+def _reward(result: Result) -> Iterator[RenderableType]:
+    if result.reward is None:
+        yield Text("reward: none (an ungraded row has no reward; the fallback 0.0 is averaged into nothing)", style="bold")
+        return
+    terms = " + ".join(f"{name} {value:g}" for name, value in result.reward.components.items())
+    yield Text(f"reward: {result.reward.value:g} = {terms}" if terms else f"reward: {result.reward.value:g}", style="bold")
+
+
+def _calls(receipts: tuple[Receipt, ...]) -> RenderableType:
+    table = Table(title="calls", title_justify="left", show_edge=False)
+    for column in ("role", "service", "model", "finish", "tokens in/out", "seconds", "attempts", "call id"):
+        table.add_column(column, overflow="fold")
+    for receipt in receipts:
+        usage = receipt.usage
+        tokens = f"{usage.prompt_tokens}/{usage.completion_tokens}" if usage else "?"
+        how = "cache" if receipt.cache_hit else "shared" if receipt.shared else str(len(receipt.attempts))
+        table.add_row(
+            receipt.role, receipt.service, receipt.served_model or receipt.requested_model, receipt.finish_reason or "-", tokens,
+            f"{receipt.latency_s:.2f}", how, receipt.call_id,
+        )  # fmt: skip
+    return table

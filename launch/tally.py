@@ -1,0 +1,197 @@
+"""What a run came to: ``metrics.json``, ``reward_profile.jsonl`` and the closing table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gavel.envs import statistics
+from gavel.envs.types import Environment, Metric, Result, Summary, Transcript
+from gavel.launch.accounting import Accounts, ServiceAccount
+from gavel.launch.journal import RowKey
+from gavel.launch.run_folder import PlannedRow, RunFolder, last_attempts
+from gavel.models.codec import dump, record
+
+
+@record
+class RunMetrics:
+    """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
+
+    ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored). Intervals are
+    clustered by task. Ungraded rows are in no figure.
+    """
+
+    SCHEMA: ClassVar[str] = "gavel.metrics/1"
+
+    rows: Mapping[str, int]
+    ungraded: Mapping[str, int]
+    labels: Mapping[str, int]
+    reward: Metric | None
+    metrics: Mapping[str, Metric]
+    tables: Mapping[str, Any]
+    services: Mapping[str, ServiceAccount]
+
+
+@record
+class TaskProfile:
+    """``reward_profile.jsonl``: one task over its rollouts; ``mean`` and ``std`` (population) are None without a graded row."""
+
+    SCHEMA: ClassVar[str] = "gavel.reward_profile/1"
+
+    task_id: str
+    task_digest: str
+    graded: int
+    ungraded: int
+    rewards: tuple[float, ...]
+    mean: float | None
+    std: float | None
+    labels: Mapping[str, int]
+
+
+def light(result: Result) -> Result:
+    """Return the result without its transcript, which no metric reads, so that a long run fits in memory."""
+    return replace(result, transcript=Transcript())
+
+
+class Tally:
+    """Collects the rows of a run, stored before and stored now, and writes what they come to."""
+
+    def __init__(self, planned: Sequence[PlannedRow]) -> None:
+        self._planned = planned
+        self._graded: dict[RowKey, Result] = {}
+        self._failed: list[Result] = []
+        self._accounts = Accounts()
+
+    def add(self, result: Result) -> None:
+        """Take one stored row."""
+        self._accounts.add(result.receipts)
+        if result.status == "graded":
+            self._graded[(result.task_id, result.rollout_index)] = light(result)
+        else:
+            self._failed.append(light(result))
+
+    def owed_errors(self) -> dict[RowKey, list[Result]]:
+        """Return the failed attempts of each row."""
+        rows: dict[RowKey, list[Result]] = {}
+        for result in self._failed:
+            if result.status == "judge_error":
+                rows.setdefault((result.task_id, result.rollout_index), []).append(result)
+        return rows
+
+    @property
+    def graded(self) -> Mapping[RowKey, Result]:
+        """The graded rows."""
+        return self._graded
+
+    @property
+    def invalid(self) -> frozenset[str]:
+        """The ids of skipped tasks."""
+        return frozenset(result.task_id for result in self._failed if result.status == "invalid_task")
+
+    def ungraded(self) -> list[Result]:
+        """Return the newest failed attempt of each row that has no grade."""
+        return [row for key, row in last_attempts(self._failed).items() if key not in self._graded and row.status == "judge_error"]
+
+    def metrics(self, environment: Environment) -> RunMetrics:
+        """Return the metrics over every row of the run."""
+        graded, ungraded = self._in_order(), self.ungraded()
+        summary: Summary = environment.summarize([*graded, *ungraded])
+        rewards = [row.reward.value for row in graded if row.reward is not None]
+        clusters = statistics.encode(row.task_id for row in graded)
+        known = len(graded) + len(ungraded)
+        return RunMetrics(
+            rows={
+                "planned": len(self._planned),
+                "graded": len(graded),
+                "ungraded": len(ungraded),
+                "invalid": len(self.invalid),
+                "missing": len(self._planned) - known,
+            },
+            ungraded=_counted(str(row.outcome.failure.kind) for row in ungraded if row.outcome.failure),
+            labels=_counted(row.outcome.label for row in graded),
+            reward=statistics.mean(rewards, clusters) if rewards else None,
+            metrics=summary.metrics,
+            tables=summary.tables,
+            services=self._accounts.close(),
+        )
+
+    def _in_order(self) -> list[Result]:
+        return [self._graded[row.key] for row in self._planned if row.key in self._graded]
+
+    def profiles(self) -> Iterable[TaskProfile]:
+        """Yield each planned task's profile, in the tasks' order."""
+        failed = Counter(row.task_id for row in self.ungraded())
+        rows: dict[str, list[Result]] = {row.task.task_id: [] for row in self._planned}
+        for result in self._in_order():
+            rows[result.task_id].append(result)
+        digests = {row.task.task_id: row.task_digest for row in self._planned}
+        for task_id, results in rows.items():
+            rewards = tuple(row.reward.value for row in results if row.reward is not None)
+            yield TaskProfile(
+                task_id=task_id,
+                task_digest=digests[task_id],
+                graded=len(results),
+                ungraded=failed[task_id],
+                rewards=rewards,
+                mean=float(np.mean(rewards)) if rewards else None,
+                std=float(np.std(rewards)) if rewards else None,
+                labels=_counted(row.outcome.label for row in results),
+            )
+
+    def write(self, folder: RunFolder, environment: Environment) -> RunMetrics:
+        """Write ``metrics.json`` and ``reward_profile.jsonl``; return the metrics."""
+        metrics = self.metrics(environment)
+        folder.write("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
+        folder.write("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.profiles()))
+        return metrics
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def closing(metrics: RunMetrics, seconds: float) -> RenderableType:
+    """Return the table that ends a run: rows, reward, overall metrics with intervals, failures, cost."""
+    figures = Table(title="figures (95 % intervals, clustered by task)", title_justify="left", show_edge=False)
+    for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
+        figures.add_column(column, justify=justify)  # type: ignore[arg-type]
+    if metrics.reward is not None:
+        figures.add_row("reward", *_cells(metrics.reward), style="bold")
+    for name, metric in metrics.metrics.items():
+        if "@" not in name:  # slices stand in metrics.json
+            figures.add_row(Text(name), *_cells(metric))
+    rows = ", ".join(f"{count} {name}" for name, count in metrics.rows.items() if count or name in ("planned", "graded"))
+    labels = ", ".join(f"{name} {count}" for name, count in metrics.labels.items())
+    lines = [Text(f"rows: {rows} in {seconds:.1f} s"), Text(f"labels: {labels or 'none'}")]
+    if metrics.ungraded:
+        failures = ", ".join(f"{kind} {count}" for kind, count in metrics.ungraded.items())
+        lines.append(Text(f"ungraded, in no figure: {failures}", style="bold"))
+    return Group(*lines, figures, _costs(metrics.services))
+
+
+def _cells(metric: Metric) -> tuple[str, str, str, str]:
+    low, high = ("-" if bound is None else f"{bound:.3f}" for bound in (metric.low, metric.high))
+    return f"{metric.value:.3f}", low, high, str(metric.n)
+
+
+def _costs(services: Mapping[str, ServiceAccount]) -> Table:
+    table = Table(title="calls", title_justify="left", show_edge=False)
+    for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p99 s", "failed attempts"):
+        table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
+    for name, cost in services.items():
+        retries = ", ".join(f"{kind} {count}" for kind, count in sorted(cost.retries.items())) or "0"
+        latency = (f"{cost.latency_s[rank]:.2f}" if rank in cost.latency_s else "-" for rank in ("p50", "p99"))
+        counts = (cost.calls, cost.cache_hits, cost.shared, cost.prompt_tokens, cost.completion_tokens)
+        table.add_row(name, *(str(count) for count in counts), *latency, retries)
+    return table
+
+
+__all__ = ["RunMetrics", "Tally", "TaskProfile", "closing", "light"]

@@ -1,0 +1,133 @@
+"""The verbs of the ``gavel`` command, in one table; names only, so that reading it imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gavel.models.errors import ConfigError, nearest
+
+GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "experiment")
+"""The config groups every primary config lists, so that one experiment file serves every verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: ``module`` has ``run(config, console) -> int``; ``schema`` names the class of ``gavel.launch.schema`` that ``config`` is.
+
+    ``groups`` are the config groups that matter to it, ``examples`` pairs of a command's tail and what it does, ``keys`` pairs of a
+    key and what it means.
+    """
+
+    name: str
+    summary: str
+    module: str
+    schema: str
+    groups: tuple[str, ...]
+    examples: tuple[tuple[str, str], ...]
+    keys: tuple[tuple[str, str], ...]
+
+
+_RUN = ("run.dir=DIR", "the run folder; also the first word after the verb")
+_DRY = ("dry_run=true", "say what would be done, and do nothing")
+_SERVICES = ("services.NAME.…", "a further model: the keys are those of policy and judge")
+_OFFLINE = ("assets.offline=true", "no downloads; assets.mirror=DIR is a folder that is tried first")
+
+_TABLE = (
+    Verb(
+        "prepare", "Fetch and verify pinned assets, and adapt a source to tasks.jsonl with a manifest.", "gavel.launch.prepare",
+        "PrepareConfig", ("env", "source", "experiment"),
+        (
+            ("env=abstention", "fetch and verify what the environment's rubrics need"),
+            ("env=abstention source.path=train.jsonl out=data/abstention", "adapt a file you have into data/abstention/tasks.jsonl"),
+            ("env=abstention assets.mirror=/mnt/assets assets.offline=true", "the same on a machine without a network"),
+        ),
+        (("source.path=FILE", "the source file"), ("out=DIR", "where tasks.jsonl and its manifest go"), _OFFLINE, _DRY),
+    ),
+    Verb(
+        "rollout", "Ask the policy, judge its replies, reward them: graded rows, metrics and receipts in a run folder.",
+        "gavel.launch.rollout", "RolloutConfig", ("env", "policy", "judge", "reward", "failure", "experiment"),
+        (
+            ("experiment=demo", "the whole loop on this machine: no GPU, no key, 24 questions"),
+            (
+                "env=abstention policy=external policy.base_url=http://127.0.0.1:8000/v1 policy.model=my-model judge=qwen3_32b "
+                "tasks.path=data/abstention/tasks.jsonl run.dir=runs/first",
+                "a model you serve, judged by a Qwen3-32B that is served here",
+            ),
+            ("experiment=demo reward=omniscience tasks.limit=3", "another reward, the first three tasks"),
+            ("runs/demo experiment=demo", "go on with a run where it stopped (this is what running it again does)"),
+            ("runs/demo experiment=demo inspect=TASK_ID", "one task's whole story"),
+        ),
+        (
+            ("tasks.path=FILE", "tasks.jsonl, or a source file that is adapted on the fly"), ("tasks.limit=N", "the first N tasks"),
+            ("rollouts_per_task=K", "replies to each task"), ("concurrency=N", "rows in flight"), _RUN,
+            ("policy.base_url=URL", "where an external model is; judge.base_url for the judge"),
+            ("policy.model=NAME", "the name the server serves it under"),
+            ("policy.api_key_env=VARIABLE", "the variable that holds the key, never the key"),
+            ("policy.sampling.temperature=T", "also top_p, max_response_tokens, seed, …"), _SERVICES, _OFFLINE, _DRY,
+        ),
+    ),
+    Verb(
+        "regrade", "Grade the stored transcripts of a run again; the policy is not asked.", "gavel.launch.regrade", "RegradeConfig",
+        ("judge", "experiment"),
+        (
+            ("runs/first", "grade the rows that have no grade yet, into the run itself"),
+            (
+                "runs/first only=all into=runs/first-other judge=external judge.base_url=http://127.0.0.1:8001/v1 judge.model=other",
+                "grade every row with another judge, into a child run",
+            ),
+        ),
+        (
+            _RUN, ("only=ungraded|all", "which transcripts; all needs into"), ("into=DIR", "the child run"),
+            ("rubrics.NAME.profile=PROFILE", "another rubric"), ("concurrency=N", "rows in flight"), _DRY,
+        ),
+    ),
+    Verb(
+        "rescore", "Apply another reward policy to the stored outcomes of a run; no model is called.", "gavel.launch.rescore",
+        "RescoreConfig", ("reward", "experiment"),
+        (
+            ("runs/first reward.abstain=0.3", "tiered rewards with less for abstaining"),
+            ("runs/first reward=omniscience into=runs/first-omniscience", "another reward policy, into a run folder you name"),
+        ),
+        (_RUN, ("into=DIR", "the child run"), ("reward.…", "the options of the reward policy"), _DRY),
+    ),
+    Verb(
+        "probe", "Ask each judge known-answer controls and show which it gets right.", "gavel.launch.probe", "ProbeConfig",
+        ("env", "judge", "experiment"),
+        (
+            ("experiment=demo", "how good the demo's tiny judge is (it is not)"),
+            ("env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge", "a judge you serve"),
+        ),
+        (_RUN, ("concurrency=N", "questions in flight"), _SERVICES, _OFFLINE, _DRY),
+    ),
+    Verb(
+        "judge", "Serve the managed judge in the foreground, until Ctrl-C.", "gavel.launch.judge", "JudgeConfig", ("judge", "experiment"),
+        (
+            ("judge=smollm2", "a tiny model on the CPU"),
+            ("judge=qwen3_32b judge.gpus=1 judge.port=9100", "Qwen3-32B on one GPU, at port 9100"),
+        ),
+        (
+            ("judge.port=PORT", "0 picks a free one; 1200 to 8999 belong to NeMo-RL and Ray"), ("judge.gpus=N", "how many GPUs"),
+            ("run.dir=DIR", "where the server's log goes"), _DRY,
+        ),
+    ),
+)  # fmt: skip
+
+VERBS = {verb.name: verb for verb in _TABLE}
+"""Every verb by name, in the order in which they are used."""
+
+
+def find_verb(name: str) -> Verb:
+    """Return a verb by name.
+
+    Raises:
+        ConfigError: there is no such verb; names the nearest.
+    """
+    if name in VERBS:
+        return VERBS[name]
+    near = nearest(name, VERBS)
+    raise ConfigError(
+        "there is no such verb",
+        found=name,
+        allowed=", ".join(VERBS),
+        remedy=f"did you mean `gavel {near[0]}`?" if near else "see `gavel`",
+    )

@@ -1,0 +1,88 @@
+"""What differs between providers, as tables: names of fields, fields a model refuses, words for why a reply ended.
+
+Sources: the dropped sampling fields are those VERA-MH's clients drop (``gpt-<major >= 5>`` without ``chat``; four Claude models);
+``max_completion_tokens`` and the refusal of sampling fields by the o-series are OpenAI's API reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_GPT = re.compile(r"gpt-(\d+)", re.IGNORECASE)
+_O_SERIES = re.compile(r"(?:^|/)o\d+(?:$|[-@])", re.IGNORECASE)
+_CLAUDE = re.compile(r"opus-4-7|opus-4-8|fable-5|sonnet-5", re.IGNORECASE)
+
+
+def _reasoning_gpt(model: str) -> bool:
+    major = _GPT.search(model)
+    return major is not None and int(major.group(1)) >= 5 and "chat" not in model.lower()
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """What a family of models wants: ``drops`` are fields that are never sent, ``max_tokens`` the name of the output limit."""
+
+    name: str
+    matches: Callable[[str], bool]
+    drops: frozenset[str]
+    max_tokens: str = "max_tokens"
+
+
+_OPENAI_DROPS = frozenset(("temperature", "top_p", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"))
+
+QUIRKS: tuple[Quirk, ...] = (
+    Quirk("gpt-5 and later, not chat", _reasoning_gpt, _OPENAI_DROPS, "max_completion_tokens"),
+    Quirk("o-series", lambda model: _O_SERIES.search(model) is not None, _OPENAI_DROPS, "max_completion_tokens"),
+    Quirk("claude of 2026", lambda model: _CLAUDE.search(model) is not None, frozenset(("temperature", "top_p", "top_k"))),
+)
+"""The first that matches wins."""
+
+_NO_QUIRK = Quirk("none", lambda _: True, frozenset())
+
+FINISH_WORDS: dict[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+}
+"""Words of other servers for ``stop`` and ``length``; any other word is passed on as it is."""
+
+RESPONSES_LACKS = frozenset(("seed", "stop"))
+"""Sampling fields the responses API has no place for."""
+
+RESERVED_FIELDS = frozenset(("model", "messages", "input", "stream", "n"))
+"""Fields of the request body that ``Sampling.extra`` may not set: the client could not read the reply."""
+
+
+def quirk_of(model: str) -> Quirk:
+    """Return what is special about ``model``."""
+    return next((quirk for quirk in QUIRKS if quirk.matches(model)), _NO_QUIRK)
+
+
+_VERSION = re.compile(r"[-@:](?:latest|v?\d[\d.\-:]*(?:-preview)?)", re.IGNORECASE)
+
+
+def same_model(requested: str, served: str) -> bool:
+    """Tell whether the name a server gives can be the model that was asked for.
+
+    Equal names (without regard to case and to the part before the last ``/``), and equal but for a version at the end of either
+    (``gpt-4o`` and ``gpt-4o-2024-08-06``; not ``gpt-4o-mini``).
+    """
+    if requested == served:
+        return True
+    short, long = sorted((_basename(requested), _basename(served)), key=len)
+    return (long.startswith(short) and (len(short) == len(long) or _VERSION.fullmatch(long, len(short)) is not None)) or (
+        _unlatest(_basename(requested)) != _basename(requested) and same_model(_unlatest(_basename(requested)), served)
+    )
+
+
+def _basename(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2].lower()
+
+
+def _unlatest(model: str) -> str:
+    return model.removesuffix("-latest")

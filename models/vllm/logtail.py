@@ -1,0 +1,67 @@
+"""Reading a server's log: its tail for errors, and the stages of its start-up for the progress line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+TAIL_LINES = 15
+_TAIL_BYTES = 16384
+_LINE_LIMIT = 200
+
+_PREFIX = re.compile(r"^\(\w+(?: pid=\d+)?\) (?=\w)")
+_NOISE = re.compile(r"^\s*$|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is ")
+
+_STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Initializing a V\d LLM engine|Initializing an? LLM engine"), "engine is starting"),
+    (re.compile(r"Downloading|Fetching \d+ files:\s+(\d+)%"), "downloading weights"),
+    (re.compile(r"Starting to load model"), "loading weights"),
+    (re.compile(r"checkpoint shards:\s+(\d+)% Completed"), "loading weights {0} %"),
+    (re.compile(r"Loading weights took ([\d.]+)"), "weights loaded"),
+    (re.compile(r"torch\.compile|Compiling a graph|Dynamo bytecode"), "compiling"),
+    (re.compile(r"KV cache size: ([\d,]+) tokens"), "KV cache of {0} tokens"),
+    (re.compile(r"Capturing CUDA graphs?.*?(\d+)%"), "capturing CUDA graphs {0} %"),
+    (re.compile(r"Application startup complete"), "server is up"),
+)
+"""Lines of vLLM 0.10 to 0.32 that mark a stage, in order of time."""
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> str:
+    """Return the last ``lines`` telling lines of a log, each cut to 200 characters; empty if there is no log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    kept = [_PREFIX.sub("", line)[:_LINE_LIMIT] for line in re.split(r"[\r\n]+", text) if not _NOISE.search(line)]
+    return "\n".join(kept[-lines:])
+
+
+def stage(line: str) -> str | None:
+    """Return what start-up stage a log line marks, in words; None for all other lines."""
+    for pattern, words in _STAGES:
+        if found := pattern.search(line):
+            return words.format(*found.groups())
+    return None
+
+
+class LogReader:
+    """Yields the new lines of a growing log."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path, self._offset, self._rest = path, offset, ""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the complete lines since the last call; carriage returns of progress bars end a line as well."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return
+        self._offset += len(data)
+        *complete, self._rest = re.split(r"[\r\n]+", self._rest + data.decode(errors="replace"))
+        yield from complete
