@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, RewardPolicy
 from gavel.judges.types import Judge
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, nearest, shorten
 from gavel.models.types import ChatModel
+
+E = TypeVar("E")
 
 
 @record
@@ -27,6 +30,19 @@ class Entry:
         return getattr(module, self.config), getattr(module, self.make)
 
 
+@record
+class SourceEntry:
+    """Where a source's adapter lives, and which environment's rows it adapts."""
+
+    module: str
+    adapter: str
+    env: str
+
+    def load(self) -> SourceAdapter:
+        """Import the module; return the adapter."""
+        return cast("SourceAdapter", getattr(import_module(self.module), self.adapter)())
+
+
 _ABSTENTION = "gavel.envs.abstention"
 
 ENVIRONMENTS: Mapping[str, Entry] = {
@@ -35,6 +51,9 @@ ENVIRONMENTS: Mapping[str, Entry] = {
 REWARDS: Mapping[str, Entry] = {
     "tiered": Entry(f"{_ABSTENTION}.rewards", "TieredConfig", "tiered"),
     "omniscience": Entry(f"{_ABSTENTION}.rewards", "OmniscienceConfig", "omniscience"),
+}
+SOURCES: Mapping[str, SourceEntry] = {
+    "nemo_abstention_v1": SourceEntry(f"{_ABSTENTION}.source", "NemoAbstentionV1", "abstention"),
 }
 
 
@@ -65,7 +84,29 @@ def _options(group: str, config: Mapping[str, Any], table: Mapping[str, Entry]) 
     return decode(cls, rest, prefix=group, error=ConfigError), make
 
 
-def choose(group: str, name: object, table: Mapping[str, Entry]) -> Entry:
+def load_source(name: str, env: str | None = None) -> SourceAdapter:
+    """Return the adapter of the source ``name``.
+
+    Raises:
+        ConfigError: there is none, or it adapts rows for another environment than ``env``.
+    """
+    entry = choose("source", name, SOURCES)
+    if env is not None and entry.env != env:
+        raise ConfigError(
+            "this source is another environment's",
+            field="source.name",
+            found=f"{name} (for env={entry.env})",
+            allowed=f"a source for env={env}",
+        )
+    return entry.load()
+
+
+def sources_of(env: str) -> tuple[SourceAdapter, ...]:
+    """Return the adapters of an environment's sources."""
+    return tuple(entry.load() for entry in SOURCES.values() if entry.env == env)
+
+
+def choose(group: str, name: object, table: Mapping[str, E]) -> E:
     """Return the entry called ``name``.
 
     Raises:

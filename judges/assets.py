@@ -32,8 +32,8 @@ class AssetStore:
     @cached_property
     def pins(self) -> Mapping[str, Pin]:
         """The provenance table: every pinned asset by name."""
-        pins = decode(tuple[Pin, ...], PROVENANCE.read_bytes(), where=PROVENANCE.name)  # type: ignore[arg-type]
-        return {pin.name: pin for pin in pins}  # type: ignore[attr-defined]
+        pins = decode(tuple[Pin, ...], PROVENANCE.read_bytes(), where=PROVENANCE.name)
+        return {pin.name: pin for pin in pins}
 
     def pin(self, name: str) -> Pin:
         """Return the pin of an asset.

@@ -88,8 +88,12 @@ _TOKENS = rf"<[|｜][^<>|｜\n]{{1,64}}[|｜]>|<</?SYS>>|</?(?:{_TOKEN_NAMES})>|
 
 _TOKEN = re.compile(_TOKENS, re.IGNORECASE)
 _BRACKETS = str.maketrans("<>[]", "‹›⟦⟧")
-_PLAIN = re.compile(f"[^\r<\\[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-                    f"\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*")  # fmt: skip
+_SUSPECT = (
+    "\r<\\[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_PLAIN = re.compile(f"[^{_SUSPECT}]*")
+"""A text without any character that a rule could touch; most answers are, and one scan tells."""
 
 _PHRASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("verdict_words", re.compile(
@@ -98,7 +102,8 @@ _PHRASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("grader_instruction", re.compile(
         r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|rubric|reference|above|previous|prior)"
         r"|\b(?:mark|grade|rate|score|judge|label|accept)\b.{0,40}\bas\s+(?:fully\s+)?correct"
-        r"|\b(?:dear|note to|attention)\s+(?:the\s+)?(?:grader|judge|evaluator)|\byou are (?:now )?(?:a|the) (?:grader|judge|evaluator)",
+        r"|\b(?:dear|note to|attention)\s+(?:the\s+)?(?:grader|judge|evaluator)"
+        r"|\byou are (?:now )?(?:a|the) (?:grader|judge|evaluator)",
         re.IGNORECASE,
     )),
 )  # fmt: skip
@@ -108,8 +113,8 @@ _PHRASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 class Neutraliser:
     """Makes texts harmless for one template.
 
-    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``); each starts with ``<`` and ends with ``>``. Blanks in
-    them and the case of their letters do not matter, since they do not matter to a reader either.
+    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their letters do not
+    matter, since they do not matter to a reader either.
     """
 
     delimiters: tuple[str, ...]

@@ -72,8 +72,8 @@ class Accounts:
 
 
 def _closed(account: _Open) -> ServiceAccount:
-    values = np.percentile(account.latency, PERCENTILES) if account.latency else []
+    values: list[float] = np.percentile(account.latency, PERCENTILES).tolist() if account.latency else []
     return ServiceAccount(
         account.calls, account.cache_hits, account.shared, account.prompt, account.completion, account.cached,
-        dict(account.retries), {f"p{rank}": round(float(value), 4) for rank, value in zip(PERCENTILES, values, strict=False)},
+        dict(account.retries), {f"p{rank}": round(value, 4) for rank, value in zip(PERCENTILES, values, strict=False)},
     )  # fmt: skip

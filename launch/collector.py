@@ -24,8 +24,8 @@ class Counts:
     graded: int = 0
     ungraded: dict[FailureKind, int] = field(default_factory=dict)
     skipped: int = 0
-    running: int = 0
     rewards: float = 0.0
+    running: set[Stopwatch] = field(default_factory=set)
 
     @property
     def ended(self) -> int:
@@ -95,14 +95,15 @@ class Collector:
             owed = next(rows, None)
             if owed is None:
                 return
-            self.counts.running += 1
+            watch = Stopwatch()
+            self.counts.running.add(watch)
             try:
-                await self._play(owed)
+                await self._play(owed, watch)
             finally:
-                self.counts.running -= 1
+                self.counts.running.discard(watch)
 
-    async def _play(self, owed: OwedRow) -> None:
-        row, watch, started, begun = owed.row, Stopwatch(), time.time(), time.perf_counter()
+    async def _play(self, owed: OwedRow, watch: Stopwatch) -> None:
+        row, started, begun = owed.row, time.time(), time.perf_counter()
         journal = RowJournal(self._folder.journal, row.key, owed.attempt, owed.state)
         try:
             finish = await play(self._environment, row.task, row.rollout_index, journal, self._policy, watch)

@@ -57,13 +57,13 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     chosen = [word for word in words if isinstance(word, GroupChoice)]
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
+    tree = _merge_groups(verb, chosen, folders)
     try:
-        tree = _merge_groups(verb, chosen, folders)
         for word in words:
             if not isinstance(word, GroupChoice):
                 _apply(tree, schema, spec.groups, word)
         values = _sections(tree, schema)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as failed:
+    except OmegaConfBaseException as failed:
         raise explain(failed) from None
     check_keys(schema, values)
     config = decode(schema, values, error=ConfigError)
@@ -120,8 +120,13 @@ def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Pa
         # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing else.
         primary = next(folder / f"{verb}.yaml" for folder in folders if (folder / f"{verb}.yaml").is_file())
         shutil.copyfile(primary, Path(main, primary.name))
-        with initialize_config_dir(main, job_name="gavel", version_base="1.3"):
-            tree = compose_groups(verb, list(words.values()))
+        try:
+            with initialize_config_dir(main, job_name="gavel", version_base="1.3"):
+                tree = compose_groups(verb, list(words.values()))
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as failed:
+            # Every choice on the command line was checked, so what is wrong is in a file: the experiment, if there is one.
+            files = [f"experiment/{choice.choice}.yaml" for choice in chosen if choice.group == "experiment" and choice.choice]
+            raise explain(failed, files[-1] if files else "") from None
     OmegaConf.set_struct(tree, False)
     return tree
 
@@ -138,13 +143,14 @@ def _quoted(text: str) -> str:
 
 
 def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word: Setting | Removal) -> None:
-    sections = [field.name for field in fields(schema)]
-    top = word.key.split(".")[0]
-    if top not in sections and (near := nearest(top, [*sections, *verb_groups])):
+    names = [*(field.name for field in fields(schema)), *verb_groups]
+    if "." not in word.key and word.key not in names and (near := nearest(word.key, names)):
         raise ConfigError(
-            "there is no such key or group", field=top, allowed=", ".join(dict.fromkeys([*sections, *verb_groups])),
+            "there is no such key or group",
+            field=word.key,
+            allowed=", ".join(dict.fromkeys(names)),
             remedy=f"did you mean `{near[0]}`?",
-        )  # fmt: skip
+        )
     place = find(schema, word.key, _readable(tree))
     if isinstance(word, Setting):
         OmegaConf.update(tree, word.key, read_value(word, place), merge=True, force_add=True)

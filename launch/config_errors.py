@@ -10,11 +10,12 @@ from gavel.models.errors import ConfigError, nearest, shorten
 
 
 def explain(failed: Exception, where: str = "") -> ConfigError:
-    """Return the error a user should see for one raised while a config was read or composed."""
+    """Return the error a user should see for one raised while a config was read or composed; ``where`` is the file it must be in if
+    the error does not say so itself."""
     if isinstance(failed, yaml.MarkedYAMLError):
         return _yaml(failed, where)
     if isinstance(failed, MissingConfigException):
-        return _missing_file(failed)
+        return _missing_file(failed, where)
     inner = _innermost(failed)
     key = str(getattr(inner, "full_key", None) or "")
     if isinstance(inner, MissingMandatoryValue):
@@ -42,15 +43,13 @@ def _remedy(failed: Exception) -> str:
     return "an experiment may only `override` groups that exist: see gavel VERB --help" if "override" in str(failed) else ""
 
 
-def _missing_file(failed: MissingConfigException) -> ConfigError:
+def _missing_file(failed: MissingConfigException, where: str) -> ConfigError:
     missing = str(failed.missing_cfg_file or "")
     group, _, name = missing.rpartition("/")
     options = [str(option) for option in failed.options or ()]
     near = nearest(name, options)
-    text = str(failed)
-    origin = text.split("'")[1] + ".yaml" if text.startswith("In '") else ""
     return ConfigError(
-        "there is no such choice", where=origin, field=group, found=name, allowed=", ".join(options),
+        "there is no such choice", where=where, field=group, found=name, allowed=", ".join(options),
         remedy=f"did you mean `{near[0]}`?" if near else "",
     )  # fmt: skip
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gavel.envs.types import Environment, Finish, Opening, Outcome, Task
 from gavel.judges.answers import answering
@@ -13,9 +13,6 @@ from gavel.launch.journal import RowJournal
 from gavel.models.errors import GavelError
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.types import ChatModel, ChatRequest, Completion, Message, Receipt, Sampling
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +32,11 @@ class Policy:
         return await self.model.complete(request)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stopwatch:
-    """Seconds spent in the policy's calls and in the environment's steps of one attempt."""
+    """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and in steps."""
 
+    stage: str = "policy"
     policy_s: float = 0.0
     step_s: float = 0.0
 
@@ -68,10 +66,12 @@ async def play(
                 if policy is None:
                     raise PolicyNeeded
                 messages = journal.state.transcript.messages
-                journal.replied(await _timed(watch, "policy_s", lambda: policy.reply(messages, rollout_index)))  # noqa: B023
+                with _timed(watch, "policy"):
+                    completion = await policy.reply(messages, rollout_index)
+                journal.replied(completion)
             stage = "verifier"
-            with answering(journal):
-                said = await _timed(watch, "step_s", lambda: environment.step(task, journal.state.transcript))
+            with answering(journal), _timed(watch, "step"):
+                said = await environment.step(task, journal.state.transcript)
             if isinstance(said, Finish):
                 return said
             journal.observed(said)
@@ -91,12 +91,14 @@ async def _open(environment: Environment, task: Task, journal: RowJournal) -> No
         journal.opened(opening)
 
 
-async def _timed(watch: Stopwatch, field: str, call: Callable[[], Awaitable[T]]) -> T:
-    begun = time.perf_counter()
+@contextmanager
+def _timed(watch: Stopwatch, part: str) -> Iterator[None]:
+    watch.stage, begun = "policy" if part == "policy" else "judge", time.perf_counter()
     try:
-        return await call()
+        yield
     finally:
-        setattr(watch, field, getattr(watch, field) + time.perf_counter() - begun)
+        name = f"{part}_s"
+        setattr(watch, name, getattr(watch, name) + time.perf_counter() - begun)
 
 
 def _ungraded(kind: FailureKind, stage: str, reason: str, receipts: tuple[Receipt, ...]) -> Finish:

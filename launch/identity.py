@@ -32,9 +32,9 @@ def identity_of(
         services={name: service.identity for name, service in services.items()},
         bindings={
             name: {
-                "judge": binding.service.model,
-                "revision": binding.service.revision,
-                "identity": binding.service.identity,
+                "judge": binding.judge.model if binding.judge else None,
+                "revision": binding.judge.revision if binding.judge else None,
+                "identity": binding.judge.identity if binding.judge else None,
                 "rubric": binding.rubric.digest,
             }
             for name, binding in bindings.items()

@@ -1,7 +1,8 @@
 """The journal of a run (``transcripts.jsonl``): every finished call, written before anything is done with it.
 
-Each line is one event of one (task, rollout): ``opening`` (messages, receipts), ``reply`` (message, receipt), ``observe`` (messages,
-receipts) or ``answer`` (an answered judge question). Replaying the lines of a row gives its transcript and the answers it has.
+Each line is one event of one (task, rollout): ``opening`` (messages, receipts; left out where it is the task's own messages, which no
+call made), ``reply`` (message, receipt), ``observe`` (messages, receipts) or ``answer`` (an answered judge question). Replaying the
+lines of a row gives its transcript and the answers it has.
 """
 
 from __future__ import annotations
@@ -114,8 +115,13 @@ class RowJournal:
         self.state.answers[answer.key] = answer
 
 
-def read_journal(path: Path, skip: Container[RowKey] = ()) -> dict[RowKey, RowState]:
-    """Replay a journal; rows in ``skip`` are passed over without being read in full.
+def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, RowState]:
+    """Replay a journal.
+
+    Args:
+        path: the journal; a missing one is empty.
+        tasks: each task's own messages by its id, where an episode starts whose opening was not stored.
+        skip: rows that are passed over.
 
     Raises:
         RecordError: names the file and the line.
@@ -126,6 +132,10 @@ def read_journal(path: Path, skip: Container[RowKey] = ()) -> dict[RowKey, RowSt
         if line.get("schema") != SCHEMA:
             raise RecordError("not a line of a journal", where=where, field="schema", found=shorten(line.get("schema")), allowed=SCHEMA)
         key = (line["task_id"], line["rollout_index"])
-        if key not in skip:
-            rows.setdefault(key, RowState()).take(line["event"], line["body"], where)
+        if key in skip:
+            continue
+        state = rows.setdefault(key, RowState())
+        if state.messages is None and line["event"] == "reply":
+            state.messages = tasks.get(key[0], ())
+        state.take(line["event"], line["body"], where)
     return rows

@@ -7,14 +7,15 @@ deeper down (``engine_args``) takes any key.
 
 from __future__ import annotations
 
+import difflib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.errors import ConfigError, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Place:
         holder = _holder(self.annotation)
         node = self.node.get(name) if isinstance(self.node, Mapping) else None
         if is_dataclass(holder):
-            annotation = _hints(holder)[name]
+            annotation = _hints(cast("Hashable", holder))[name]
             options = self.depth == 0 and _value_type(annotation) is Any
         else:
             annotation, options = _value_type(self.annotation), self.options
@@ -110,7 +111,8 @@ def _unknown(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, n
     parts = key.split(".")
     above = ".".join(parts[:depth])
     bad = ".".join(parts[: depth + 1])
-    near = suggest(key, known_keys(schema, tree), siblings=[f"{above}.{name}" if above else name for name in names])
+    here = depth == len(parts) - 1
+    near = suggest(key, known_keys(schema, tree), [f"{above}.{name}" if above else name for name in names] if here else ())
     if not names and above:
         return ConfigError(
             f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _or(near)
@@ -122,13 +124,21 @@ def _unknown(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, n
 
 
 def suggest(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
-    """Return up to three known keys that may have been meant: alike beside it, of the same last word elsewhere, or alike as a whole."""
-    known = list(known)
-    last = key.rsplit(".", 1)[-1]
-    same_word = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    beside = [name for name in siblings if nearest(last, [name.rsplit(".", 1)[-1]])]
-    ordered = [*nearest(key, beside), *same_word, *nearest(key, known)]
-    return list(dict.fromkeys(ordered))[:3]
+    """Return up to three known keys that may have been meant: the most alike beside it, else those that end in the same word, else
+    those alike as a whole, else those that end in a word alike; the most alike first."""
+    last = _last(key)
+    beside = {_last(name): name for name in siblings}
+    if near := difflib.get_close_matches(last, beside, n=2, cutoff=0.6):
+        return [beside[name] for name in near]
+    known = [name for name in known if not key.startswith(f"{name}.")]
+    same = [name for name in known if _last(name) == last]
+    found = difflib.get_close_matches(key, same, cutoff=0.0) or difflib.get_close_matches(key, known, cutoff=0.7)
+    words = difflib.get_close_matches(last, {_last(name) for name in known}, n=1, cutoff=0.8)
+    return (found or [name for name in known if _last(name) in words])[:3]
+
+
+def _last(key: str) -> str:
+    return key.rsplit(".", 1)[-1]
 
 
 def _list(names: Iterable[str]) -> str:

@@ -17,8 +17,8 @@ _PLAIN_EVERY_S = 10.0
 _LIVE_EVERY_S = 0.25
 
 
-def progress_line(counts: Counts, elapsed_s: float, queue: str) -> str:
-    """Return one line: ended/planned, rows per second, time left, mean reward, ungraded by kind, ``queue`` as given."""
+def progress_line(counts: Counts, elapsed_s: float) -> str:
+    """Return one line: ended/planned, rows per second, time left, mean reward, ungraded by kind, rows at the policy and the judge."""
     rate = counts.ended / elapsed_s if elapsed_s > 0 else 0.0
     left = _clock((counts.planned - counts.ended) / rate) if rate > 0 else "?"
     parts = [f"{counts.ended}/{counts.planned} rows", f"{rate:.1f}/s", f"{left} left"]
@@ -26,7 +26,10 @@ def progress_line(counts: Counts, elapsed_s: float, queue: str) -> str:
         parts.append(f"reward {counts.rewards / counts.graded:.3f}")
     if counts.ungraded:
         parts.append("ungraded " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.ungraded.items())))
-    return " · ".join([*parts, f"{counts.running} running", *([queue] if queue else [])])
+    if counts.running:
+        judged = sum(watch.stage == "judge" for watch in counts.running)
+        parts.append(f"at the policy {len(counts.running) - judged}, at the judge {judged}")
+    return " · ".join(parts)
 
 
 def _clock(seconds: float) -> str:
@@ -36,12 +39,12 @@ def _clock(seconds: float) -> str:
 
 
 @contextlib.asynccontextmanager
-async def progress(console: Console, counts: Callable[[], Counts], queue: Callable[[], str]) -> AsyncIterator[None]:
+async def progress(console: Console, counts: Callable[[], Counts]) -> AsyncIterator[None]:
     """Show the progress of ``counts()`` while the body runs."""
     begun = time.monotonic()
 
     def line() -> str:
-        return progress_line(counts(), time.monotonic() - begun, queue())
+        return progress_line(counts(), time.monotonic() - begun)
 
     async def plain() -> None:
         while True:

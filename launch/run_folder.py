@@ -21,6 +21,7 @@ from gavel.launch.lease import HEARTBEAT_S, FolderLock, Lease, RunFolderError, h
 from gavel.models.codec import digest, dump, load, plain, to_json
 from gavel.models.errors import RecordError
 from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
+from gavel.models.types import Message
 
 MANIFEST_SCHEMA = "gavel.manifest/1"
 INPUT_SCHEMA = "gavel.input/1"
@@ -98,7 +99,7 @@ class RunFolder:
         Raises:
             RunFolderError: a task of the same id has changed.
         """
-        old = {key: line for key, line in _input_lines(self.path)}
+        old = dict(_input_lines(self.path))
         for row in rows:
             known = old.get(row.key)
             if known is not None and known["task_digest"] != row.task_digest:
@@ -229,6 +230,11 @@ def read_results(path: Path, name: str = "results.jsonl") -> Iterator[Result]:
     """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``."""
     for number, line in read_lines(path / name):
         yield load(Result, line, where=f"{path / name}:{number}")
+
+
+def own_messages(rows: Sequence[PlannedRow]) -> dict[str, tuple[Message, ...]]:
+    """Return each task's own messages by its id."""
+    return {row.task.task_id: row.task.messages for row in rows}
 
 
 def last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:

@@ -13,7 +13,7 @@ from gavel.models.service import Service
 
 @record
 class TasksConfig:
-    """Where the tasks come from: a ``tasks.jsonl`` of ours, or a source file that is adapted on the fly. ``limit`` takes the first n."""
+    """Where the tasks come from: a ``tasks.jsonl`` of ours, or a source file, adapted on the fly. ``limit`` takes the first n."""
 
     path: str | None = None
     limit: int | None = None

@@ -25,8 +25,8 @@ from gavel.models.codec import dump, record
 class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
-    ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored). Intervals are
-    clustered by task. Ungraded rows are in no figure.
+    ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
+    Intervals are clustered by task. Ungraded rows are in no figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"

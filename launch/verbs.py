@@ -12,7 +12,7 @@ GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "experiment")
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: ``module`` has ``run(config, console) -> int``; ``schema`` names the class of ``gavel.launch.schema`` that ``config`` is.
+    """One verb: ``module`` has ``run(config, console) -> int``; ``schema`` names the class of its config in ``gavel.launch.schema``.
 
     ``groups`` are the config groups that matter to it, ``examples`` pairs of a command's tail and what it does, ``keys`` pairs of a
     key and what it means.
@@ -38,7 +38,7 @@ _TABLE = (
         "PrepareConfig", ("env", "source", "experiment"),
         (
             ("env=abstention", "fetch and verify what the environment's rubrics need"),
-            ("env=abstention source.path=train.jsonl out=data/abstention", "adapt a file you have into data/abstention/tasks.jsonl"),
+            ("env=abstention source.path=train.jsonl out=data/abstention", "adapt a file you have"),
             ("env=abstention assets.mirror=/mnt/assets assets.offline=true", "the same on a machine without a network"),
         ),
         (("source.path=FILE", "the source file"), ("out=DIR", "where tasks.jsonl and its manifest go"), _OFFLINE, _DRY),
@@ -53,7 +53,7 @@ _TABLE = (
                 "tasks.path=data/abstention/tasks.jsonl run.dir=runs/first",
                 "a model you serve, judged by a Qwen3-32B that is served here",
             ),
-            ("experiment=demo reward=omniscience tasks.limit=3", "another reward, the first three tasks"),
+            ("experiment=demo reward=omniscience tasks.limit=3 run.dir=runs/three", "another reward, the first three tasks"),
             ("runs/demo experiment=demo", "go on with a run where it stopped (this is what running it again does)"),
             ("runs/demo experiment=demo inspect=TASK_ID", "one task's whole story"),
         ),
@@ -100,7 +100,8 @@ _TABLE = (
         (_RUN, ("concurrency=N", "questions in flight"), _SERVICES, _OFFLINE, _DRY),
     ),
     Verb(
-        "judge", "Serve the managed judge in the foreground, until Ctrl-C.", "gavel.launch.judge", "JudgeConfig", ("judge", "experiment"),
+        "judge", "Serve the managed judge in the foreground, until Ctrl-C.", "gavel.launch.judge", "JudgeConfig",
+        ("judge", "experiment"),
         (
             ("judge=smollm2", "a tiny model on the CPU"),
             ("judge=qwen3_32b judge.gpus=1 judge.port=9100", "Qwen3-32B on one GPU, at port 9100"),

@@ -106,21 +106,19 @@ class ChatClient:
         plan = self._plan(request.sampling, request.response_format)
         call = _Call(self._name, self._model, request, plan, self._clock)
         deadline = call.started + self._service.deadline
-        for failures in range(1, self._service.attempts + 1):
-            left = deadline - self._clock()
-            result = await self._attempt(call, min(self._service.timeout.total, left), failures)
+        failures = 0
+        while True:
+            result = await self._attempt(call, min(self._service.timeout.total, deadline - self._clock()), failures)
             if isinstance(result, Completion):
                 return result
-            if not result.retryable or failures == self._service.attempts:
-                break
+            failures += 1
+            if not result.retryable or failures >= self._service.attempts:
+                raise call.failure(result)
             wait = self._backoff.delay(failures, self._rng, result.retry_after)
             if self._clock() + wait >= deadline:
-                result = replace(
-                    result, reason=f"{result.reason} (no time left for another try: deadline {self._service.deadline:g} s)"
-                )
-                break
+                late = f"{result.reason} (no time left for another try: deadline {self._service.deadline:g} s)"
+                raise call.failure(replace(result, reason=late))
             await asyncio.sleep(wait)
-        raise call.failure(result)
 
     def _plan(self, sampling: Sampling, response_format: ResponseFormat | None) -> Plan:
         key = (id(sampling), id(response_format))
@@ -144,7 +142,8 @@ class ChatClient:
     async def _attempt(self, call: _Call, timeout: float, failures: int) -> Completion | Refusal:
         began = self._clock()
         try:
-            answered = await self._transport.post(self._url(call.request.prefix_key, failures), call.body, timeout)
+            # Never 0, which would mean no limit at all.
+            answered = await self._transport.post(self._url(call.request.prefix_key, failures), call.body, max(timeout, 0.001))
             decoded = self._read(call, answered)
         except TRANSPORT_ERRORS as error:
             decoded = self._broken(error)
@@ -223,11 +222,17 @@ class _Call:
         request, notes = self.request, self._plan.notes
         if decoded is not None and decoded.model is None:
             notes = (*notes, "the server does not name its model")
+        made = derive_call_id(self._plan.seed, self.prompt_digest, request.sample)
+        took = self._clock() - self.started
+        digest = None if text is None else text_digest(text.encode())
+        if decoded is None:
+            return Receipt(
+                made, request.role, self._name, self.model, self.prompt_digest, latency_s=took, attempts=tuple(self.attempts),
+                notes=notes,
+            )  # fmt: skip
         return Receipt(
-            derive_call_id(self._plan.seed, self.prompt_digest, request.sample), request.role, self._name, self.model,
-            self.prompt_digest, decoded.model if decoded else None, decoded.response_id if decoded else None, decoded.finish_reason if decoded else None,
-            decoded.usage if decoded else None, self._clock() - self.started, tuple(self.attempts),
-            None if text is None else text_digest(text.encode()), notes=notes,
+            made, request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id, decoded.finish_reason,
+            decoded.usage, took, tuple(self.attempts), digest, notes=notes,
         )  # fmt: skip
 
 
@@ -237,11 +242,8 @@ def _unusable(call: _Call, decoded: Decoded, text: str) -> tuple[FailureKind, st
         return FailureKind.IDENTITY_MISMATCH, f"asked for {call.model!r}, the server answered as {decoded.model[:120]!r}"
     role, finish = call.request.role, decoded.finish_reason
     if role == "policy":
-        return (
-            (FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply")
-            if finish == "content_filter"
-            else None
-        )
+        withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
+        return withheld if finish == "content_filter" else None
     kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
     if finish != "stop":
         return kind, f"the reply is not complete: finish_reason is {finish or 'missing'!r}"

@@ -216,7 +216,9 @@ def _proxy(url: str) -> dict[str, Any]:
     if proxy.user is None:
         return {"proxy": proxy}
     word = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
-    return {"proxy": proxy.with_user(None), "proxy_headers": {"Proxy-Authorization": f"Basic {word}"}}
+    # A tunnel is asked for with headers of its own; plain HTTP goes to the proxy itself.
+    place = "proxy_headers" if parts.scheme == "https" else "headers"
+    return {"proxy": proxy.with_user(None), place: {"Proxy-Authorization": f"Basic {word}"}}
 
 
 def is_loopback(host: str) -> bool:

@@ -9,6 +9,7 @@ from gavel.envs.abstention.extraction import Extraction, extract
 from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
 from gavel.envs.abstention.target import AbstentionTarget, parse_target
 from gavel.envs.types import Check, Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, nearest
@@ -17,13 +18,6 @@ from gavel.models.types import ChatModel, Receipt
 
 NAME = "abstention"
 LABELS = ("correct", "incorrect", "abstained", "truncated", "no_answer")
-
-_VERDICTS = {
-    "A": "correct", "B": "incorrect", "C": "abstained",
-    "CORRECT": "correct", "INCORRECT": "incorrect", "NOT_ATTEMPTED": "abstained",
-    "correct": "correct", "incorrect": "incorrect", "abstained": "abstained",
-}  # fmt: skip
-"""The outcome's label for each label a grading profile may use."""
 
 
 @record
@@ -58,8 +52,8 @@ class AbstentionEnvironment:
         """Grade the newest reply.
 
         The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
-        ``judge_label``, ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or
-        ``judged``) where the policy abstained. A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
+        ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or ``judged``) where the
+        policy abstained. A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"
@@ -67,7 +61,7 @@ class AbstentionEnvironment:
         if extraction.answer is None:
             assert extraction.gate is not None
             return _gated(extraction.gate, reply.finish_reason)
-        binding = task.verifier.rpartition("/")[2]
+        _, binding = parse_verifier(task.verifier)
         target: AbstentionTarget = task.target
         decided = decide(self._rules_for(binding), extraction.answer, target.reference)
         if decided is not None:
@@ -121,16 +115,16 @@ def _ruled(extraction: Extraction, label: str, rule: str) -> Finish:
 
 
 def _judged(extraction: Extraction, grade: Grade) -> Finish:
-    label = _VERDICTS[grade.label]
+    label = grade.label
+    assert label in ("correct", "incorrect", "abstained"), f"a profile of {PROFILES} gave the label {label}"
     details: dict[str, Any] = {
-        "answer": extraction.answer, "boxed": extraction.boxed,
-        "parse": grade.parse, "judge_label": grade.label, "judge_reply": grade.raw,
+        "answer": extraction.answer, "boxed": extraction.boxed, "parse": grade.parse, "judge_reply": grade.raw,
     }  # fmt: skip
     if label == "abstained":
         details["abstention"] = "judged"
     if flags := grade.details.get("flags"):
         details["judge_flags"] = list(flags)
-    checks = (_ANSWERED, _verdict(label, f"judge: {grade.label} ({grade.parse})", grade.receipts))
+    checks = (_ANSWERED, _verdict(label, f"judge: {label} ({grade.parse})", grade.receipts))
     return Finish(Outcome(label, checks, details), receipts=grade.receipts)
 
 

@@ -14,10 +14,11 @@ _NORMALISED_TOKEN = normalise(ABSTENTION_TOKEN)
 _WORD = re.compile(r"\w")
 _FINAL_PERIOD = re.compile(r"[\w\"'`”’»)\]}]\.\Z")
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»"}
-_OPENERS = frozenset({
-    "solution", "solution:", "answer:", "final answer:", "thought process", "thought process:", "reasoning:", "explanation:", "analysis:",
-    "step 1:", "the answer is", "the answer is:", "the final answer is", "the final answer is:", "let's think step by step",
-    "let's think step by step:", "let's solve this problem step by step", "let's solve this problem step by step:",
+_OPENERS = frozenset({  # casefolded
+    "solution", "solution:", "answer:", "final answer:", "thought process", "thought process:", "reasoning:", "explanation:",
+    "analysis:", "step 1:", "the answer is", "the answer is:", "the final answer is", "the final answer is:",
+    "let's think step by step", "let's think step by step:",
+    "let's solve this problem step by step", "let's solve this problem step by step:",
 })  # fmt: skip
 
 

@@ -20,10 +20,17 @@ LOOPBACK = "127.0.0.1"
 GIB = 1024**3
 
 _OWN_KEYS = {
-    "model": "model", "served_model_name": "model", "port": "port", "revision": "revision", "tokenizer_revision": "revision",
-    "tensor_parallel_size": "tensor_parallel_size", "max_model_len": "max_context_length", "dtype": "dtype", "quantization": "quantization",
+    "model": "model",
+    "served_model_name": "model",
+    "port": "port",
+    "revision": "revision",
+    "tokenizer_revision": "revision",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "max_model_len": "max_context_length",
+    "dtype": "dtype",
+    "quantization": "quantization",
     "kv_cache_memory_bytes": "kv_cache_gb",
-}  # fmt: skip
+}
 """Engine arguments that have a key of their own in a service."""
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

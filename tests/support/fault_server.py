@@ -10,7 +10,8 @@ In a test::
 
 ``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for the n-th
 generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity`` (requests in
-work at once, more get 429) may be changed while it runs. ``stop()`` and ``start()`` restart it on the same port.
+work at once, more get 429) may be changed while it runs. ``await until(n)`` waits for the n-th request. ``stop()`` and ``start()``
+restart it on the same port.
 
 As its own process (prints the port on the first line; ``server_process`` starts and ends one)::
 
@@ -130,6 +131,12 @@ class FaultServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    async def until(self, count: int, timeout: float = 5.0) -> None:
+        """Wait until ``count`` generation requests have come in."""
+        async with asyncio.timeout(timeout):
+            while self.count < count:  # noqa: ASYNC110 - the count is set in many places
+                await asyncio.sleep(0.005)
 
     def stats(self) -> dict[str, Any]:
         """Counts so far, as /_stats answers them."""

@@ -1,0 +1,83 @@
+"""The source ``nemo_abstention_v1``: rows of ``nvidia/Nemotron-RL-QA-Abstention-v1``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast, get_args
+
+from gavel.envs.abstention.environment import NAME
+from gavel.envs.abstention.target import AbstentionTarget
+from gavel.envs.sources import Licence, optional_id, text_field
+from gavel.envs.types import Task, TaskError
+from gavel.models.errors import shorten
+from gavel.models.types import Message, Role
+
+_ROLES = get_args(Role)
+_DOMAINS = (
+    (re.compile(r"law-"), "law"),
+    (re.compile(r"health-"), "health"),
+    (re.compile(r"(?:[a-z0-9+#.]+-)?swe-"), "software"),  # go-swe-…, and the like for other languages
+    (re.compile(r"[0-9a-f]{16,64}\Z"), "general"),  # multi-hop questions with bare hexadecimal ids
+)
+"""Domain by how an id starts, inferred from the public rows."""
+
+
+def domain_of(task_id: str) -> str:
+    """Return the domain an id tells: ``law``, ``health``, ``software``, ``general``, or ``other``."""
+    return next((domain for pattern, domain in _DOMAINS if pattern.match(task_id)), "other")
+
+
+class NemoAbstentionV1:
+    """Adapts ``id, question, answer, responses_create_params.input``; messages are kept byte for byte."""
+
+    name = "nemo_abstention_v1"
+    env = NAME
+    binding = "abstention"
+    licence = Licence(
+        {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"},
+        "the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: the copy about to be written holds these texts; "
+        "until the publisher settles it, pass it on only under terms that satisfy both (attribution and share-alike)",
+    )
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row has most of the format's fields."""
+        return sum(field in row for field in ("question", "answer", "responses_create_params")) >= 2
+
+    def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
+        """Return the row's task; raises ``TaskError`` naming the field."""
+        task_id = optional_id(row)
+        target = AbstentionTarget(text_field(row, "question"), text_field(row, "answer"))
+        given = _input(row)
+        metadata = {"source": self.name, "id": row.get("id"), "domain": domain_of(task_id), "judge_query": given}
+        return Task(task_id, self.env, f"{self.name}/{binding}", _messages(given), target, metadata)
+
+
+def _input(row: Mapping[str, Any]) -> list[Any]:
+    params = row.get("responses_create_params")
+    field = "responses_create_params.input"
+    if not isinstance(params, Mapping) or "input" not in params:
+        raise TaskError("this field is missing", field=field, allowed="a list of messages")
+    given = params["input"]
+    if not isinstance(given, list) or not given:
+        raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a list of at least one message")
+    return given
+
+
+def _messages(given: list[Any]) -> tuple[Message, ...]:
+    messages = tuple(_message(item, f"responses_create_params.input.{index}.") for index, item in enumerate(given))
+    if not any(message.role == "user" for message in messages):
+        raise TaskError(
+            "no message asks anything", field="responses_create_params.input", found=f"roles {', '.join(m.role for m in messages)}",
+            allowed="at least one user message",
+        )  # fmt: skip
+    return messages
+
+
+def _message(item: Any, prefix: str) -> Message:
+    if not isinstance(item, Mapping):
+        raise TaskError("this is not a message", field=prefix.rstrip("."), found=shorten(item), allowed="{role, content}")
+    role = text_field(item, "role", prefix=prefix)
+    if role not in _ROLES:
+        raise TaskError("there is no such role", field=f"{prefix}role", found=role, allowed=", ".join(_ROLES))
+    return Message(cast("Role", role), text_field(item, "content", prefix=prefix))

@@ -1,0 +1,106 @@
+"""Whether a question stands in a set that training must not see: by normalised text, and by any 13 words in a row in common."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gavel.envs.rows import check_file, read_rows
+from gavel.models.codec import record
+from gavel.models.errors import InputError
+
+GRAM = 13
+"""Words in a row that must not be shared; the usual length for decontamination (Brown et al. 2020, arXiv:2005.14165, appendix C)."""
+
+_WORDS = re.compile(r"\w+")
+_FIELDS = ("question", "problem", "prompt", "query", "text")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text after NFKC and case folding; punctuation and blanks are gone."""
+    return tuple(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def normalised(text: str) -> str:
+    """Return a text as its words joined by blanks; one without any word is only trimmed."""
+    return " ".join(words(text)) or text.strip()
+
+
+def question_share(question: str) -> float:
+    """Return a number in [0, 1) that depends on the normalised text only, so that equal questions stay on one side of a split."""
+    return int.from_bytes(hashlib.sha256(normalised(question).encode(errors="surrogatepass")).digest()[:8]) / 2**64
+
+
+def _grams(text: str) -> Iterator[tuple[str, ...]]:
+    found = words(text)
+    return (found[start : start + GRAM] for start in range(len(found) - GRAM + 1))
+
+
+@record
+class ProtectedFile:
+    """A protected set as it goes into the manifest."""
+
+    path: str
+    sha256: str
+    questions: int
+
+
+class Protected:
+    """The questions of all protected files."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._texts: set[str] = set()
+        self._grams: set[tuple[str, ...]] = set()
+        self.files = tuple(self._add(Path(path)) for path in paths)
+
+    def _add(self, path: Path) -> ProtectedFile:
+        check_file(path)
+        questions = list(_questions(path))
+        for question in questions:
+            self._texts.add(normalised(question))
+            self._grams.update(_grams(question))
+        return ProtectedFile(str(path), file_sha256(path), len(questions))
+
+    def match(self, question: str) -> str | None:
+        """Return how a question matches: ``text``, ``13-gram``, or None."""
+        if normalised(question) in self._texts:
+            return "text"
+        return f"{GRAM}-gram" if any(gram in self._grams for gram in _grams(question)) else None
+
+
+def _questions(path: Path) -> Iterator[str]:
+    """Yield the questions of a ``.txt`` file (one a line), or of rows that hold one in a known field.
+
+    Raises:
+        InputError: a row without a question; a protected set must not be read in part.
+    """
+    if path.suffix == ".txt":
+        yield from (line for line in path.read_text("utf-8-sig").splitlines() if line.strip())
+        return
+    for line in read_rows(path):
+        if line.error is not None:
+            raise line.error
+        question = _question(line.row)
+        if question is None:
+            raise InputError(
+                "this row holds no question", where=f"{path}:{line.number}", found=f"the fields {', '.join(sorted(line.row))}",
+                allowed=f"target.question, or one of {', '.join(_FIELDS)}", remedy="give a .txt file with one question a line",
+            )  # fmt: skip
+        yield question
+
+
+def _question(row: Mapping[str, Any]) -> str | None:
+    target = row.get("target")
+    places = [target.get("question")] if isinstance(target, Mapping) else []
+    places += [row.get(field) for field in _FIELDS]
+    return next((place for place in places if isinstance(place, str) and place.strip()), None)
+
+
+def file_sha256(path: Path) -> str:
+    """Return ``sha256:<hex>`` of a file's bytes."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

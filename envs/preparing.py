@@ -1,0 +1,175 @@
+"""Adapting a source into a folder: ``tasks.jsonl``, ``validation.jsonl``, ``verifiers.json`` and a manifest of what was done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gavel.envs.hygiene import Protected, file_sha256, question_share
+from gavel.envs.registry import load_source
+from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
+from gavel.envs.sources import SourceAdapter
+from gavel.envs.task_manifest import SortedTasks, contents, domains
+from gavel.envs.tasks import BadRow, TaskReader
+from gavel.envs.types import Task, TaskError
+from gavel.models.codec import decode, record
+from gavel.models.errors import ConfigError, InputError
+
+SHOWN = 20
+"""Bad rows shown in the error; all are in its ``errors``."""
+
+Warn = Callable[[str], None]
+
+
+class PrepareError(InputError):
+    """Bad rows: nothing was written. ``errors`` holds all of them."""
+
+    def __init__(self, path: Path, bad: Sequence[BadRow]) -> None:
+        self.errors: tuple[TaskError, ...] = tuple(row.error for row in bad)
+        shown = "\n".join(str(error) for error in self.errors[:SHOWN])
+        more = f"\n… and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        problem = f"{len(bad)} bad {'row' if len(bad) == 1 else 'rows'}, nothing was written:\n{shown}{more}"
+        super().__init__(problem, where=str(path), remedy="mend or remove these rows and prepare again")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _error_again, (self.problem, self.where, self.remedy, self.errors)
+
+
+def _error_again(problem: str, where: str, remedy: str, errors: tuple[TaskError, ...]) -> PrepareError:
+    made = PrepareError.__new__(PrepareError)
+    InputError.__init__(made, problem, where=where, remedy=remedy)
+    made.errors = errors
+    return made
+
+
+@record
+class PrepareReport:
+    """What was prepared: files written (none in a dry run), rows by fate, warnings given."""
+
+    out: str
+    files: tuple[str, ...]
+    rows: int
+    train: int
+    validation: int
+    dropped: Mapping[str, tuple[str, ...]]
+    domains: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+def prepare(
+    source: Mapping[str, Any], out: str | Path, *, profiles: Mapping[str, str], warn: Warn, dry_run: bool = False
+) -> PrepareReport:
+    """Adapt a source into the folder ``out``.
+
+    Args:
+        source: the fields of ``SourceConfig``.
+        out: the folder; files of the same names are replaced, each only once it is complete.
+        profiles: the grading profile of each binding, for ``verifiers.json``.
+        warn: told each warning before anything is written.
+        dry_run: read and check all, write nothing.
+
+    Raises:
+        ConfigError: a key of the source does not fit.
+        PrepareError: bad rows; nothing is written.
+        InputError: a file cannot be read or written.
+    """
+    config = decode(SourceConfig, dict(source), prefix="source", error=ConfigError)
+    check_source(config)
+    adapter = load_source(config.name)
+    path = local_file(config)
+    protected = Protected(config.protected)
+    tasks = _adapted(path, adapter, config.binding)
+    fates = _sort(tasks, protected, config.validation_fraction)
+    origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
+    made = contents(config, adapter, origin, fates, protected, profiles)
+    warnings = tuple(_warnings(adapter, fates, config))
+    for text in warnings:
+        warn(text)
+    files = () if dry_run else _write_all(Path(out), made)
+    return PrepareReport(
+        str(out), files, len(tasks), len(fates.train), len(fates.validation), fates.dropped, domains(tasks), warnings,
+    )  # fmt: skip
+
+
+@record
+class _AnyTarget:
+    """Adapted rows come with their targets parsed."""
+
+    name: str
+
+    def parse_target(self, raw: Any) -> Any:
+        return raw
+
+
+def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> list[Task]:
+    reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter.name, binding=binding)
+    tasks: list[Task] = []
+    bad: list[BadRow] = []
+    for item in reader:
+        if isinstance(item, BadRow):
+            bad.append(item)
+        else:
+            tasks.append(item.task)
+    if bad:
+        raise PrepareError(path, bad)
+    return tasks
+
+
+def _question(task: Task) -> str:
+    """Return what hygiene and the split go by: the target's question, else the last user message."""
+    found = getattr(task.target, "question", None)
+    return found if isinstance(found, str) else [message.content for message in task.messages if message.role == "user"][-1]
+
+
+def _sort(tasks: Iterable[Task], protected: Protected, fraction: float) -> SortedTasks:
+    train: list[Task] = []
+    validation: list[Task] = []
+    dropped: dict[str, list[str]] = {}
+    for task in tasks:
+        question = _question(task)
+        if (how := protected.match(question)) is not None:
+            dropped.setdefault(how, []).append(task.task_id)
+        else:
+            (validation if question_share(question) < fraction else train).append(task)
+    return SortedTasks(tuple(train), tuple(validation), {how: tuple(ids) for how, ids in dropped.items()})
+
+
+def _warnings(adapter: SourceAdapter, tasks: SortedTasks, config: SourceConfig) -> Iterable[str]:
+    if adapter.licence.warning:
+        yield f"licence: {adapter.licence.warning}"
+    if not config.protected:
+        yield "hygiene: no protected files were given, so training will refuse these tasks; set source.protected=[FILE, …]"
+    if not tasks.train:
+        yield "every row was dropped or went into validation; tasks.jsonl will be empty"
+
+
+def _write_all(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Write all files beside their places, then move them there: a full disk leaves what was there before.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    parts = {name: out / f"{name}.part" for name in files}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            _write(parts[name], data)
+        return tuple(str(part.replace(out / name)) for name, part in parts.items())
+    except OSError as failed:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise InputError(
+            "this folder cannot be written", where=str(out), found=failed.strerror or str(failed),
+            remedy="free space or choose another out=…",
+        ) from None  # fmt: skip
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

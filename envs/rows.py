@@ -1,0 +1,134 @@
+"""Rows of a file, one by one with their line numbers: JSON Lines, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.envs.types import TaskError
+from gavel.models.codec import record
+from gavel.models.errors import InputError, nearest, shorten
+
+_PEEK = 4096
+_OTHER_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@record
+class Line:
+    """One row: ``number`` counts lines from 1 (Parquet: rows); ``error`` is set where ``row`` could not be read."""
+
+    number: int
+    row: Mapping[str, Any]
+    error: TaskError | None = None
+
+
+def read_rows(path: Path) -> Iterator[Line]:
+    """Yield the rows of a ``.parquet`` file or of a text file with one JSON object per line.
+
+    Blank lines are skipped; a byte order mark and CRLF are tolerated. A line that is not a JSON object is yielded with its error.
+
+    Raises:
+        InputError: the file does not exist, cannot be read, is not such a file, or is empty.
+    """
+    check_file(path)
+    found = False
+    try:
+        for line in _parquet(path) if path.suffix == ".parquet" else _json_lines(path):
+            found = True
+            yield line
+    except OSError as failed:
+        raise InputError("this file cannot be read", where=str(path), found=failed.strerror or str(failed)) from None
+    if not found:
+        raise InputError("this file is empty", where=str(path), allowed="one JSON object per line")
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not a file.
+
+    Raises:
+        InputError: names similar files nearby, or the files of the directory that was given.
+    """
+    if path.is_dir():
+        files = sorted(file.name for pattern in ("*.jsonl", "*.parquet") for file in path.glob(pattern))
+        raise InputError(
+            "this is a directory, not a file", where=str(path),
+            remedy=f"give one of its files: {', '.join(files[:5])}" if files else "give a .jsonl file",
+        )  # fmt: skip
+    if not path.exists():
+        folder = path.parent
+        around = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+        near = nearest(path.name, around)
+        missing = "" if folder.is_dir() else f"its folder {folder} does not exist either"
+        raise InputError(
+            "there is no such file", where=str(path), found=missing,
+            remedy=f"did you mean {' or '.join(str(folder / name) for name in near)}?" if near else "check the path",
+        )  # fmt: skip
+
+
+def _json_lines(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        start = file.read(_PEEK)
+        _check_text(path, start)
+        file.seek(len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0)
+        for number, text in enumerate(file, start=1):
+            if text.strip():
+                yield _line(text, number, f"{path}:{number}")
+
+
+def _check_text(path: Path, start: bytes) -> None:
+    if start.startswith(_OTHER_ENCODINGS):
+        raise InputError("this file is UTF-16", where=str(path), allowed="UTF-8", remedy="convert it: iconv -f UTF-16 -t UTF-8")
+    if b"\0" in start:
+        remedy = "rename it to end in .parquet" if start.startswith(b"PAR1") else "give a .jsonl file (unpack it if it is compressed)"
+        raise InputError("this is a binary file", where=str(path), allowed="one JSON object per line, UTF-8", remedy=remedy)
+    if start.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+        raise InputError(
+            "this file is one JSON array", where=str(path), allowed="one JSON object per line", remedy="convert it: jq -c '.[]'"
+        )
+
+
+def _line(text: bytes, number: int, where: str) -> Line:
+    try:
+        row = orjson.loads(text)
+    except orjson.JSONDecodeError as failed:
+        shown = shorten(text.decode(errors="replace").strip())
+        return Line(number, {}, TaskError(f"this line is not JSON: {failed}", where=where, found=shown, allowed="one JSON object"))
+    if not isinstance(row, dict):
+        return Line(number, {}, TaskError("this line is not a JSON object", where=where, found=shorten(row), allowed="one JSON object"))
+    return Line(number, row)
+
+
+def _parquet(path: Path) -> Iterator[Line]:
+    parquet = optional("pyarrow.parquet", "a Parquet file")
+    try:
+        batches = parquet.ParquetFile(path).iter_batches(batch_size=1024)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for number, row in enumerate(rows, start=1):
+            yield Line(number, _without_nulls(row))
+    except importlib.import_module("pyarrow").ArrowException as failed:
+        raise InputError("this is not a Parquet file that can be read", where=str(path), found=shorten(str(failed))) from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop the nulls by which Parquet's one schema for all rows shows a key that a row did not have."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def optional(module: str, purpose: str) -> Any:
+    """Import a module of the extra ``data``.
+
+    Raises:
+        InputError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        name = module.partition(".")[0]
+        raise InputError(f"{purpose} needs {name}, which is not installed", remedy="pip install 'gavel-rl[data]'") from None

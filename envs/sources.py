@@ -1,0 +1,74 @@
+"""What a source is: a format of other people's files, adapted row by row to our tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gavel.envs.types import Task, TaskError
+from gavel.models.codec import record
+from gavel.models.errors import shorten
+
+
+@record
+class Licence:
+    """The publisher's licence statements, as they are; ``warning`` says what they leave open, empty if nothing."""
+
+    statements: Mapping[str, str]
+    warning: str = ""
+
+
+class SourceAdapter(Protocol):
+    """One format. It adapts rows of one environment."""
+
+    name: str
+    env: str
+    binding: str  # what judges its tasks unless another is named
+    licence: Licence
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row is meant to be of this format, even if it is a bad one."""
+        ...
+
+    def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
+        """Return the row's task with its target parsed; a row without an id gets an empty ``task_id``.
+
+        Raises:
+            TaskError: names the field; the caller adds file and line.
+        """
+        ...
+
+
+def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
+    """Return the text in ``row[field]``, which may not be blank.
+
+    Raises:
+        TaskError: the field is missing, not a text, or blank.
+    """
+    path = f"{prefix}{field}"
+    if field not in row:
+        raise TaskError("this field is missing", field=path, found=f"the fields {', '.join(sorted(row)) or '(none)'}", allowed="a text")
+    value = row[field]
+    if not isinstance(value, str):
+        raise TaskError(
+            "this field has the wrong type", field=path, found=f"{type(value).__name__}: {shorten(value)}", allowed="a text"
+        )
+    if not value.strip():
+        raise TaskError("this text is blank", field=path, found=repr(value), allowed="a text with at least one visible character")
+    return value
+
+
+def optional_id(row: Mapping[str, Any], field: str = "id") -> str:
+    """Return the row's id as text, empty if it has none.
+
+    Raises:
+        TaskError: the id is neither a text nor an integer, or is blank.
+    """
+    value = row.get(field)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TaskError("this field has the wrong type", field=field, found=shorten(value), allowed="a text or an integer")
+    if not str(value).strip():
+        raise TaskError("this id is blank", field=field, found=repr(value), allowed="a text or an integer, or no id at all")
+    return str(value)

@@ -1,0 +1,96 @@
+"""What a prepared folder holds, as bytes by file name: tasks, verifiers, and the manifest that says where they came from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gavel.envs.hygiene import Protected
+from gavel.envs.source_files import Origin, SourceConfig
+from gavel.envs.sources import SourceAdapter
+from gavel.envs.types import Task
+from gavel.models.codec import dump, plain, record
+from gavel.models.errors import ConfigError
+
+MANIFEST_SCHEMA = "gavel.task_manifest/1"
+
+
+@record
+class SortedTasks:
+    """A source's tasks by fate; ``dropped`` maps how a question matched a protected one to the ids."""
+
+    train: tuple[Task, ...]
+    validation: tuple[Task, ...]
+    dropped: Mapping[str, tuple[str, ...]]
+
+
+def contents(
+    config: SourceConfig, adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected, profiles: Mapping[str, str]
+) -> Mapping[str, bytes]:
+    """Return the files by name, the manifest last.
+
+    Raises:
+        ConfigError: ``profiles`` does not know the source's binding.
+    """
+    rows: dict[str, Sequence[Task]] = {"tasks.jsonl": tasks.train}
+    if config.validation_fraction > 0:
+        rows["validation.jsonl"] = tasks.validation
+    made = {name: b"".join(dump(task) + b"\n" for task in of) for name, of in rows.items()}
+    made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles))
+    files = {name: {"sha256": _sha256(data), "rows": len(rows.get(name, ()))} for name, data in made.items()}
+    files["verifiers.json"].pop("rows")
+    return {**made, "manifest.json": _pretty({**_manifest(config, adapter, origin, tasks, protected), "files": files})}
+
+
+def _verifiers(config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str]) -> Mapping[str, Any]:
+    binding = config.binding or adapter.binding
+    if binding not in profiles:
+        raise ConfigError(
+            "there is no such binding", field="source.binding", found=binding, allowed=", ".join(profiles) or "(none is declared)",
+            remedy=f"declare it: judging.bindings.{binding}.judge=… judging.bindings.{binding}.rubric=…",
+        )  # fmt: skip
+    entry = {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": adapter.name}
+    return {f"{adapter.name}/{binding}": entry}
+
+
+def _manifest(
+    config: SourceConfig, adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected
+) -> Mapping[str, Any]:
+    kept = (*tasks.train, *tasks.validation)
+    dropped = {how: len(ids) for how, ids in tasks.dropped.items()}
+    counts = {"train": len(tasks.train), "validation": len(tasks.validation), "dropped": dropped}
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "env": adapter.env,
+        "source": {"name": adapter.name, **plain(origin)},
+        "licence": plain(adapter.licence),
+        "counts": {"rows": len(kept) + sum(dropped.values()), **counts},
+        "domains": domains(kept),
+        "split": {"validation_fraction": config.validation_fraction, "by": "SHA-256 of the question's normalised text"},
+        "hygiene": _hygiene(tasks, protected),
+    }
+
+
+def _hygiene(tasks: SortedTasks, protected: Protected) -> Mapping[str, Any] | None:
+    """Return the result of the check against protected sets; None where none was made."""
+    if not protected.files:
+        return None
+    dropped = {how: {"count": len(ids), "ids": ids} for how, ids in tasks.dropped.items()}
+    return {"protected": plain(protected.files), "dropped": dropped}
+
+
+def domains(tasks: Iterable[Task]) -> dict[str, int]:
+    """Count tasks by their domain."""
+    return dict(sorted(Counter(str(task.metadata.get("domain", "other")) for task in tasks).items()))
+
+
+def _pretty(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def _sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

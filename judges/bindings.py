@@ -1,0 +1,140 @@
+"""Bindings: under one name, the service that judges and the rubric it judges with; everything is checked before a GPU is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from gavel.judges.assets import AssetStore
+from gavel.judges.rubrics import make_rubric
+from gavel.judges.types import BindingConfig, Rubric, RubricConfig
+from gavel.models.codec import digest
+from gavel.models.errors import ConfigError, nearest
+from gavel.models.service import Service
+
+CHARACTERS_PER_TOKEN = 6
+"""No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A bound judge: ``service`` is the name it is called by, ``judge`` how it is configured (None in tests that need no identity)."""
+
+    name: str
+    service: str
+    rubric: Rubric
+    judge: Service | None = None
+
+    @property
+    def digest(self) -> str:
+        """``sha256:<hex>`` of the judge's identity and the rubric: equal bindings judge alike, whatever their names."""
+        return digest([self.judge.identity if self.judge else None, self.rubric.digest])
+
+
+def bind(
+    rubrics: Mapping[str, RubricConfig],
+    bindings: Mapping[str, BindingConfig],
+    services: Mapping[str, Service],
+    assets: AssetStore,
+    *,
+    declared: Collection[str] = (),
+) -> Mapping[str, Binding]:
+    """Join rubrics and services under the bindings' names.
+
+    Args:
+        rubrics: the configured rubrics by name.
+        bindings: the configured bindings by name.
+        services: every service by name.
+        assets: where the rubrics' texts come from.
+        declared: names of services that must be used by a binding (those under ``services`` that no environment calls itself).
+
+    Raises:
+        ConfigError: an unknown service, rubric or profile; an unused rubric or declared service; output that cannot fit.
+        AssetError: a rubric's text cannot be had, or it is not the pinned one.
+    """
+    for name, binding in bindings.items():
+        _known(binding.judge, services, f"judging.bindings.{name}.judge", "service")
+        _known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
+    _all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
+    _all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
+    made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile") for name, config in rubrics.items()}
+    bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge]) for name, item in bindings.items()}
+    for name, joined in bound.items():
+        _check_fit(joined, f"rubrics.{bindings[name].rubric}.max_response_tokens", services[joined.service])
+    return bound
+
+
+def _known(name: str, choices: Iterable[str], field: str, what: str) -> None:
+    if name not in (names := list(choices)):
+        near = nearest(name, names)
+        raise ConfigError(
+            f"there is no such {what}", field=field, found=name, allowed=", ".join(names) or "(none is declared)",
+            remedy=f"did you mean `{near[0]}`?" if near else f"declare the {what} or name one of these",
+        )  # fmt: skip
+
+
+def _all_used(names: Iterable[str], used: set[str], group: str, what: str) -> None:
+    for name in names:
+        if name not in used:
+            raise ConfigError(
+                f"no binding uses this {what}", field=f"{group}.{name}", found=f"bindings use: {', '.join(sorted(used)) or 'none'}",
+                remedy=f"bind it under judging.bindings, or remove it: ~{group}.{name}",
+            )  # fmt: skip
+
+
+def _check_fit(binding: Binding, field: str, service: Service) -> None:
+    limit, answer = service.max_context_length, binding.rubric.sampling.max_response_tokens
+    if limit is None or answer is None:
+        return
+    empty = binding.rubric.render(dict.fromkeys(binding.rubric.slots, ""))
+    prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
+    if prompt + answer > limit:
+        raise ConfigError(
+            f"the rubric's reply does not fit the context of service {binding.service}", field=field, found=str(answer),
+            allowed=f"{limit} tokens of context, less at least {prompt} for the rubric's own text",
+            remedy="lower max_response_tokens, or raise the service's max_context_length",
+        )  # fmt: skip
+
+
+def parse_verifier(name: str) -> tuple[str, str]:
+    """Split a task's verifier, ``<target format>/<binding>``.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    target, slash, binding = name.partition("/")
+    if not (target and slash and binding):
+        raise ConfigError(
+            "this is not a verifier's name", field="verifier", found=name, allowed="<target format>/<binding>",
+            remedy="for example nemo_abstention_v1/abstention",
+        )  # fmt: skip
+    return target, binding
+
+
+def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str]) -> None:
+    """Check that tasks and bindings agree.
+
+    Args:
+        bindings: the bindings by name.
+        verifiers: the verifier names that the tasks carry; repeats do not matter.
+
+    Raises:
+        ConfigError: a task names a missing binding, a binding's rubric does not take the task's target, or no task uses a binding.
+    """
+    used: set[str] = set()
+    for verifier in dict.fromkeys(verifiers):
+        target, name = parse_verifier(verifier)
+        _known(name, bindings, f"verifier {verifier}", "binding")
+        rubric = bindings[name].rubric
+        if target not in rubric.targets:
+            raise ConfigError(
+                f"the rubric of binding {name} does not take this target format", field=f"verifier {verifier}", found=target,
+                allowed=", ".join(rubric.targets), remedy=f"bind {name} to a rubric for {target}; its profile is now {rubric.profile}",
+            )  # fmt: skip
+        used.add(name)
+    for name in bindings:
+        if name not in used:
+            raise ConfigError(
+                "no task uses this binding", field=f"judging.bindings.{name}", found=f"tasks use: {', '.join(sorted(used)) or 'none'}",
+                remedy=f"remove it (~judging.bindings.{name}), or prepare the tasks for it",
+            )  # fmt: skip

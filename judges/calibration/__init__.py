@@ -1,0 +1,1 @@
+"""Agreement of a judge with labelled answers."""

@@ -1,0 +1,143 @@
+"""Calibration: a bound judge grades labelled answers, and its agreement with the labels is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gavel.judges.bindings import Binding
+from gavel.judges.calibration import statistics
+from gavel.judges.calibration.labelled import LabelledItem, LabelledSet
+from gavel.judges.calibration.report import CalibrationReport, SliceRow
+from gavel.judges.calibration.statistics import DRAWS, Interval
+from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
+
+Verdicts = list[Grade | JudgeFailure]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A rubric of two texts: the slots that change places, and the label each label becomes when they do."""
+
+    first: str
+    second: str
+    mirror: Mapping[str, str]
+
+
+async def calibrate(
+    binding: Binding, judge: Judge, labelled: LabelledSet, *, concurrency: int = 16, repeats: int = 1, swap: Swap | None = None,
+    draws: int = DRAWS, seed: int = 0,
+) -> CalibrationReport:  # fmt: skip
+    """Grade every item and measure the agreement.
+
+    Args:
+        binding: what is calibrated.
+        judge: grades with it; made ``fresh``, so that nothing is answered from a cache.
+        labelled: the labelled answers.
+        concurrency: calls in flight.
+        repeats: verdicts per item; the first counts for agreement, all of them for the flip rate.
+        swap: for a rubric of two texts, how to change their order.
+        draws: bootstrap draws.
+        seed: of the bootstrap.
+    """
+    rounds = [await _grade_all(binding, judge, [item.slots for item in labelled.items], concurrency) for _ in range(max(1, repeats))]
+    swapped = None
+    if swap is not None:
+        turned = [{**item.slots, swap.first: item.slots[swap.second], swap.second: item.slots[swap.first]} for item in labelled.items]
+        swapped = _swap_rate(rounds[0], await _grade_all(binding, judge, turned, concurrency), swap)
+    return report(binding, labelled, rounds, swap_rate=swapped, draws=draws, seed=seed)
+
+
+async def _grade_all(binding: Binding, judge: Judge, slots: Sequence[Mapping[str, str]], concurrency: int) -> Verdicts:
+    gate = asyncio.Semaphore(concurrency)
+    first = binding.rubric.slots[0]
+
+    async def one(texts: Mapping[str, str]) -> Grade | JudgeFailure:
+        async with gate:
+            try:
+                return await judge.grade(JudgeQuery(binding.name, texts, prefix_key=texts[first]))
+            except JudgeFailure as failed:
+                return failed
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(texts)) for texts in slots]
+    return [task.result() for task in tasks]
+
+
+def report(
+    binding: Binding, labelled: LabelledSet, rounds: Sequence[Verdicts], *, swap_rate: float | None = None, draws: int = DRAWS,
+    seed: int = 0,
+) -> CalibrationReport:  # fmt: skip
+    """Make the report from verdicts that are there: ``rounds`` holds one list per repetition, each in the items' order."""
+    labels, first = binding.rubric.labels, rounds[0]
+    graded = [(item, verdict) for item, verdict in zip(labelled.items, first, strict=True) if isinstance(verdict, Grade)]
+    table = _table(graded, labels)
+    drawn = _drawn(graded, labels, draws, seed)
+    return CalibrationReport(
+        binding=binding.name, data_digest=labelled.digest, items=len(labelled.items), reviewed_share=labelled.reviewed_share,
+        labels=labels, confusion=tuple(tuple(int(count) for count in row) for row in table),
+        accuracy=statistics.interval(statistics.accuracy, table, drawn),
+        kappa=statistics.interval(statistics.cohens_kappa, table, drawn),
+        alpha=statistics.interval(statistics.krippendorff_alpha, table, drawn),
+        slices=_slices(graded, labels, draws, seed),
+        parses=Counter(verdict.parse for _, verdict in graded),
+        ungraded=Counter(str(verdict.kind) for verdict in first if isinstance(verdict, JudgeFailure)),
+        flip_rate=_flip_rate(rounds), swap_rate=swap_rate, draws=draws, seed=seed,
+    )  # fmt: skip
+
+
+Graded = Sequence[tuple[LabelledItem, Grade]]
+
+
+def _codes(graded: Graded, labels: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    return [labels.index(item.label) for item, _ in graded], [labels.index(verdict.label) for _, verdict in graded]
+
+
+def _table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
+    return statistics.confusion(*_codes(graded, labels), len(labels))
+
+
+def _drawn(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> statistics.Tables:
+    if not graded:
+        return statistics.confusion([], [], len(labels))[None]
+    clusters = [item.cluster for item, _ in graded]
+    return statistics.draw_tables(*_codes(graded, labels), clusters, len(labels), draws=draws, seed=seed)
+
+
+def _slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[SliceRow, ...]:
+    groups: dict[tuple[str, str], list[tuple[LabelledItem, Grade]]] = {}
+    for item, verdict in graded:
+        for field, value in item.slices.items():
+            groups.setdefault((field, value), []).append((item, verdict))
+    rows = []
+    for (field, value), members in sorted(groups.items()):
+        table, drawn = _table(members, labels), _drawn(members, labels, draws, seed)
+        figures: list[Interval] = [
+            statistics.interval(figure, table, drawn) for figure in (statistics.accuracy, statistics.cohens_kappa)
+        ]
+        rows.append(SliceRow(field, value, *figures))
+    return tuple(rows)
+
+
+def _flip_rate(rounds: Sequence[Verdicts]) -> float | None:
+    """Share of verdicts that are not their item's most frequent one; ungraded ones do not count."""
+    if len(rounds) < 2:
+        return None
+    total = flips = 0
+    for verdicts in zip(*rounds, strict=True):
+        labels = Counter(verdict.label for verdict in verdicts if isinstance(verdict, Grade))
+        if labels:
+            total += labels.total()
+            flips += labels.total() - max(labels.values())
+    return flips / total if total else None
+
+
+def _swap_rate(straight: Verdicts, turned: Verdicts, swap: Swap) -> float | None:
+    pairs = [
+        (before.label, after.label)
+        for before, after in zip(straight, turned, strict=True)
+        if isinstance(before, Grade) and isinstance(after, Grade)
+    ]
+    return sum(swap.mirror.get(before, before) != after for before, after in pairs) / len(pairs) if pairs else None

@@ -1,0 +1,96 @@
+"""Labelled answers: a JSONL file whose rows hold a rubric's slots, the right label, and who labelled and reviewed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.judges.types import Rubric
+from gavel.models.codec import digest, record
+from gavel.models.errors import InputError, shorten
+
+SLICES = ("domain", "kind", "source", "language")
+"""Fields of a row by which the report is split, where they are given."""
+
+
+class LabelledError(InputError):
+    """A labelled file that cannot be used: names file, line and field."""
+
+
+@record
+class LabelledItem:
+    """One labelled answer; ``cluster`` names what it shares with others (its question), ``slices`` the groups it is reported in."""
+
+    slots: Mapping[str, str]
+    label: str
+    cluster: str
+    slices: Mapping[str, str]
+    labelled_by: str | None = None
+    reviewed_by: str | None = None
+
+
+@record
+class LabelledSet:
+    """The items of one file and the digest of its bytes."""
+
+    items: tuple[LabelledItem, ...]
+    digest: str
+
+    @property
+    def reviewed_share(self) -> float:
+        """Share of items that somebody reviewed."""
+        return sum(bool(item.reviewed_by) for item in self.items) / len(self.items)
+
+
+def read_labelled(path: Path, rubric: Rubric) -> LabelledSet:
+    """Read a labelled file for a rubric.
+
+    Each row has the rubric's slots as texts, ``label`` (one of the rubric's), and may have ``labelled_by``, ``reviewed_by``,
+    ``cluster`` (default: its first slot) and the fields of ``SLICES``.
+
+    Raises:
+        LabelledError: the file is missing or empty, a line is not an object, or a field is missing, mistyped or out of its set.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as failed:
+        raise LabelledError("the labelled file cannot be read", where=str(path), found=failed.strerror or "") from None
+    lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise LabelledError("the labelled file is empty", where=str(path))
+    return LabelledSet(tuple(_item(line, rubric, f"{path}:{number}") for number, line in lines), digest(data))
+
+
+def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as failed:
+        raise LabelledError("this line is not JSON", where=where, found=str(failed)) from None
+    if not isinstance(row, dict):
+        raise LabelledError("this line is not an object", where=where, found=shorten(row))
+    slots = {name: _text(row, name, where) for name in rubric.slots}
+    label = _text(row, "label", where)
+    if label not in rubric.labels:
+        raise LabelledError(
+            "this is not a label of the rubric", where=where, field="label", found=label, allowed=", ".join(rubric.labels)
+        )
+    return LabelledItem(
+        slots, label, cluster=str(row.get("cluster") or slots[rubric.slots[0]]),
+        slices={name: row[name] for name in SLICES if isinstance(row.get(name), str)},
+        labelled_by=_optional(row, "labelled_by", where), reviewed_by=_optional(row, "reviewed_by", where),
+    )  # fmt: skip
+
+
+def _text(row: Mapping[str, Any], field: str, where: str) -> str:
+    if field not in row:
+        raise LabelledError("this field is missing", where=where, field=field)
+    if not isinstance(row[field], str):
+        raise LabelledError("this value is not a text", where=where, field=field, found=shorten(row[field]))
+    return str(row[field])
+
+
+def _optional(row: Mapping[str, Any], field: str, where: str) -> str | None:
+    return None if row.get(field) is None else _text(row, field, where)

@@ -1,0 +1,95 @@
+"""Agreement between two raters over nominal labels, from confusion tables, with intervals from a cluster bootstrap.
+
+A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are bootstrap draws.
+Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two raters and no
+missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers to one question) are drawn
+whole, since answers to one question are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gavel.models.codec import record
+
+Tables = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Statistic = Callable[[Tables], Floats]
+
+DRAWS = 2_000
+"""Bootstrap draws: the ends of a 95 % interval then rest on 50 draws each."""
+
+
+@record
+class Interval:
+    """A figure with its 95 % interval over ``n`` items; None where it is not defined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def _divide(above: Floats, below: Floats) -> Floats:
+    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, np.nan), where=below > 0)
+
+
+def accuracy(tables: Tables) -> Floats:
+    """Return the share of items on the diagonal; NaN for an empty table."""
+    return _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), tables.sum(axis=(-2, -1)).astype(np.float64))
+
+
+def cohens_kappa(tables: Tables) -> Floats:
+    """Return (p_o - p_e) / (1 - p_e); NaN where chance alone would agree always (one label only) or the table is empty."""
+    total = tables.sum(axis=(-2, -1)).astype(np.float64)
+    observed = _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), total)
+    expected = _divide((tables.sum(axis=-1) * tables.sum(axis=-2)).sum(axis=-1).astype(np.float64), total**2)
+    return _divide(observed - expected, 1 - expected)
+
+
+def krippendorff_alpha(tables: Tables) -> Floats:
+    """Return alpha for nominal labels: 1 - (n - 1) (n - sum o_cc) / (n^2 - sum n_c^2) over the n = 2 x items paired values."""
+    coincidences = tables + np.swapaxes(tables, -2, -1)
+    marginals = coincidences.sum(axis=-1).astype(np.float64)
+    n = marginals.sum(axis=-1)
+    disagreeing = n - np.trace(coincidences, axis1=-2, axis2=-1)
+    return 1 - _divide((n - 1) * disagreeing, n**2 - (marginals**2).sum(axis=-1))
+
+
+def confusion(truth: Sequence[int], judged: Sequence[int], size: int) -> Tables:
+    """Return the table of shape (size, size): rows are true labels, columns judged ones."""
+    codes = np.asarray(truth, dtype=np.int64) * size + np.asarray(judged, dtype=np.int64)
+    return np.bincount(codes, minlength=size * size).reshape(size, size).astype(np.int64)
+
+
+def draw_tables(
+    truth: Sequence[int], judged: Sequence[int], clusters: Sequence[Hashable], size: int, *, draws: int = DRAWS, seed: int = 0
+) -> Tables:
+    """Draw clusters with replacement, as many as there are; return the confusion table of each draw, shape (draws, size, size)."""
+    index: dict[Hashable, int] = {}
+    rows = np.asarray([index.setdefault(cluster, len(index)) for cluster in clusters], dtype=np.int64)
+    count = len(index)
+    codes = (rows * size + np.asarray(truth, dtype=np.int64)) * size + np.asarray(judged, dtype=np.int64)
+    per_cluster = np.bincount(codes, minlength=count * size * size).reshape(count, size * size)
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=draws)
+    return (weights @ per_cluster).reshape(draws, size, size).astype(np.int64)
+
+
+def interval(statistic: Statistic, table: Tables, drawn: Tables) -> Interval:
+    """Return a statistic with its percentile interval; draws in which it is not defined do not count.
+
+    A table without any disagreement is an edge: every draw agrees too, and the interval is a point.
+    """
+    value = float(statistic(table))
+    values = statistic(drawn)
+    values = values[np.isfinite(values)]
+    n = int(table.sum())
+    if not np.isfinite(value):
+        return Interval(None, None, None, n)
+    if not len(values):
+        return Interval(value, None, None, n)
+    low, high = np.quantile(values, (0.025, 0.975))
+    return Interval(value, float(low), float(high), n)

@@ -1,0 +1,125 @@
+"""The judge: renders a query with its bound rubric, asks the service, checks and reads the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gavel.judges.answers import answer_key, current_log
+from gavel.judges.bindings import Binding
+from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, Unparseable, Verdict
+from gavel.models.errors import ConfigError, nearest
+from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.types import ChatModel, ChatRequest, Message, Receipt, Reply
+
+RETRY_SAMPLE = 1_000_000
+"""Added to the sample of the one parse retry: a draw of its own, which no wanted sample is ever equal to."""
+
+
+class BoundJudges:
+    """Grades queries with the bound rubrics.
+
+    Args:
+        bindings: the bindings by name.
+        models: gives a service's model by the service's name.
+        fresh: ask the model each time; no cache, no sharing (probes, flip rates, canaries).
+    """
+
+    def __init__(self, bindings: Mapping[str, Binding], models: Callable[[str], ChatModel], *, fresh: bool = False) -> None:
+        self._bindings, self._models, self._fresh = dict(bindings), models, fresh
+
+    def rubric(self, binding: str) -> Rubric:
+        """Return the rubric a binding grades with.
+
+        Raises:
+            ConfigError: there is no such binding.
+        """
+        return self._binding(binding).rubric
+
+    async def grade(self, query: JudgeQuery) -> Grade:
+        """Return the verdict on one query.
+
+        A reply that cannot be read is asked for once more, as a fresh draw of its own. A question that the row's answer log knows is
+        read again without a call.
+
+        Raises:
+            JudgeFailure: no verdict; says kind and reason, keeps the raw text and the receipts of all calls.
+            ConfigError: there is no such binding.
+            InputError: the slots are not the rubric's.
+        """
+        binding = self._binding(query.binding)
+        rubric = binding.rubric
+        key = answer_key(query, rubric.digest)
+        return _replayed(rubric, query, key) or await self._ask(binding, query, key)
+
+    def _binding(self, name: str) -> Binding:
+        try:
+            return self._bindings[name]
+        except KeyError:
+            near = nearest(name, self._bindings)
+            raise ConfigError(
+                "there is no such binding", field=name, allowed=", ".join(self._bindings) or "(none is declared)",
+                remedy=f"did you mean `{near[0]}`?" if near else "",
+            ) from None  # fmt: skip
+
+    async def _ask(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
+        rubric, model = binding.rubric, self._models(binding.service)
+        messages = rubric.render(query.slots)
+        receipts: tuple[Receipt, ...] = ()
+        for retry in (False, True):
+            try:
+                reply, receipt = await _complete(model, self._request(rubric, query, messages, retry=retry))
+                receipts = (*receipts, receipt)
+                if (log := current_log()) is not None:
+                    log.keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
+                return _grade(rubric, query, rubric.parse(reply.text), reply.text, receipts)
+            except Unparseable as failed:
+                problem, raw = str(failed), reply.text
+            except ModelFailure as failed:
+                receipts, problem, raw = (*receipts, *failed.receipts), failed.reason, failed.raw or ""
+                if failed.kind is not FailureKind.JUDGE_UNPARSEABLE:
+                    raise JudgeFailure(failed.kind, failed.reason, receipts, failed.raw) from failed
+        raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, f"two replies without a verdict; the second: {problem}", receipts, raw)
+
+    def _request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: bool) -> ChatRequest:
+        return ChatRequest(
+            messages, "judge", rubric.sampling, rubric.response_format,
+            sample=query.sample + (RETRY_SAMPLE if retry else 0), fresh=retry or self._fresh,
+            prefix_key=f"{rubric.digest}/{query.prefix_key}",
+        )  # fmt: skip
+
+
+async def _complete(model: ChatModel, request: ChatRequest) -> tuple[Reply, Receipt]:
+    """Ask once; a reply that is not whole cannot hold a verdict, whatever the kind of model.
+
+    Raises:
+        ModelFailure: ``judge_unparseable`` for such a reply, or what the call failed with.
+    """
+    completion = await model.complete(request)
+    reply, receipt = completion.reply, completion.receipt
+    problem = ""
+    if reply.finish_reason != "stop":
+        problem = f"the reply is not complete: finish_reason is {reply.finish_reason!r}"
+    elif not reply.text.strip():
+        problem = "the reply is empty"
+    if problem:
+        raise ModelFailure(FailureKind.JUDGE_UNPARSEABLE, problem, (receipt,), reply.text)
+    return reply, receipt
+
+
+def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
+    """Read a stored reply again; one that has no verdict is not used, so that a resumed row asks anew."""
+    log = current_log()
+    stored = log.find(key) if log is not None else None
+    if stored is None:
+        return None
+    try:
+        return _grade(rubric, query, rubric.parse(stored.raw), stored.raw, stored.receipts)
+    except Unparseable:
+        return None
+
+
+def _grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
+    details = {**(verdict.details or {}), "parse": verdict.parse, "calls": len(receipts)}
+    if flags := rubric.flags(query.slots):
+        details["flags"] = flags
+    return Grade(verdict.label, verdict.score, verdict.reasoning, verdict.parse, raw, details, receipts)

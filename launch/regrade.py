@@ -1,0 +1,90 @@
+"""``gavel regrade``: grade stored transcripts again; the policy is never asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from gavel.envs.registry import make_reward
+from gavel.envs.types import Environment
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
+from gavel.launch.config import to_yaml
+from gavel.launch.identity import identity_of
+from gavel.launch.journal import RowKey, RowState, read_journal
+from gavel.launch.run_folder import PlannedRow, RunFolder, RunHead, own_messages, read_inputs, read_manifest
+from gavel.launch.schema import RegradeConfig, RolloutConfig
+from gavel.launch.session import Session, digest_of, run_async, run_session
+from gavel.models.errors import ConfigError
+
+_ONLY = ("ungraded", "all")
+
+
+def run(config: RegradeConfig, console: Console) -> int:
+    """Run the verb; see ``gavel regrade --help``. Returns the exit code."""
+    if config.only not in _ONLY:
+        raise ConfigError("there is no such choice", field="only", found=config.only, allowed=", ".join(_ONLY))
+    if config.only == "ungraded" and config.into:
+        raise ConfigError(
+            "only=ungraded completes the run itself", field="into", found=config.into, remedy="remove into=…, or set only=all"
+        )
+    parent = existing_run(config.run.dir, "regrade")
+    composed = _composed(config, parent)
+    assembly = assemble(composed, with_policy=False)
+    rows = [_parsed(row, assembly.environment) for row in read_inputs(parent)]
+    path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", _judges(composed))
+    if config.dry_run:
+        console.print(f"would grade {config.only} rows of {parent} into {path} with {_judges(composed)}", soft_wrap=True)
+        return 0
+    return _regrade(config, composed, assembly, rows, parent, path, console)
+
+
+def _composed(config: RegradeConfig, parent: Path) -> RolloutConfig:
+    own = config_of(parent)
+    return replace(own, judge=config.judge or own.judge, rubrics=config.rubrics or own.rubrics)
+
+
+def _judges(composed: RolloutConfig) -> dict[str, str]:
+    table = composed.service_table
+    return {
+        name: f"{table[binding.judge].model} with {composed.rubrics[binding.rubric].profile}"
+        for name, binding in composed.judging.bindings.items()
+    }
+
+
+def _parsed(row: PlannedRow, environment: Environment) -> PlannedRow:
+    return replace(row, task=replace(row.task, target=environment.parse_target(row.task.target)))
+
+
+def _regrade(
+    config: RegradeConfig,
+    composed: RolloutConfig,
+    assembly: Assembly,
+    rows: list[PlannedRow],
+    parent: Path,
+    path: Path,
+    console: Console,
+) -> int:
+    manifest = read_manifest(parent)
+    assert manifest is not None
+    text = to_yaml(composed)
+    head = RunHead(
+        "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
+        {"config": digest_of(text), "tasks": manifest["digests"]["tasks"], "rubrics": assembly.rubric_digests},
+        manifest["reward"], parent_of(parent, manifest),
+    )  # fmt: skip
+    with RunFolder.open(path, head, text) as folder:
+        folder.plan(rows)
+        session = Session(
+            assembly, make_reward(folder.manifest["reward"]), composed.failure, rows, config.concurrency, None,
+            digest_of(text), states={} if path == parent else _transcripts(parent, rows),
+        )  # fmt: skip
+        return run_async(lambda: run_session(session, folder, console), console)
+
+
+def _transcripts(parent: Path, rows: list[PlannedRow]) -> dict[RowKey, RowState]:
+    """Return the parent's transcripts without its judge's answers, which are asked for again."""
+    states = read_journal(parent / "transcripts.jsonl", own_messages(rows))
+    return {key: replace(state, answers={}) for key, state in states.items()}

@@ -1,0 +1,64 @@
+"""``gavel rescore``: another reward policy over the stored outcomes of a run, into a child run; no model is called."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from gavel.envs.registry import make_reward
+from gavel.envs.types import RewardPolicy
+from gavel.launch.assembly import assemble
+from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
+from gavel.launch.config import to_yaml
+from gavel.launch.identity import RunIdentity
+from gavel.launch.run_folder import RunFolder, RunHead, read_inputs, read_manifest, read_results
+from gavel.launch.schema import RescoreConfig
+from gavel.launch.session import exit_code
+from gavel.launch.tally import Tally, closing
+from gavel.models.codec import decode
+
+
+def run(config: RescoreConfig, console: Console) -> int:
+    """Run the verb; see ``gavel rescore --help``. Returns the exit code."""
+    begun = time.monotonic()
+    parent = existing_run(config.run.dir, "rescore")
+    manifest = read_manifest(parent)
+    assert manifest is not None
+    reward = make_reward(config.reward)
+    path = child_path(parent, config.into, "rescore", config.reward)
+    if config.dry_run:
+        console.print(f"would apply {dict(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True)
+        return 0
+    composed = replace(config_of(parent), reward=config.reward)
+    head = RunHead(
+        "rescore", decode(RunIdentity, manifest["identity"]), {**manifest["digests"], "parent": manifest["digests"]["identity"]},
+        config.reward, parent_of(parent, manifest),
+    )  # fmt: skip
+    with RunFolder.open(path, head, to_yaml(composed)) as folder:
+        tally = _rescored(parent, folder, reward)
+        metrics = tally.write(folder, assemble(composed, with_policy=True).environment)
+    console.print(closing(metrics, time.monotonic() - begun))
+    console.print(f"run folder: {path} (child of {parent})", highlight=False, soft_wrap=True)
+    return exit_code(metrics, None, console)
+
+
+def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy) -> Tally:
+    """Copy the parent's rows with new rewards; rows the child has already stay."""
+    rows = read_inputs(parent)
+    folder.plan(rows)
+    tally = Tally(rows)
+    for name in ("results.jsonl", "errors.jsonl"):
+        known = set()
+        for result in read_results(folder.path, name):
+            known.add((result.task_id, result.rollout_index, result.attempt))
+            tally.add(result)
+        for result in read_results(parent, name):
+            if (result.task_id, result.rollout_index, result.attempt) in known:
+                continue
+            scored = replace(result, reward=reward.reward(result.outcome)) if result.outcome.graded else result
+            folder.add(scored)
+            tally.add(scored)
+    return tally

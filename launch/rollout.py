@@ -1,0 +1,169 @@
+"""``gavel rollout``: policy x env x judge x reward over tasks -> graded rows, metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gavel.envs.registry import make_reward
+from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
+from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
+from gavel.judges.bindings import check_verifiers
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.config import to_yaml
+from gavel.launch.identity import identity_of
+from gavel.launch.journal import read_journal
+from gavel.launch.run_folder import PlannedRow, RunFolder, RunHead, own_messages, read_manifest, read_results
+from gavel.launch.schema import RolloutConfig
+from gavel.launch.session import Session, digest_of, run_async, run_session
+from gavel.launch.story import tell
+from gavel.models.codec import digest, plain
+from gavel.models.errors import ConfigError, InputError, nearest
+from gavel.models.failures import Failure, FailureKind
+
+_PACKAGE = "pkg:"
+
+
+def run(config: RolloutConfig, console: Console) -> int:
+    """Run the verb; see ``gavel rollout --help``. Returns the exit code."""
+    _check_counts(config)
+    assembly = assemble(config, with_policy=True)
+    reward = make_reward(config.reward)
+    tasks = _read(config, assembly)
+    rows = plan(tasks.tasks, config.rollouts_per_task)
+    check_verifiers(assembly.bindings, {row.task.verifier for row in rows})
+    if config.inspect is not None:
+        rows = _only(rows, config.inspect)
+    if config.dry_run:
+        console.print(_plan_table(config, assembly, tasks, rows))
+        return 0
+    text = to_yaml(config)
+    identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
+    config_digest = digest_of(text)
+    digests = {"config": config_digest, "tasks": digest([row.task_digest for row in rows]), "rubrics": assembly.rubric_digests}
+    head = RunHead("rollout", identity, digests, config.reward)
+    path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
+    _tell_kept_reward(path, config, console)
+    with RunFolder.open(path, head, text) as folder:
+        reward = make_reward(folder.manifest["reward"])
+        folder.plan(rows)
+        _store_bad(folder, tasks.bad if config.inspect is None else (), config_digest)
+        session = Session(
+            assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
+            assets_cache=Path(config.assets.cache).expanduser() if config.assets.cache else None,
+        )  # fmt: skip
+        code = run_async(lambda: run_session(session, folder, console), console)
+        if config.inspect is not None:
+            _inspect(path, rows, assembly, console)
+        return code
+
+
+def _check_counts(config: RolloutConfig) -> None:
+    for key in ("rollouts_per_task", "concurrency"):
+        if getattr(config, key) < 1:
+            raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
+    if config.tasks.limit is not None and config.tasks.limit < 1:
+        raise ConfigError("must be at least 1", field="tasks.limit", found=str(config.tasks.limit))
+
+
+def _read(config: RolloutConfig, assembly: Assembly) -> TaskFile:
+    if not config.tasks.path:
+        raise ConfigError(
+            "no tasks are named", field="tasks.path", allowed="a tasks.jsonl, or a source file of the environment",
+            remedy="set tasks.path=…, or try experiment=demo",
+        )  # fmt: skip
+    tasks = read_tasks(task_path(config.tasks.path), assembly.environment, limit=config.tasks.limit)
+    if not tasks.tasks:
+        first = tasks.bad[0].error
+        raise InputError(f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}", where=str(tasks.path))
+    return tasks
+
+
+def task_path(text: str) -> Path:
+    """Return the file a config names; ``pkg:`` stands for the folder of the installed package."""
+    if text.startswith(_PACKAGE):
+        return Path(str(resources.files("gavel"))) / text.removeprefix(_PACKAGE)
+    return Path(text).expanduser()
+
+
+def plan(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRow]:
+    """Return every (task, rollout) in order, by the task's place in the file and the rollout's number."""
+    return [
+        PlannedRow(index, rollout, task.task, task_digest)
+        for index, task in enumerate(tasks)
+        for task_digest in [task.task.digest]
+        for rollout in range(rollouts_per_task)
+    ]
+
+
+def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
+    chosen = [row for row in rows if row.task.task_id == task_id]
+    if not chosen:
+        ids = dict.fromkeys(row.task.task_id for row in rows)
+        near = nearest(task_id, ids)
+        raise ConfigError(
+            "there is no such task", field="inspect", found=task_id,
+            allowed=f"one of {len(ids)} ids, such as {', '.join(list(ids)[:3])}",
+            remedy=f"did you mean {near[0]}?" if near else "",
+        )  # fmt: skip
+    return chosen
+
+
+def _tell_kept_reward(path: Path, config: RolloutConfig, console: Console) -> None:
+    manifest = read_manifest(path)
+    if manifest is not None and manifest["reward"] != plain(dict(config.reward)):
+        console.print(
+            f"this run was made with reward {manifest['reward']} and keeps it, so that its rows can be compared;\n"
+            f"for the other one: gavel rescore {path} " + " ".join(f"reward.{key}={value}" for key, value in config.reward.items()),
+            highlight=False, soft_wrap=True, style="bold",
+        )  # fmt: skip
+
+
+def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> None:
+    """Store skipped tasks before any model is asked; each once, however often the run is resumed."""
+    known = {result.task_id for result in read_results(folder.path, "errors.jsonl") if result.status == "invalid_task"}
+    for row in bad:
+        if row.task_id not in known:
+            folder.add(_invalid(row, config_digest))
+
+
+def _invalid(row: BadRow, config_digest: str) -> Result:
+    failure = Failure(FailureKind.TASK_SCHEMA, "task", str(row.error))
+    return Result(
+        task_id=row.task_id, task_digest="", rollout_index=0, attempt=1, status="invalid_task", transcript=Transcript(),
+        outcome=Outcome("", failure=failure), reward=None, receipts=(), timing=Timing(time.time(), 0.0, 0.0, 0.0),
+        digests=Digests(config_digest, {}), metadata={"line": row.line},
+    )  # fmt: skip
+
+
+def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows: Sequence[PlannedRow]) -> Table:
+    table = Table("what", "how", title="dry run: nothing is started, asked or written", title_justify="left", show_edge=False)
+    table.add_row("tasks", Text(f"{len(tasks.tasks)} good, {len(tasks.bad)} skipped, from {tasks.path}"))
+    for bad in tasks.bad[:5]:
+        table.add_row("", Text(str(bad.error)))
+    table.add_row("rows", f"{len(rows)} ({config.rollouts_per_task} a task), {config.concurrency} at once")
+    for name, service in assembly.services.items():
+        where = service.base_url if service.mode == "external" else "served by us"
+        table.add_row(f"service {name}", Text(f"{service.model} ({where})"))
+    for name, binding in assembly.bindings.items():
+        table.add_row(f"binding {name}", Text(f"{binding.service} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
+    table.add_row("reward", Text(", ".join(f"{key} {value}" for key, value in config.reward.items())))
+    table.add_row("model calls", f"at most {len(rows)} of the policy; the judge's depend on the replies")
+    table.add_row("run folder", Text(config.run.dir or "runs/<env>-<time>"))
+    return table
+
+
+def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console) -> None:
+    states = read_journal(path / "transcripts.jsonl", own_messages(rows))
+    keys = {row.key for row in rows}
+    for name in ("results.jsonl", "errors.jsonl"):
+        for result in read_results(path, name):
+            key = (result.task_id, result.rollout_index)
+            if key in keys:
+                console.print(tell(result, states[key].answers.values() if key in states else (), assembly.bindings))

@@ -1,0 +1,130 @@
+"""Every service of a config, started and callable by name; what is managed is served here and ended with the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gavel.models.client import ChatClient
+from gavel.models.errors import ConfigError
+from gavel.models.guard import GuardedModel
+from gavel.models.pinned import default_cache
+from gavel.models.service import Service, check_service
+from gavel.models.types import ChatModel
+from gavel.models.vllm import fleet
+from gavel.models.vllm.server import ManagedServer, ServerDied
+
+
+class ServicePool:
+    """The started services; made by ``open_services``."""
+
+    def __init__(self, services: Mapping[str, Service], progress: Callable[[str], None]) -> None:
+        self._services, self._progress = services, progress
+        self._models: dict[str, ChatClient | GuardedModel] = {}
+        self._urls: dict[str, tuple[str, ...]] = {}
+        self._servers: list[ManagedServer] = []
+        self._failure: ServerDied | None = None
+        self._failed = asyncio.Event()
+
+    @property
+    def models(self) -> Mapping[str, ChatModel]:
+        """Every service by name."""
+        return dict(self._models)
+
+    def model(self, name: str) -> ChatModel:
+        """Return the service called ``name``.
+
+        Raises:
+            ConfigError: there is none; names those there are.
+        """
+        if name not in self._models:
+            raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._models))
+        return self._models[name]
+
+    def urls(self, name: str) -> tuple[str, ...]:
+        """Return the base URLs of a service, one per replica."""
+        return self._urls[name]
+
+    def failure(self) -> ServerDied | None:
+        """Return why a managed service is gone (all its servers died), or None; ``report`` has the end of the log."""
+        return self._failure
+
+    async def wait_failure(self) -> ServerDied:
+        """Return once a managed service is gone, with the reason."""
+        await self._failed.wait()
+        assert self._failure is not None
+        return self._failure
+
+    async def start(self, *, log_dir: Path, assets: fleet.Assets) -> None:
+        """Start what is managed, then make every service callable; used by ``open_services``."""
+        managed = {name: service for name, service in self._services.items() if service.mode == "managed"}
+        groups = fleet.group(managed)
+        for name, service in self._services.items():
+            if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
+                self._models[name] = ChatClient(name, service)
+                self._urls[name] = (str(service.base_url),)
+        if not groups:
+            return
+        plans = await fleet.plan(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)
+        started = await fleet.start(plans, log_dir=log_dir, progress=self._progress)
+        self._servers = [server for replicas in started.values() for server in replicas]
+        for group in groups:
+            self._enter(group, started[group.name])
+
+    def _enter(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
+        urls = tuple(server.base_url for server in servers)
+        guarded = [GuardedModel(ChatClient(name, self._services[name], base_urls=urls), self._services[name]) for name in group.names]
+        self._models |= {model.name: model for model in guarded}
+        self._urls |= dict.fromkeys(group.names, urls)
+
+        def note(died: ServerDied) -> None:
+            self._progress(died.reason)
+            if all(server.failure is not None for server in servers):
+                for model in guarded:
+                    model.fail(died)
+                self._failure = self._failure or died
+                self._failed.set()
+
+        for server in servers:
+            server.on_death(note)
+
+    async def close(self) -> None:
+        """Close every connection and end every server."""
+        for model in self._models.values():
+            await model.close()
+        await fleet.stop(self._servers)
+
+
+@asynccontextmanager
+async def open_services(
+    services: Mapping[str, Service], *, log_dir: Path, progress: Callable[[str], None], assets_cache: Path | None = None,
+    mirror: Path | None = None, offline: bool = False,
+) -> AsyncIterator[ServicePool]:  # fmt: skip
+    """Check and start services; end everything that was started when the block ends, however it does.
+
+    Managed services whose launch is the same share one server. Servers start at the same time.
+
+    Args:
+        services: by name.
+        log_dir: directory for the servers' logs, e.g. the run folder.
+        progress: told each step of the start, and each server's death, one line each.
+        assets_cache: directory for pinned files and embedded models; None: the user's cache.
+        mirror: directory looked into before any download.
+        offline: forbids downloads.
+
+    Raises:
+        ConfigError: a service cannot work as configured, or not on this machine.
+        AssetError, EmbeddedError: an embedded model cannot be had.
+        ServerError: a server did not become ready; has the end of its log.
+    """
+    for name, service in services.items():
+        check_service(name, service)
+    pool = ServicePool(services, progress)
+    try:
+        await pool.start(log_dir=log_dir, assets=fleet.Assets(assets_cache or default_cache(), mirror, offline))
+        yield pool
+    finally:
+        await pool.close()

@@ -1,0 +1,75 @@
+"""A command that cannot outlive us: it runs under the supervisor, which holds a pipe to us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from gavel.models.vllm import supervisor
+
+_SUPERVISOR = str(Path(supervisor.__file__).resolve())
+_END_BOUND_S = supervisor.GRACE_S + 3.0
+"""How long a supervisor may take to end its tree before we do it ourselves."""
+
+
+class Supervised:
+    """A supervised command. Closing the pipe ends it with all its descendants; so does our own end, however it comes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, command: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]) -> Supervised:
+        """Start ``command``; both its streams go to ``output``."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", _SUPERVISOR, *command,
+            stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
+        )  # fmt: skip
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process id; it is also the session of the whole tree."""
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """Wait until the command ended; return its exit code, 128 + n if signal n killed it."""
+        code = await self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        """Ask for the end, without waiting."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def end(self) -> None:
+        """End the whole tree; return once nothing of it is left."""
+        self.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_BOUND_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        kill_session(self.pid)
+
+
+def kill_session(session: int) -> None:
+    """Kill what is left of a session whose leader is gone (its supervisor was killed); no effect where there is no /proc."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # it ended meanwhile
+            if int((entry / "stat").read_bytes().rpartition(b")")[2].split()[3]) == session:
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def describe_exit(code: int) -> str:
+    """Say how a command ended, from its exit code."""
+    with contextlib.suppress(ValueError):
+        if code > 128:
+            return f"was killed by {signal.Signals(code - 128).name} (exit code {code})"
+    return f"ended with exit code {code}"

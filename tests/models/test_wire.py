@@ -1,0 +1,152 @@
+"""Bodies of requests and replies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gavel.models.errors import ConfigError
+from gavel.models.quirks import same_model
+from gavel.models.receipts import encode_messages
+from gavel.models.service import Service
+from gavel.models.types import Message, ResponseFormat, Sampling
+from gavel.models.wire import BadBody, decode_body, error_text, make_plan, unwrap_choice
+
+SERVICE = Service(mode="external", model="m", base_url="http://h/v1")
+FULL = Sampling(temperature=0.0, top_p=0.9, max_response_tokens=7, seed=3, reasoning_effort="low", stop=("END",), extra={"top_k": 5})
+
+
+def body(
+    model: str = "m", sampling: Sampling = FULL, fmt: ResponseFormat | None = None, *, vllm: bool = False, **changes: Any
+) -> dict[str, Any]:
+    plan = make_plan(replace(SERVICE, **changes), model, sampling, fmt, vllm=vllm)
+    made: dict[str, Any] = json.loads(plan.body(encode_messages([Message("user", 'hé\n"x"')])))
+    assert made.pop("input" if changes.get("api") == "responses" else "messages") == [{"role": "user", "content": 'hé\n"x"'}]
+    assert made.pop("model") == model
+    return made
+
+
+def test_every_sampling_field_has_its_place_in_chat_completions() -> None:
+    assert body() == {
+        "temperature": 0.0, "top_p": 0.9, "max_tokens": 7, "seed": 3, "stop": ["END"], "reasoning_effort": "low", "top_k": 5,
+    }  # fmt: skip
+
+
+def test_every_sampling_field_has_its_place_in_responses() -> None:
+    assert body(api="responses") == {
+        "temperature": 0.0, "top_p": 0.9, "max_output_tokens": 7, "reasoning": {"effort": "low"}, "top_k": 5, "store": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "dropped", "limit"),
+    [
+        ("gpt-5.4", {"temperature", "top_p"}, "max_completion_tokens"),
+        ("gpt-5.4-mini", {"temperature", "top_p"}, "max_completion_tokens"),
+        ("openai/GPT-6", {"temperature", "top_p"}, "max_completion_tokens"),
+        ("o3-mini", {"temperature", "top_p"}, "max_completion_tokens"),
+        ("gpt-5-chat", set(), "max_tokens"),
+        ("gpt-4o", set(), "max_tokens"),
+        ("gpt-oss-120b", set(), "max_tokens"),
+        ("claude-opus-4-7", {"temperature", "top_p", "top_k"}, "max_tokens"),
+        ("claude-sonnet-5", {"temperature", "top_p", "top_k"}, "max_tokens"),
+        ("claude-opus-4-5-20251101", set(), "max_tokens"),
+        ("Qwen/Qwen3-32B", set(), "max_tokens"),
+    ],
+)
+def test_fields_that_a_model_refuses_are_dropped_and_noted(model: str, dropped: set[str], limit: str) -> None:
+    sent = body(model)
+    plain = body()
+    assert plain.keys() - {"max_tokens"} - sent.keys() == dropped
+    assert sent[limit] == 7
+    notes = make_plan(SERVICE, model, FULL, None, vllm=False).notes
+    assert {note.rpartition(" ")[2] for note in notes} == dropped
+
+
+def test_a_choice_is_structured_output_for_vllm_and_a_schema_elsewhere() -> None:
+    choice = ResponseFormat(choice=("A", "B"))
+    assert body(sampling=Sampling(), fmt=choice, vllm=True) == {"structured_outputs": {"choice": ["A", "B"]}}
+    schema = body(sampling=Sampling(), fmt=choice)["response_format"]
+    assert schema["type"] == "json_schema"
+    assert schema["json_schema"]["schema"]["properties"] == {"answer": {"type": "string", "enum": ["A", "B"]}}
+    assert body(sampling=Sampling(), fmt=choice, api="responses")["text"]["format"]["strict"] is True
+
+
+def test_a_json_schema_is_sent_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "number"}}}
+    sent = body(sampling=Sampling(), fmt=ResponseFormat(json_schema=schema), vllm=True)
+    assert sent["response_format"]["json_schema"]["schema"] == schema
+
+
+@pytest.mark.parametrize("fmt", [ResponseFormat(), ResponseFormat(choice=("A",), json_schema={})])
+def test_a_response_format_of_no_or_both_forms_is_refused(fmt: ResponseFormat) -> None:
+    with pytest.raises(ConfigError, match="either a choice or a JSON schema"):
+        body(fmt=fmt)
+
+
+@pytest.mark.parametrize("name", ["stream", "n", "messages", "model"])
+def test_extra_cannot_take_over_the_clients_own_fields(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        body(sampling=Sampling(extra={name: True}))
+
+
+def test_chat_template_arguments_go_along() -> None:
+    assert body(sampling=Sampling(), chat_template_kwargs={"enable_thinking": False}) == {
+        "chat_template_kwargs": {"enable_thinking": False}
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ('{"answer": "A"}', "A"),
+        ("A", "A"),
+        ('{"answer": 1}', '{"answer": 1}'),
+        ('{"answer":"A","x":1}', '{"answer":"A","x":1}'),
+        ('"A"', '"A"'),
+    ],
+)
+def test_a_choice_is_taken_out_of_its_object_and_nothing_else_is_touched(text: str, choice: str) -> None:
+    assert unwrap_choice(text) == choice
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from(["choices", "message", "content", "output", "status", "error", "usage", "finish_reason", "type", "text"]), inner)).map(
+    lambda value: json.dumps(value).encode()), st.booleans())  # fmt: skip
+def test_any_body_is_read_or_refused_by_name(data: bytes, responses: bool) -> None:
+    try:
+        decode_body(data, responses=responses)
+    except BadBody as bad:
+        assert bad.reason
+    error_text(data)
+
+
+def test_a_reply_in_parts_is_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    made = decode_body(
+        json.dumps({"choices": [{"message": {"content": parts}, "finish_reason": "end_turn"}]}).encode(), responses=False
+    )
+    assert (made.text, made.finish_reason) == ("ab", "stop")
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_is_kept_under_either_name(field: str) -> None:
+    made = decode_body(json.dumps({"choices": [{"message": {"content": "A", field: "why"}}]}).encode(), responses=False)
+    assert (made.text, made.reasoning, made.finish_reason) == ("A", "why", "")
+
+
+def test_an_error_object_is_told_with_its_code() -> None:
+    with pytest.raises(BadBody) as caught:
+        decode_body(b'{"error":{"message":"busy","type":"server_error","code":503}}', responses=False)
+    assert (caught.value.error, caught.value.code) == ("503: server_error: busy", 503)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_names_of_models_compare_the_same_either_way_round_without_latest(one: str, other: str) -> None:
+    if "latest" not in (one + other).lower():
+        assert same_model(one, other) == same_model(other, one)
