@@ -13,7 +13,7 @@ from gavel.envs.rows import Line, read_rows
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, Task, TaskError
 from gavel.models.codec import load, plain, record
-from gavel.models.errors import InputError
+from gavel.models.errors import ConfigError, InputError
 
 _HEAD = 20
 """Rows looked at to recognise the format."""
@@ -78,7 +78,10 @@ def read_tasks(
 
     Raises:
         InputError: the file is missing, empty, no text file, or of no known format.
+        ConfigError: a limit below 1, or an unknown source.
     """
+    if limit is not None and limit < 1:
+        raise ConfigError("must be positive", field="tasks.limit", found=str(limit), allowed="at least 1, or null for all rows")
     reader = TaskReader(Path(path), environment, source=source, binding=binding)
     tasks: list[PlannedTask] = []
     bad: list[BadRow] = []

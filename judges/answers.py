@@ -32,4 +32,4 @@ def current_log() -> AnswerLog | None:
 
 def answer_key(query: JudgeQuery, rubric_digest: str) -> str:
     """Return the key of a judge question: ``sha256:<hex>`` over binding, rubric, slots and sample."""
-    return digest([query.binding, rubric_digest, query.slots, query.sample])
+    return digest([query.binding, rubric_digest, dict(query.slots), query.sample])

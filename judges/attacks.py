@@ -8,7 +8,6 @@ label is not among ``expected``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gavel.judges.types import Control, Rubric
 
@@ -71,7 +70,7 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def _slots(answer: str) -> Mapping[str, str]:
-    return MappingProxyType({"question": _QUESTION, "reference": _REFERENCE, "answer": answer})
+    return {"question": _QUESTION, "reference": _REFERENCE, "answer": answer}
 
 
 def attacks_on(rubric: Rubric) -> tuple[Control, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OK, INTERNAL, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+_LOG_WIDTH = 160
 _HELP = ("-h", "--help", "help")
 
 
@@ -103,7 +104,7 @@ def _guarded(words: list[str]) -> int:
     try:
         return _dispatch(parse(words))
     except GavelError as failed:
-        return _complain(str(failed), BAD_INPUT)
+        return _complain(str(failed), failed.exit_code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -142,7 +143,10 @@ def _verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    # A log or a pipe has no width: lines are never broken, tables get room for a path.
+    return Console(highlight=False, soft_wrap=True, width=_LOG_WIDTH)
 
 
 def _say(text: str) -> int:

@@ -47,10 +47,7 @@ class JsonLines:
         except OSError as failed:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
-            raise PersistenceError(
-                f"{self.path}: this row could not be written: {failed.strerror}\n"
-                "  fix:     make room or mend the folder, then run the same command again; all rows before it are kept"
-            ) from failed
+            raise _refused(self.path, failed) from failed
         self._size += len(line) + 1
         self._dirty = True
 
@@ -131,4 +128,11 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
     except OSError as failed:
         part.unlink(missing_ok=True)
-        raise PersistenceError(f"{path}: could not be written: {failed.strerror}") from failed
+        raise _refused(path, failed) from failed
+
+
+def _refused(path: Path, failed: OSError) -> PersistenceError:
+    return PersistenceError(
+        f"{path}: could not be written: {failed.strerror}\n"
+        "  fix:     make room or mend the folder, then run the same command again; everything stored before is kept"
+    )

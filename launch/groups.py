@@ -12,11 +12,6 @@ PACKAGE = Path(gavel.__file__).parent
 CONF = PACKAGE / "conf"
 
 
-def package_path(text: str) -> Path:
-    """Return the path a config means: ``pkg:envs/…`` is a file shipped in the package, anything else a path, ``~`` expanded."""
-    return PACKAGE / text.removeprefix("pkg:") if text.startswith("pkg:") else Path(text).expanduser()
-
-
 def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     """Return the absolute folders configs are looked for in, the user's first and the package's last.
 

@@ -9,7 +9,8 @@ from gavel.launch.groups import choices
 from gavel.launch.verbs import VERBS, Verb
 
 _EXIT_CODES = (
-    ("0", "everything was done"), ("2", "bad input or config"), ("3", "some rows are ungraded or were skipped"),
+    ("0", "everything was done"), ("2", "bad input or config"),
+    ("3", "some rows are ungraded or were skipped; a probed judge did not qualify"),
     ("4", "stopped by a failure policy or a budget"), ("130", "interrupted"),
 )  # fmt: skip
 _OPTIONS = (

@@ -1,4 +1,4 @@
-"""The chat client: one named service, called with bounded waits, tries and receipts."""
+"""The chat client: one named service, called with bounded waits, admission, tries, cache and receipts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from gavel.models.admission import Admission, Ticket
+from gavel.models.breaker import Breaker
+from gavel.models.cache import ReplyCache, StoredReply, cache_key, cache_seed, cacheable
+from gavel.models.call import Call, Kind
+from gavel.models.context import ContextCheck
 from gavel.models.errors import ConfigError
-from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.quirks import same_model
-from gavel.models.receipts import call_id, derive_call_id, encode_messages, text_digest
+from gavel.models.failures import FailureKind
+from gavel.models.receipts import call_id, encode_messages
 from gavel.models.retry import (
     TRANSPORT_ERRORS,
     Backoff,
@@ -25,21 +29,24 @@ from gavel.models.retry import (
     parse_retry_after,
 )
 from gavel.models.service import Service
+from gavel.models.singleflight import SingleFlight
 from gavel.models.transport import Answered, OversizedBody, Transport
-from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, Reply, ResponseFormat, Sampling
-from gavel.models.wire import BadBody, Decoded, Plan, decode_body, error_text, make_plan, unwrap_choice
+from gavel.models.types import ChatRequest, Completion, ResponseFormat, Sampling
+from gavel.models.wire import BadBody, Decoded, decode_body, error_text, make_plan
 
 RAW_LIMIT = 20_000
 """Characters of a bad body that a failure keeps."""
 
 _PATHS = {"chat_completions": "/chat/completions", "responses": "/responses"}
-_PLANS = 256  # kinds of calls whose encoded part is remembered
+_KINDS = 256  # kinds of calls whose encoded part is remembered
 
 __all__ = ["ChatClient", "call_id"]
 
 
 class ChatClient:
-    """Calls one service; implements ``ChatModel``. Safe to share between tasks; also usable from a second event loop.
+    """Calls one service; implements ``ChatModel``. One client stands for the whole service: its limits hold over all who share it.
+
+    Safe to share between the tasks of an event loop, and usable again in a later loop; not from two threads at once.
 
     Args:
         name: the service's name in the config.
@@ -47,6 +54,8 @@ class ChatClient:
         base_urls: where a managed service listens (``http://host:port/v1``), one per replica; external: None.
         model_name: the name the server knows the model by; None: ``service.model``.
         vllm: whether the server is a vLLM (decides how a choice is asked for); None: a managed one is.
+        engine: name and version of the server's software where known; part of the cache's key.
+        cache: where replies that were confirmed are kept; None: nowhere. The caller closes it.
         backoff: the waits between tries.
         rng: draws the waits; None: seeded by the system.
         clock: monotonic seconds.
@@ -57,8 +66,8 @@ class ChatClient:
 
     def __init__(
         self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
-        vllm: bool | None = None, backoff: Backoff | None = None, rng: Random | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, backoff: Backoff | None = None,
+        rng: Random | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         bases = list(base_urls) if base_urls is not None else [service.base_url] if service.base_url else []
         if not bases:
@@ -68,11 +77,16 @@ class ChatClient:
         self._name, self._service = name, service
         self._model = model_name or service.model or ""
         self._vllm = service.mode == "managed" if vllm is None else vllm
+        self._engine, self._cache = engine, cache
         self._urls = [base.rstrip("/") + _PATHS[service.api] for base in bases]
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
         self._transport = Transport(name, service, self._urls)
-        self._plans: dict[tuple[int, int], tuple[Sampling, ResponseFormat | None, Plan]] = {}
+        self._context = ContextCheck(service, self._model, bases[0], self._transport)
+        self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)
+        self._breaker = Breaker()
+        self._flights: SingleFlight[Completion] = SingleFlight()
+        self._kinds: dict[tuple[int, int], tuple[Sampling, ResponseFormat | None, Kind]] = {}
         self._turn = 0
 
     @property
@@ -84,6 +98,16 @@ class ChatClient:
     def service(self) -> Service:
         """The service as configured."""
         return self._service
+
+    @property
+    def admission(self) -> Admission:
+        """The service's admission point: calls in flight, waiting, and the limit now."""
+        return self._admission
+
+    @property
+    def breaker(self) -> Breaker:
+        """The service's circuit breaker."""
+        return self._breaker
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,38 +122,140 @@ class ChatClient:
     async def complete(self, request: ChatRequest) -> Completion:
         """Answer one request; see ``ChatModel``.
 
-        For a policy, a reply that is empty or cut off is a reply. A judge's or simulator's must be complete and not empty.
+        For a policy, a reply that is empty or cut off is a reply. A judge's or simulator's must be complete and not empty. Equal calls
+        share a reply, or get a confirmed one from the cache, where ``cacheable`` says so.
 
         Raises:
             ModelFailure: no usable reply within the deadline and the attempts; its receipt lists every try.
         """
-        plan = self._plan(request.sampling, request.response_format)
-        call = _Call(self._name, self._model, request, plan, self._clock)
-        deadline = call.started + self._service.deadline
-        failures = 0
+        call = Call(self._name, self._model, request, self._kind(request.sampling, request.response_format), self._clock)
+        if not cacheable(request):
+            return await self._ask(call)
+        key = cache_key(call.kind.cache_seed, call.messages, request.sample)
+        stored = self._cache.get(key) if self._cache is not None else None
+        found = call.from_cache(stored) if stored is not None else None
+        if found is not None:
+            return found
+        completion, shared = await self._flights.run(key, lambda: self._ask(call))
+        return call.shared(completion) if shared else completion
+
+    def confirm(self, request: ChatRequest, completion: Completion) -> None:
+        """Say that the reply to ``request`` was usable (it parsed): equal calls may have it from the cache from now on.
+
+        Does nothing without a cache, for a request that may not be cached, or for a reply that came from the cache.
+        """
+        if self._cache is None or not cacheable(request) or completion.receipt.cache_hit:
+            return
+        kind, reply, receipt = self._kind(request.sampling, request.response_format), completion.reply, completion.receipt
+        key = cache_key(kind.cache_seed, encode_messages(request.messages), request.sample)
+        stored = StoredReply(
+            reply.text, reply.finish_reason, reply.model, receipt.served_model, receipt.response_id, reply.usage, reply.reasoning
+        )  # fmt: skip
+        self._cache.put(key, stored)
+
+    def _kind(self, sampling: Sampling, response_format: ResponseFormat | None) -> Kind:
+        ids = (id(sampling), id(response_format))
+        known = self._kinds.get(ids)
+        if known is not None:
+            return known[2]
+        if len(self._kinds) >= _KINDS:
+            self._kinds.clear()
+        plan = make_plan(self._service, self._model, sampling, response_format, vllm=self._vllm)
+        kind = Kind(plan, cache_seed(self._service, self._engine, sampling, response_format))
+        self._kinds[ids] = (sampling, response_format, kind)  # holds both, so that their ids stay theirs
+        return kind
+
+    async def _ask(self, call: Call) -> Completion:
+        """Make the call: breaker, context, then tries, each admitted on its own."""
+        self._check_breaker(call, peek=True)
+        await self._check_context(call)
+        tokens, failures, deadline = self._estimate(call), 0, 0.0
         while True:
-            result = await self._attempt(call, min(self._service.timeout.total, deadline - self._clock()), failures)
+            ticket = self._admission.enter(tokens) or await self._wait(call, tokens, failures, deadline)
+            # The deadline runs from the first admission: a long queue is no fault of the server.
+            deadline = deadline or self._clock() + self._service.deadline
+            result = await self._try(call, ticket, deadline, failures)
             if isinstance(result, Completion):
                 return result
             failures += 1
             if not result.retryable or failures >= self._service.attempts:
-                raise call.failure(result)
+                raise call.failure(result.kind, result.reason, result.raw)
             wait = self._backoff.delay(failures, self._rng, result.retry_after)
             if self._clock() + wait >= deadline:
                 late = f"{result.reason} (no time left for another try: deadline {self._service.deadline:g} s)"
-                raise call.failure(replace(result, reason=late))
+                raise call.failure(result.kind, late, result.raw)
             await asyncio.sleep(wait)
 
-    def _plan(self, sampling: Sampling, response_format: ResponseFormat | None) -> Plan:
-        key = (id(sampling), id(response_format))
-        known = self._plans.get(key)
-        if known is not None:
-            return known[2]
-        if len(self._plans) >= _PLANS:
-            self._plans.clear()
-        plan = make_plan(self._service, self._model, sampling, response_format, vllm=self._vllm)
-        self._plans[key] = (sampling, response_format, plan)  # holds both, so that their ids stay theirs
-        return plan
+    def _check_breaker(self, call: Call, *, peek: bool) -> None:
+        """Fail at once where the breaker says so; ``peek`` leaves the role of the probe to one that is about to send."""
+        if self._breaker.state == "closed" or (peek and self._breaker.ready(self._clock())):
+            return
+        refused = self._breaker.refuse(self._clock())
+        if refused is not None:
+            kind = FailureKind.PROVIDER_QUOTA_EXHAUSTED if self._breaker.account else FailureKind.PROVIDER_UNAVAILABLE
+            raise call.failure(kind, refused)
+
+    async def _check_context(self, call: Call) -> None:
+        reserved = call.request.sampling.max_response_tokens or 1
+        if self._context.surely_fits(call.request.messages, reserved):
+            return
+        problem, note = await self._context.problem(call.request.messages, call.messages, reserved)
+        if note is not None:
+            call.note(note)
+        if problem is not None:
+            raise call.failure(FailureKind.CONTEXT_OVERFLOW, problem)
+
+    def _estimate(self, call: Call) -> float:
+        if not self._admission.counts_tokens:
+            return 0.0
+        return len(call.messages) / 4 + (call.request.sampling.max_response_tokens or 0)
+
+    async def _wait(self, call: Call, tokens: float, failures: int, deadline: float) -> Ticket:
+        patience = deadline - self._clock() if failures else self._service.deadline
+        try:
+            return await self._admission.wait(tokens, max(patience, 0.0), first=failures > 0)
+        except TimeoutError:
+            reason = f"not admitted: the queue of this service stood still for {patience:.0f} s"
+            raise call.failure(FailureKind.TRANSPORT_TIMEOUT, reason) from None
+
+    async def _try(self, call: Call, ticket: Ticket, deadline: float, failures: int) -> Completion | Refusal:
+        """Make one try and feed what came of it to the limit, the buckets and the breaker."""
+        overloaded, good, used = False, False, None
+        try:
+            self._check_breaker(call, peek=False)
+            began = self._clock()
+            outcome = await self._guarded_exchange(call, min(self._service.timeout.total, deadline - began), failures)
+            latency = self._clock() - began
+            if isinstance(outcome, Refusal):
+                overloaded = outcome.overloaded
+                call.refused(outcome, latency)
+                return outcome
+            good = True
+            used = outcome.usage.prompt_tokens + outcome.usage.completion_tokens if outcome.usage else None
+            return call.settle(outcome, latency)
+        finally:
+            self._admission.leave(ticket, overloaded=overloaded, good=good, used=used)
+
+    async def _guarded_exchange(self, call: Call, timeout: float, failures: int) -> Decoded | Refusal:
+        """Exchange, and tell the breaker what came of it, also where nothing did."""
+        try:
+            outcome = await self._exchange(call, timeout, failures)
+        except BaseException:  # cancelled, or a fault of ours: passed on
+            self._breaker.abandoned()
+            raise
+        if isinstance(outcome, Refusal):
+            self._note_refusal(outcome)
+        else:
+            self._breaker.answered()
+        return outcome
+
+    def _note_refusal(self, refusal: Refusal) -> None:
+        if refusal.trips:
+            self._breaker.trip(refusal.reason, account=refusal.kind is FailureKind.PROVIDER_QUOTA_EXHAUSTED)
+        elif refusal.broken:
+            self._breaker.failed(self._clock(), refusal.reason)
+        else:
+            self._breaker.answered()
 
     def _url(self, prefix_key: str, failures: int) -> str:
         """Choose a replica: calls that share a prefix go to one, others in turn; each further try goes to the next."""
@@ -139,19 +265,13 @@ class ChatClient:
         first = zlib.crc32(prefix_key.encode()) if prefix_key else self._turn
         return self._urls[(first + failures) % len(self._urls)]
 
-    async def _attempt(self, call: _Call, timeout: float, failures: int) -> Completion | Refusal:
-        began = self._clock()
+    async def _exchange(self, call: Call, timeout: float, failures: int) -> Decoded | Refusal:
         try:
             # Never 0, which would mean no limit at all.
-            answered = await self._transport.post(self._url(call.request.prefix_key, failures), call.body, max(timeout, 0.001))
-            decoded = self._read(call, answered)
+            answered = await self._transport.post(self._url(call.request.prefix_key, failures), call.body(), max(timeout, 0.001))
         except TRANSPORT_ERRORS as error:
-            decoded = self._broken(error)
-        latency = self._clock() - began
-        if isinstance(decoded, Refusal):
-            call.attempts.append(Attempt(decoded.kind, latency, decoded.status, decoded.reason))
-            return decoded
-        return call.settle(decoded, latency)
+            return self._broken(error)
+        return self._read(call, answered)
 
     def _broken(self, error: BaseException) -> Refusal:
         if isinstance(error, OversizedBody):
@@ -161,7 +281,7 @@ class ChatClient:
         refusal = classify_exception(error)
         return replace(refusal, reason=self._transport.redact(refusal.reason))
 
-    def _read(self, call: _Call, answered: Answered) -> Decoded | Refusal:
+    def _read(self, call: Call, answered: Answered) -> Decoded | Refusal:
         role = call.request.role
         if answered.status != 200:
             refusal = classify_status(answered.status, self._transport.redact(error_text(answered.body)), role)
@@ -172,83 +292,5 @@ class ChatClient:
             raw = self._transport.redact(answered.body[: 4 * RAW_LIMIT].decode("utf-8", "replace"))[:RAW_LIMIT]
             if bad.error is not None:
                 return replace(classify_error_body(bad.code, self._transport.redact(bad.error)[:300], role), raw=raw)
-            kind = answered.headers.get("Content-Type", "none")
-            return Refusal(
-                FailureKind.PROVIDER_UNAVAILABLE, f"{bad.reason} (content type {kind[:60]})", retryable=True, status=200, raw=raw
-            )
-
-
-class _Call:
-    """One call while it runs: what is sent, and what its receipt will say."""
-
-    __slots__ = ("_clock", "_name", "_plan", "attempts", "body", "model", "prompt_digest", "request", "started")
-
-    def __init__(self, name: str, model: str, request: ChatRequest, plan: Plan, clock: Callable[[], float]) -> None:
-        try:
-            messages = encode_messages(request.messages)
-        except TypeError as error:
-            raise ModelFailure(FailureKind.TASK_SCHEMA, f"the prompt is no valid text: {error}") from None
-        self._name, self._plan, self._clock = name, plan, clock
-        self.model, self.request = model, request
-        self.body = plan.body(messages)
-        self.prompt_digest = text_digest(messages)
-        self.attempts: list[Attempt] = []
-        self.started = clock()
-
-    def settle(self, decoded: Decoded, latency: float) -> Completion | Refusal:
-        """Turn a well-formed reply into a completion, or say why it cannot be used.
-
-        Raises:
-            ModelFailure: the reply is there but unusable; asking again at once would not help.
-        """
-        text = decoded.text if decoded.text is not None else (decoded.refusal or "")
-        if self._plan.unwrap_choice:
-            text = unwrap_choice(text)
-        reply = Reply(text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning)
-        unusable = _unusable(self, decoded, text)
-        if unusable is None:
-            self.attempts.append(Attempt("ok", latency, 200))
-            return Completion(reply, self._receipt(decoded, text))
-        kind, reason = unusable
-        self.attempts.append(Attempt(kind, latency, 200, reason))
-        raise ModelFailure(kind, reason, (self._receipt(decoded, text),), text or decoded.reasoning)
-
-    def failure(self, refusal: Refusal) -> ModelFailure:
-        """Return the failure of the whole call."""
-        tries = f" ({len(self.attempts)} tries)" if len(self.attempts) > 1 else ""
-        return ModelFailure(refusal.kind, refusal.reason + tries, (self._receipt(None, None),), refusal.raw)
-
-    def _receipt(self, decoded: Decoded | None, text: str | None) -> Receipt:
-        request, notes = self.request, self._plan.notes
-        if decoded is not None and decoded.model is None:
-            notes = (*notes, "the server does not name its model")
-        made = derive_call_id(self._plan.seed, self.prompt_digest, request.sample)
-        took = self._clock() - self.started
-        digest = None if text is None else text_digest(text.encode())
-        if decoded is None:
-            return Receipt(
-                made, request.role, self._name, self.model, self.prompt_digest, latency_s=took, attempts=tuple(self.attempts),
-                notes=notes,
-            )  # fmt: skip
-        return Receipt(
-            made, request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id, decoded.finish_reason,
-            decoded.usage, took, tuple(self.attempts), digest, notes=notes,
-        )  # fmt: skip
-
-
-def _unusable(call: _Call, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
-    """Say why a well-formed reply cannot be used, or None if it can."""
-    if decoded.model is not None and not same_model(call.model, decoded.model):
-        return FailureKind.IDENTITY_MISMATCH, f"asked for {call.model!r}, the server answered as {decoded.model[:120]!r}"
-    role, finish = call.request.role, decoded.finish_reason
-    if role == "policy":
-        withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
-        return withheld if finish == "content_filter" else None
-    kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
-    if finish != "stop":
-        return kind, f"the reply is not complete: finish_reason is {finish or 'missing'!r}"
-    if decoded.text is None and decoded.refusal is not None:
-        return kind, "the model refused to answer"
-    if not text.strip():
-        return kind, "the reply is empty" + ("; its text stands in the reasoning field" if decoded.reasoning else "")
-    return None
+            reason = f"{bad.reason} (content type {answered.headers.get('Content-Type', 'none')[:60]})"
+            return Refusal(FailureKind.PROVIDER_UNAVAILABLE, reason, retryable=True, status=200, raw=raw)

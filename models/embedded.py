@@ -87,7 +87,7 @@ def find(model: str) -> Embedded | None:
 def prepared_path(model: Embedded, cache: Path) -> Path:
     """Return where ``model`` lies once prepared; source and recipe are in the name."""
     key = digest([model.source.sha256, model.weights, RECIPE]).removeprefix("sha256:")[:12]
-    return cache / "models" / f"{model.name}-{key}"
+    return cache.absolute() / "models" / f"{model.name}-{key}"
 
 
 async def prepare(
@@ -109,7 +109,7 @@ async def prepare(
         AssetError: the pinned source cannot be had, or drifted.
         EmbeddedError: the conversion failed, or gave other weights.
     """
-    target = prepared_path(model, cache.absolute())
+    target = prepared_path(model, cache)
     if await asyncio.to_thread(_is_whole, target):
         return target
     try:
@@ -117,7 +117,7 @@ async def prepare(
         async with _lock(target.with_name(target.name + ".lock"), progress):
             if not await asyncio.to_thread(_is_whole, target):
                 progress(f"{model.name}: fetching the pinned weights ({model.source.size / 1e6:.0f} MB) if they are not here yet")
-                source = await asyncio.to_thread(locate, model.source, cache=cache, mirror=mirror, offline=offline)
+                source = await asyncio.to_thread(locate, model.source, cache=target.parent.parent, mirror=mirror, offline=offline)
                 await _make(model, source, target, python, log, progress)
     except OSError as failed:
         raise EmbeddedError(

@@ -1,4 +1,4 @@
-"""A model whose servers are ours: when they die, its calls end at once instead of trying on."""
+"""A model of a pool: its calls are counted, and end at once, instead of trying on, when its servers are ours and die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRANSPORT = (FailureKind.TRANSPORT_UNREACHABLE, FailureKind.TRANSPORT_PEER_DROP
 
 
 class GuardedModel:
-    """Calls a managed service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel``."""
+    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel``."""
 
     def __init__(self, client: ChatClient, service: Service) -> None:
         self._client, self._service = client, service
@@ -26,6 +26,11 @@ class GuardedModel:
     def name(self) -> str:
         """The service's name in the config."""
         return self._client.name
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are running."""
+        return len(self._calls)
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Answer one request; see ``ChatModel``.

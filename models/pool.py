@@ -23,7 +23,7 @@ class ServicePool:
 
     def __init__(self, services: Mapping[str, Service], progress: Callable[[str], None]) -> None:
         self._services, self._progress = services, progress
-        self._models: dict[str, ChatClient | GuardedModel] = {}
+        self._models: dict[str, GuardedModel] = {}
         self._urls: dict[str, tuple[str, ...]] = {}
         self._servers: list[ManagedServer] = []
         self._failure: ServerDied | None = None
@@ -48,6 +48,10 @@ class ServicePool:
         """Return the base URLs of a service, one per replica."""
         return self._urls[name]
 
+    def queue(self) -> str:
+        """Return how many calls each service has in flight, for a progress line; empty if there are none."""
+        return ", ".join(f"{name} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight)
+
     def failure(self) -> ServerDied | None:
         """Return why a managed service is gone (all its servers died), or None; ``report`` has the end of the log."""
         return self._failure
@@ -64,7 +68,7 @@ class ServicePool:
         groups = fleet.group(managed)
         for name, service in self._services.items():
             if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
-                self._models[name] = ChatClient(name, service)
+                self._models[name] = GuardedModel(ChatClient(name, service), service)
                 self._urls[name] = (str(service.base_url),)
         if not groups:
             return

@@ -25,7 +25,8 @@ _K = FailureKind
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One failed try: ``kind`` and ``reason`` as in ``ModelFailure``; ``retryable`` within the call; ``trips`` says that no call to
-    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``raw`` is the reply's text."""
+    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``broken`` that it may be dead;
+    ``raw`` is the reply's text."""
 
     kind: FailureKind
     reason: str
@@ -35,6 +36,11 @@ class Refusal:
     overloaded: bool = False
     retry_after: float | None = None
     raw: str | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the try says that the server does not work: no answer, or a status from 500 on."""
+        return self.status is None or self.status >= 500
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ What calls of one kind share (model, sampling, response format) is encoded once 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -19,6 +19,9 @@ from gavel.models.types import ResponseFormat, Sampling, Usage
 
 CHOICE_FIELD = "answer"
 """The only field of the JSON object that carries a choice where a server takes JSON schemas only."""
+
+CHOICE_TOKENS = 16
+"""Tokens that this object takes beside the choice; added to the output limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,13 @@ def make_plan(service: Service, model: str, sampling: Sampling, response_format:
     Raises:
         ConfigError: ``sampling.extra`` sets a field of the client's own, or the response format is not one of the two forms.
     """
+    seed = call_seed(service.identity, sampling, response_format)
     quirk = quirk_of(model)
     responses = service.api == "responses"
+    wrapped = response_format is not None and bool(response_format.choice) and (responses or not vllm)
+    if wrapped and sampling.max_response_tokens is not None:
+        sampling = replace(sampling, max_response_tokens=sampling.max_response_tokens + CHOICE_TOKENS)
     fields, notes = _sampling_fields(sampling, quirk, responses)
-    choice = response_format is not None and bool(response_format.choice)
     if response_format is not None:
         fields |= _format_fields(response_format, responses=responses, vllm=vllm)
     if service.chat_template_kwargs:
@@ -83,8 +89,7 @@ def make_plan(service: Service, model: str, sampling: Sampling, response_format:
     key = "input" if responses else "messages"
     head = orjson.dumps({"model": model})[:-1] + b',"%s":' % key.encode()
     tail = b"," + orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS)[1:] if fields else b"}"
-    seed = call_seed(service.identity, sampling, response_format)
-    return Plan(head, tail, seed, notes, unwrap_choice=choice and not (vllm and not responses))
+    return Plan(head, tail, seed, notes, wrapped)
 
 
 def _sampling_fields(sampling: Sampling, quirk: Quirk, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:

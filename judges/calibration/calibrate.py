@@ -74,13 +74,11 @@ def report(
     labels, first = binding.rubric.labels, rounds[0]
     graded = [(item, verdict) for item, verdict in zip(labelled.items, first, strict=True) if isinstance(verdict, Grade)]
     table = _table(graded, labels)
-    drawn = _drawn(graded, labels, draws, seed)
+    accuracy, kappa, alpha = _figures(graded, labels, draws, seed)
     return CalibrationReport(
         binding=binding.name, data_digest=labelled.digest, items=len(labelled.items), reviewed_share=labelled.reviewed_share,
         labels=labels, confusion=tuple(tuple(int(count) for count in row) for row in table),
-        accuracy=statistics.interval(statistics.accuracy, table, drawn),
-        kappa=statistics.interval(statistics.cohens_kappa, table, drawn),
-        alpha=statistics.interval(statistics.krippendorff_alpha, table, drawn),
+        accuracy=accuracy, kappa=kappa, alpha=alpha,
         slices=_slices(graded, labels, draws, seed),
         parses=Counter(verdict.parse for _, verdict in graded),
         ungraded=Counter(str(verdict.kind) for verdict in first if isinstance(verdict, JudgeFailure)),
@@ -99,11 +97,20 @@ def _table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
     return statistics.confusion(*_codes(graded, labels), len(labels))
 
 
-def _drawn(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> statistics.Tables:
+def _figures(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[Interval, Interval, Interval]:
+    """Return accuracy, kappa and alpha."""
     if not graded:
-        return statistics.confusion([], [], len(labels))[None]
+        nothing = Interval(None, None, None, 0)
+        return nothing, nothing, nothing
     clusters = [item.cluster for item, _ in graded]
-    return statistics.draw_tables(*_codes(graded, labels), clusters, len(labels), draws=draws, seed=seed)
+    table = _table(graded, labels)
+    drawn = statistics.draw_tables(*_codes(graded, labels), clusters, len(labels), draws=draws, seed=seed)
+    count = len(set(clusters))
+    return (
+        statistics.interval(statistics.accuracy, table, drawn, count),
+        statistics.interval(statistics.cohens_kappa, table, drawn, count),
+        statistics.interval(statistics.krippendorff_alpha, table, drawn, count),
+    )
 
 
 def _slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[SliceRow, ...]:
@@ -113,11 +120,8 @@ def _slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> t
             groups.setdefault((field, value), []).append((item, verdict))
     rows = []
     for (field, value), members in sorted(groups.items()):
-        table, drawn = _table(members, labels), _drawn(members, labels, draws, seed)
-        figures: list[Interval] = [
-            statistics.interval(figure, table, drawn) for figure in (statistics.accuracy, statistics.cohens_kappa)
-        ]
-        rows.append(SliceRow(field, value, *figures))
+        accuracy, kappa, _ = _figures(members, labels, draws, seed)
+        rows.append(SliceRow(field, value, accuracy, kappa))
     return tuple(rows)
 
 

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from gavel.models.codec import record
 
-Tables = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Tables = npt.NDArray[np.int64] | Floats
 Statistic = Callable[[Tables], Floats]
 
+_Z975 = 1.959964
 DRAWS = 2_000
 """Bootstrap draws: the ends of a 95 % interval then rest on 50 draws each."""
 
@@ -34,7 +35,9 @@ class Interval:
 
 
 def _divide(above: Floats, below: Floats) -> Floats:
-    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, np.nan), where=below > 0)
+    quotient: Floats = np.full(np.broadcast(above, below).shape, np.nan)
+    np.divide(above, below, out=quotient, where=below > 0)
+    return quotient
 
 
 def accuracy(tables: Tables) -> Floats:
@@ -78,18 +81,31 @@ def draw_tables(
     return (weights @ per_cluster).reshape(draws, size, size).astype(np.int64)
 
 
-def interval(statistic: Statistic, table: Tables, drawn: Tables) -> Interval:
+def interval(statistic: Statistic, table: Tables, drawn: Tables, clusters: int) -> Interval:
     """Return a statistic with its percentile interval; draws in which it is not defined do not count.
 
-    A table without any disagreement is an edge: every draw agrees too, and the interval is a point.
+    Where nothing disagrees, every draw agrees too and the bootstrap says nothing. The lower end is then the statistic of a table
+    whose agreement is Wilson's lower bound over ``clusters`` items, so that a handful of right answers proves little.
     """
     value = float(statistic(table))
-    values = statistic(drawn)
-    values = values[np.isfinite(values)]
     n = int(table.sum())
     if not np.isfinite(value):
         return Interval(None, None, None, n)
+    if np.trace(table) == n:
+        return Interval(value, float(statistic(_doubted(table, clusters))), value, n)
+    values = statistic(drawn)
+    values = values[np.isfinite(values)]
     if not len(values):
         return Interval(value, None, None, n)
     low, high = np.quantile(values, (0.025, 0.975))
     return Interval(value, float(low), float(high), n)
+
+
+def _doubted(table: Tables, clusters: int) -> Floats:
+    """Return the table with as much disagreement as ``clusters`` agreeing items leave possible, spread as the labels' shares say."""
+    agreement = clusters / (clusters + _Z975**2)
+    shares = table.sum(axis=1) / table.sum()
+    spread = np.outer(shares, shares)
+    np.fill_diagonal(spread, 0.0)
+    doubted: Floats = table * agreement + (1 - agreement) * table.sum() * spread / max(spread.sum(), 1e-300)
+    return doubted

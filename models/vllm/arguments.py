@@ -80,6 +80,7 @@ def _arguments(service: Service, model: str, port: int) -> dict[str, Any]:
         "model": model, "served_model_name": service.model, "host": LOOPBACK, "port": port, "revision": service.revision,
         "tokenizer_revision": service.revision, "dtype": service.dtype, "quantization": service.quantization,
         "max_model_len": service.max_context_length, "seed": 0,
+        "disable_uvicorn_access_log": True,
     }  # fmt: skip
     if service.cpu:
         # Compiling takes a minute and more on few cores and gains little there.

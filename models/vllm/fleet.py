@@ -141,7 +141,7 @@ def _plans(each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], p
             port=port,
             gpus=tuple(gpu.name for gpu in chosen),
             threads=threads,
-        )  # fmt: skip
+        )
         for index, (chosen, port) in enumerate(zip(gpus, ports, strict=True))
     ]
 

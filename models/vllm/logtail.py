@@ -11,7 +11,10 @@ _TAIL_BYTES = 16384
 _LINE_LIMIT = 200
 
 _PREFIX = re.compile(r"^\(\w+(?: pid=\d+)?\) (?=\w)")
-_NOISE = re.compile(r"^\s*$|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is ")
+_NOISE = re.compile(
+    r"^\s*$|^# \d{4}-|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is |HTTP/1\.\d\" 200"
+)
+"""Lines that never say why a server ended."""
 
 _STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V\d LLM engine|Initializing an? LLM engine"), "engine is starting"),
@@ -19,7 +22,7 @@ _STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Starting to load model"), "loading weights"),
     (re.compile(r"checkpoint shards:\s+(\d+)% Completed"), "loading weights {0} %"),
     (re.compile(r"Loading weights took ([\d.]+)"), "weights loaded"),
-    (re.compile(r"torch\.compile|Compiling a graph|Dynamo bytecode"), "compiling"),
+    (re.compile(r"Compiling a graph|Dynamo bytecode transform|torch\.compile takes"), "compiling"),
     (re.compile(r"KV cache size: ([\d,]+) tokens"), "KV cache of {0} tokens"),
     (re.compile(r"Capturing CUDA graphs?.*?(\d+)%"), "capturing CUDA graphs {0} %"),
     (re.compile(r"Application startup complete"), "server is up"),

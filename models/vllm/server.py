@@ -149,8 +149,7 @@ class ManagedServer:
         except probe.ProbeFailed as failed:
             raise self._error(f"the server started, but does not answer as it should: {failed}") from None
         finally:
-            ready.cancel()
-            await asyncio.wait({ready})
+            await _settle(ready)
 
     async def _become_ready(self, offset: int) -> None:
         began, reader, model = time.monotonic(), logtail.LogReader(self.log, offset), str(self.plan.service.model)
@@ -178,8 +177,7 @@ class ManagedServer:
             await asyncio.wait({self._end, liveness}, return_when=asyncio.FIRST_COMPLETED)
             how = describe_exit(self._end.result()) if self._end.done() else liveness.result()
         finally:
-            liveness.cancel()
-            await asyncio.wait({liveness})
+            await _settle(liveness)
         self._die(how)
 
     async def _lose_patience(self) -> str:
@@ -223,11 +221,18 @@ class ManagedServer:
             return
         self._process.close()  # before any wait: if we are cancelled here, the tree still ends
         if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait({self._watch})
+            await _settle(self._watch)
         await self._process.end()
         if self._end is not None:
             await self._end
+
+
+async def _settle(task: asyncio.Task[object]) -> None:
+    """Cancel a task that is no longer needed, and wait until it is over."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # looked at, so that it is not reported as forgotten
 
 
 def _indent(text: str) -> str:

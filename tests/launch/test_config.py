@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gavel.launch.config import compose, from_yaml, to_yaml
-from gavel.launch.groups import CONF, PACKAGE, choices, groups, package_path
+from gavel.launch.groups import CONF, PACKAGE, choices, groups
+from gavel.launch.rollout import task_path
 from gavel.launch.schema import RolloutConfig
 from gavel.launch.verbs import GROUPS, VERBS
 from gavel.models.errors import ConfigError
@@ -82,7 +83,7 @@ def test_the_demo_is_smollm2_twice_with_the_strict_rubric_over_the_shipped_sampl
     assert config.judge.cpu
     assert config.rubrics["abstention"].profile == "gavel/qa-abstention-v1"
     assert config.run.dir == "runs/demo"
-    assert package_path(config.tasks.path) == PACKAGE / "envs/abstention/data/samples.jsonl"
+    assert task_path(config.tasks.path) == PACKAGE / "envs/abstention/data/samples.jsonl"
 
 
 # Who wins
@@ -323,7 +324,8 @@ def test_a_folder_of_ones_own_is_searched_before_ours(write: Write) -> None:
 def test_an_experiment_of_ones_own_overrides_groups_and_keys(write: Write) -> None:
     own = write(
         "experiment/mine.yaml",
-        "# @package _global_\ndefaults:\n  - override /policy: smollm2\n  - override /judge: smollm2\n  - override /reward: omniscience\n"
+        "# @package _global_\n"
+        "defaults:\n  - override /policy: smollm2\n  - override /judge: smollm2\n  - override /reward: omniscience\n"
         "services:\n  second: {mode: external, model: s, base_url: 'http://127.0.0.1:2/v1'}\nseed: 5\n",
     )
     config = compose("rollout", ["experiment=mine"], [own])
@@ -391,5 +393,5 @@ def test_composing_leaves_hydras_global_state_as_it_was() -> None:
 
 
 def test_nothing_below_the_launch_layer_imports_hydra() -> None:
-    code = "import sys, gavel.envs.registry, gavel.launch.schema; print(any(m.split('.')[0] in ('hydra', 'omegaconf') for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = "import sys, gavel.envs.registry, gavel.launch.schema; print(sorted({'hydra', 'omegaconf'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

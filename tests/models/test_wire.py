@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,12 @@ def test_a_choice_is_structured_output_for_vllm_and_a_schema_elsewhere() -> None
     assert body(sampling=Sampling(), fmt=choice, api="responses")["text"]["format"]["strict"] is True
 
 
+def test_a_choice_in_an_object_has_room_for_the_object() -> None:
+    choice, short = ResponseFormat(choice=("A", "B")), Sampling(max_response_tokens=1)
+    assert body(sampling=short, fmt=choice, vllm=True)["max_tokens"] == 1
+    assert body(sampling=short, fmt=choice)["max_tokens"] == 17
+
+
 def test_a_json_schema_is_sent_as_it_is() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "number"}}}
     sent = body(sampling=Sampling(), fmt=ResponseFormat(json_schema=schema), vllm=True)
@@ -115,15 +122,17 @@ def test_a_choice_is_taken_out_of_its_object_and_nothing_else_is_touched(text: s
     assert unwrap_choice(text) == choice
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(
-    st.sampled_from(["choices", "message", "content", "output", "status", "error", "usage", "finish_reason", "type", "text"]), inner)).map(
-    lambda value: json.dumps(value).encode()), st.booleans())  # fmt: skip
+NAMES = ["choices", "message", "content", "output", "status", "error", "usage", "finish_reason", "type", "text"]
+DOCUMENTS = st.recursive(
+    st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner)
+)
+
+
+@given(st.binary(max_size=200) | DOCUMENTS.map(lambda value: json.dumps(value).encode()), st.booleans())
 def test_any_body_is_read_or_refused_by_name(data: bytes, responses: bool) -> None:
-    try:
+    with contextlib.suppress(BadBody):  # anything else fails
         decode_body(data, responses=responses)
-    except BadBody as bad:
-        assert bad.reason
-    error_text(data)
+    assert isinstance(error_text(data), str)
 
 
 def test_a_reply_in_parts_is_joined() -> None:

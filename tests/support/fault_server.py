@@ -86,6 +86,7 @@ class FaultServer:
     port: int = 0
     record: bool = True
     max_model_len: int = 8192
+    tokenizes: bool = True
     keep_alive: float | None = None
     requests: list[Seen] = field(default_factory=list)
     count: int = 0
@@ -179,7 +180,7 @@ class FaultServer:
             return 200, orjson.dumps(
                 {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": self.max_model_len}]}
             )
-        if path == "/tokenize":
+        if path == "/tokenize" and self.tokenizes:
             tokens = count_tokens(body)
             return 200, orjson.dumps({"count": tokens, "max_model_len": self.max_model_len, "tokens": list(range(tokens))})
         if path == "/_stats":

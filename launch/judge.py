@@ -1,0 +1,104 @@
+"""``gavel judge``: a managed judge served in the foreground, until it is interrupted or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from gavel.launch.schema import JudgeConfig
+from gavel.models import embedded
+from gavel.models.errors import ConfigError
+from gavel.models.pinned import default_cache
+from gavel.models.pool import ServicePool, open_services
+from gavel.models.service import Service, check_service
+from gavel.models.vllm.arguments import LOOPBACK, server_command
+from gavel.models.vllm.resolve import local_directory
+
+ENDED, DIED, INTERRUPTED = 0, 4, 130
+NAME = "judge"
+
+
+def run(config: JudgeConfig, console: Console) -> int:
+    """Serve the judge of ``config``; return the exit code."""
+    return asyncio.run(serve(config, console))
+
+
+async def serve(config: JudgeConfig, console: Console | None = None) -> int:
+    """Serve the judge until SIGINT or SIGTERM, or until it dies; nothing is left running.
+
+    Returns:
+        0 when a ready judge was asked to end, 130 when it was interrupted before it was ready, 4 when it died.
+
+    Raises:
+        ConfigError: the judge is not a managed service, or cannot work on this machine.
+        ServerError: it did not become ready.
+    """
+    console = console or Console()
+    _check(config.judge)
+    if config.dry_run:
+        console.print(" ".join(server_command(config.judge, _model(config.judge), config.judge.port)), highlight=False, soft_wrap=True)
+        return ENDED
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    ready = asyncio.Event()
+    work = asyncio.create_task(_serve(config, console, ready))
+    asking = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({work, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        console.print("ending …", highlight=False)
+        return ENDED if ready.is_set() else INTERRUPTED
+    finally:
+        for task in (work, asking):
+            task.cancel()
+        await asyncio.wait({work, asking})
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def _serve(config: JudgeConfig, console: Console, ready: asyncio.Event) -> int:
+    folder = Path(config.run.dir or f"runs/judge-{time.strftime('%Y%m%d-%H%M%S')}")
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    async with open_services({NAME: config.judge}, log_dir=folder / "logs", progress=say) as pool:
+        say(_announcement(config.judge, pool))
+        ready.set()
+        died = await pool.wait_failure()
+        say(died.report)
+    return DIED
+
+
+def _announcement(judge: Service, pool: ServicePool) -> str:
+    urls = [_reachable(judge, url) for url in pool.urls(NAME)]
+    lines = [f"serving {judge.model} at {url}" for url in urls]
+    hint = f"judge=external judge.base_url={urls[0]} judge.model={judge.model}"
+    return "\n".join([*lines, f"use it with: {hint}", "Ctrl-C ends it"])
+
+
+def _reachable(judge: Service, url: str) -> str:
+    """Return the URL others use: the machine's name where the server listens beyond the loopback."""
+    listens_on = (judge.engine_args or {}).get("host", LOOPBACK)
+    return url if listens_on == LOOPBACK else url.replace(LOOPBACK, socket.getfqdn())
+
+
+def _check(judge: Service) -> None:
+    check_service(NAME, judge)
+    if judge.mode != "managed":
+        raise ConfigError(
+            "this judge is served elsewhere", field="judge.mode", found=judge.mode, allowed="managed",
+            remedy="choose one that is served here: judge=smollm2 or judge=qwen3_32b",
+        )  # fmt: skip
+
+
+def _model(judge: Service) -> str:
+    model = embedded.find(str(judge.model))
+    return str(embedded.prepared_path(model, default_cache()) if model else local_directory(NAME, judge) or judge.model)

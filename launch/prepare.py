@@ -1,0 +1,70 @@
+"""``gavel prepare``: fetches and verifies what the rubrics need, and adapts a source to ``tasks.jsonl`` with a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from gavel.envs.preparing import PrepareReport, prepare
+from gavel.judges.assets import AssetStore
+from gavel.judges.rubrics import find_profile, make_rubric
+from gavel.launch.assembly import asset_store
+from gavel.launch.schema import PrepareConfig
+from gavel.models.errors import ConfigError
+
+
+def run(config: PrepareConfig, console: Console) -> int:
+    """Run the verb; see ``gavel prepare --help``. Returns the exit code."""
+    profiles = _profiles(config)
+    _assets(config, asset_store(config.assets), console)
+    if not (config.source.get("path") or config.source.get("dataset")):
+        _say(console, "no source is given, so no tasks are prepared; for tasks: source.path=FILE out=DIR")
+        return 0
+    out = Path(config.out or f"data/{config.env['name']}").expanduser()
+    report = prepare(config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run)
+    _show(report, config.dry_run, console)
+    return 0
+
+
+def _profiles(config: PrepareConfig) -> dict[str, str]:
+    """Return the grading profile of each binding."""
+    profiles = {}
+    for name, binding in config.judging.bindings.items():
+        if binding.rubric not in config.rubrics:
+            raise ConfigError(
+                "there is no such rubric", field=f"judging.bindings.{name}.rubric", found=binding.rubric,
+                allowed=", ".join(config.rubrics),
+            )  # fmt: skip
+        profiles[name] = config.rubrics[binding.rubric].profile
+    return profiles
+
+
+def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> None:
+    """Fetch and verify every asset of every rubric; making the rubric checks that they fit together."""
+    for name, rubric in config.rubrics.items():
+        profile = find_profile(rubric.profile, field=f"rubrics.{name}.profile")
+        if config.dry_run:
+            _say(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
+            continue
+        made = make_rubric(rubric, store, field=f"rubrics.{name}.profile")
+        _say(console, f"rubric {name}: {rubric.profile}, {made.digest}")
+        for asset in profile.assets:
+            _say(console, f"  {asset}: verified, {store.path(asset)}")
+
+
+def _show(report: PrepareReport, dry_run: bool, console: Console) -> None:
+    _say(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation")
+    if report.domains:
+        _say(console, "by domain: " + ", ".join(f"{domain} {count}" for domain, count in report.domains.items()))
+    for how, ids in report.dropped.items():
+        _say(console, f"dropped, {how}: {len(ids)} ({', '.join(ids[:5])}{', …' if len(ids) > 5 else ''})")
+    if dry_run:
+        _say(console, f"dry run: nothing was written; tasks.jsonl would go into {report.out}")
+        return
+    for file in report.files:
+        _say(console, f"wrote {file}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,135 @@
+"""One call while it runs: what is sent, its tries, and the receipt and the failure it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gavel.models.cache import StoredReply
+from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.quirks import same_model
+from gavel.models.receipts import derive_call_id, encode_messages, text_digest
+from gavel.models.retry import Refusal
+from gavel.models.types import Attempt, CallRole, ChatRequest, Completion, Receipt, Reply
+from gavel.models.wire import Decoded, Plan, unwrap_choice
+
+UNNAMED = "the server does not name its model"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What calls of one kind share: the encoded part of the body, and the seed of the cache's key."""
+
+    plan: Plan
+    cache_seed: bytes
+
+
+class Call:
+    """One call of a service (``name``, ``model``), of one kind; ``clock`` gives monotonic seconds.
+
+    Raises:
+        ModelFailure: ``gavel:task_schema`` for a prompt that no JSON can carry.
+    """
+
+    __slots__ = ("_clock", "_name", "attempts", "kind", "messages", "model", "notes", "prompt_digest", "request", "started")
+
+    def __init__(self, name: str, model: str, request: ChatRequest, kind: Kind, clock: Callable[[], float]) -> None:
+        try:
+            self.messages = encode_messages(request.messages)
+        except TypeError as error:
+            raise ModelFailure(FailureKind.TASK_SCHEMA, f"the prompt is no valid text: {error}") from None
+        self._name, self._clock = name, clock
+        self.model, self.request, self.kind = model, request, kind
+        self.notes = kind.plan.notes
+        self.prompt_digest = text_digest(self.messages)
+        self.attempts: list[Attempt] = []
+        self.started = clock()
+
+    def body(self) -> bytes:
+        """Return the request's body."""
+        return self.kind.plan.body(self.messages)
+
+    def note(self, text: str) -> None:
+        """Add a note to the receipt."""
+        self.notes = (*self.notes, text)
+
+    def refused(self, refusal: Refusal, latency: float) -> None:
+        """Record a failed try of ``latency`` seconds."""
+        self.attempts.append(Attempt(refusal.kind, latency, refusal.status, refusal.reason))
+
+    def settle(self, decoded: Decoded, latency: float) -> Completion:
+        """Turn a well-formed reply into a completion.
+
+        Raises:
+            ModelFailure: the reply is there but unusable; asking again at once would not help.
+        """
+        text = decoded.text if decoded.text is not None else (decoded.refusal or "")
+        if self.kind.plan.unwrap_choice:
+            text = unwrap_choice(text)
+        problem = _problem(self.request.role, self.model, decoded, text)
+        if decoded.model is None:
+            self.note(UNNAMED)
+        if problem is not None:
+            kind, reason = problem
+            self.attempts.append(Attempt(kind, latency, 200, reason))
+            raise ModelFailure(kind, reason, (self._receipt(decoded, text),), text or decoded.reasoning)
+        self.attempts.append(Attempt("ok", latency, 200))
+        reply = Reply(text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning)
+        return Completion(reply, self._receipt(decoded, text))
+
+    def failure(self, kind: FailureKind, reason: str, raw: str | None = None) -> ModelFailure:
+        """Return the failure of the whole call."""
+        tries = f" ({len(self.attempts)} tries)" if len(self.attempts) > 1 else ""
+        receipt = Receipt(
+            self._id(), self.request.role, self._name, self.model, self.prompt_digest, latency_s=self._clock() - self.started,
+            attempts=tuple(self.attempts), notes=self.notes,
+        )  # fmt: skip
+        return ModelFailure(kind, reason + tries, (receipt,), raw)
+
+    def from_cache(self, stored: StoredReply) -> Completion | None:
+        """Return the completion of a stored reply, or None if this role cannot use it."""
+        decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
+        if _problem(self.request.role, self.model, decoded, stored.text) is not None:
+            return None
+        reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning)
+        return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
+
+    def shared(self, completion: Completion) -> Completion:
+        """Return another caller's completion of the same call as ours."""
+        receipt = completion.receipt
+        ours = replace(receipt, role=self.request.role, shared=True, latency_s=self._clock() - self.started)
+        decoded = Decoded(
+            completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
+        )  # fmt: skip
+        problem = _problem(self.request.role, self.model, decoded, completion.reply.text)
+        if problem is not None:
+            raise ModelFailure(*problem, (ours,), completion.reply.text)
+        return Completion(completion.reply, ours)
+
+    def _id(self) -> str:
+        return derive_call_id(self.kind.plan.seed, self.prompt_digest, self.request.sample)
+
+    def _receipt(self, decoded: Decoded, text: str) -> Receipt:
+        return Receipt(
+            self._id(), self.request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id,
+            decoded.finish_reason, decoded.usage, self._clock() - self.started, tuple(self.attempts), text_digest(text.encode()),
+            notes=self.notes,
+        )  # fmt: skip
+
+
+def _problem(role: CallRole, model: str, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
+    """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
+    if decoded.model is not None and not same_model(model, decoded.model):
+        return FailureKind.IDENTITY_MISMATCH, f"asked for {model!r}, the server answered as {decoded.model[:120]!r}"
+    finish = decoded.finish_reason
+    if role == "policy":
+        withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
+        return withheld if finish == "content_filter" else None
+    kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
+    if finish != "stop":
+        return kind, f"the reply is not complete: finish_reason is {finish or 'missing'!r}"
+    if decoded.text is None and decoded.refusal is not None:
+        return kind, "the model refused to answer"
+    if not text.strip():
+        return kind, "the reply is empty" + ("; its text stands in the reasoning field" if decoded.reasoning else "")
+    return None

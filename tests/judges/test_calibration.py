@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.judges.support import STRICT, prompt, scripted, word
+
+from gavel.judges import certificate
+from gavel.judges.calibration import statistics
+from gavel.judges.calibration.calibrate import Swap, calibrate, report
+from gavel.judges.calibration.labelled import LabelledError, LabelledItem, LabelledSet, read_labelled
+from gavel.judges.certificate import CertificateError, Qualification
+from gavel.judges.tables import agreement_table, confusion_table
+from gavel.judges.types import Grade, JudgeFailure
+from gavel.models.failures import FailureKind
+
+SHIPPED = Path(__file__).parents[2] / "envs" / "abstention" / "data" / "calibration.jsonl"
+LABELS = ("correct", "incorrect", "abstained")
+
+
+def table(*rows: list[int]) -> statistics.Tables:
+    return np.asarray(rows, dtype=np.int64)
+
+
+def test_kappa_of_a_textbook_table() -> None:
+    # 50 proposals, two readers: 20 twice yes, 15 twice no, 5 and 10 split. p_o = 35/50 = 0.7;
+    # p_e = (25/50)(30/50) + (25/50)(20/50) = 0.5; kappa = (0.7 - 0.5) / (1 - 0.5) = 0.4.
+    assert statistics.cohens_kappa(table([20, 5], [10, 15])) == pytest.approx(0.4)
+    assert statistics.accuracy(table([20, 5], [10, 15])) == pytest.approx(0.7)
+
+
+def pairs(first: str, second: str) -> statistics.Tables:
+    names = sorted({*first, *second})
+    return statistics.confusion([names.index(x) for x in first], [names.index(x) for x in second], len(names))
+
+
+def test_alpha_of_krippendorffs_own_examples() -> None:
+    # Computing Krippendorff's Alpha-Reliability (2011), A: binary data, two observers; B: nominal data, two observers.
+    assert statistics.krippendorff_alpha(pairs("0100000010", "1110010000")) == pytest.approx(0.095, abs=5e-4)
+    assert statistics.krippendorff_alpha(pairs("aabbdcccedda", "babbbcccedd" + "d")) == pytest.approx(0.692, abs=5e-4)
+
+
+def test_figures_that_are_not_defined_are_none_and_not_a_number() -> None:
+    one_label = table([7, 0], [0, 0])
+    assert statistics.interval(statistics.cohens_kappa, one_label, one_label[None], 7).value is None
+    empty = table([0, 0], [0, 0])
+    assert statistics.interval(statistics.accuracy, empty, empty[None], 0) == statistics.Interval(None, None, None, 0)
+
+
+def test_a_few_right_answers_prove_little() -> None:
+    few = statistics.interval(statistics.cohens_kappa, table([3, 0], [0, 3]), table([3, 0], [0, 3])[None], 6)
+    many = statistics.interval(statistics.cohens_kappa, table([80, 0], [0, 80]), table([80, 0], [0, 80])[None], 160)
+    assert few.value == many.value == 1.0
+    assert few.low is not None
+    assert many.low is not None
+    # 6 clusters: agreement at least 6 / (6 + 1.96^2) = 0.610, kappa = 2 * 0.610 - 1; 160: 0.9766 and 0.953.
+    assert few.low == pytest.approx(0.220, abs=1e-3)
+    assert many.low == pytest.approx(0.953, abs=1e-3)
+
+
+def test_the_bootstrap_draws_whole_clusters() -> None:
+    # Two clusters of 5: all right, all wrong. Each draw has 0, 5 or 10 right; single rows would give other counts too.
+    drawn = statistics.draw_tables([0] * 10, [0] * 5 + [1] * 5, ["a"] * 5 + ["b"] * 5, 2, draws=500)
+    assert {int(one.trace()) for one in drawn} == {0, 5, 10}
+    assert {int(one.sum()) for one in drawn} == {10}
+
+
+def test_intervals_hold_the_true_accuracy_about_as_often_as_they_say() -> None:
+    rng, held = np.random.default_rng(0), 0
+    for trial in range(200):
+        share = rng.beta(8, 2, size=60)  # each question has its own rate of right verdicts; the mean is 0.8
+        right = rng.random((60, 4)) < share[:, None]
+        truth, clusters = [0] * 240, [index // 4 for index in range(240)]
+        judged = [0 if hit else 1 for hit in right.ravel()]
+        drawn = statistics.draw_tables(truth, judged, clusters, 2, draws=400, seed=trial)
+        found = statistics.interval(statistics.accuracy, statistics.confusion(truth, judged, 2), drawn, 60)
+        held += found.low is not None and found.high is not None and found.low <= 0.8 <= found.high
+    assert 180 <= held <= 198  # 95 % of 200 is 190
+
+
+async def test_a_judge_of_known_error_rates_is_measured_as_it_is(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: word(STRICT, next(replies_for(body))), tmp_path) as (_, binding, judge):
+        labelled = read_labelled(SHIPPED, binding.rubric)
+        wrong = {"correct": 0.1, "incorrect": 0.2, "abstained": 0.3}
+        draw, said = random.Random(7), {}
+        for item in labelled.items:
+            others = [label for label in LABELS if label != item.label]
+            said[binding.rubric.render(item.slots)[0].content] = (
+                draw.choice(others) if draw.random() < wrong[item.label] else item.label
+            )
+
+        def replies_for(body: dict[str, Any]) -> Any:
+            yield said[prompt(body)]
+
+        found = await calibrate(binding, judge, labelled, repeats=2, draws=1000)
+    expected = sum(1 - wrong[item.label] for item in labelled.items) / len(labelled.items)
+    assert found.accuracy.low is not None
+    assert found.accuracy.high is not None
+    assert found.accuracy.low <= expected <= found.accuracy.high
+    for row, label in enumerate(LABELS):
+        counts = found.confusion[row]
+        rate = 1 - counts[row] / sum(counts)
+        assert rate == pytest.approx(wrong[label], abs=2.5 * (wrong[label] * (1 - wrong[label]) / sum(counts)) ** 0.5)
+    assert sum(map(sum, found.confusion)) == found.items == len(labelled.items) >= 160
+    assert found.kappa.low is not None
+    assert found.kappa.value is not None
+    assert found.kappa.low < found.kappa.value < 1
+    assert found.flip_rate == 0.0
+    assert {row.value for row in found.slices if row.field == "domain"} == {"law", "health", "software", "general"}
+    assert dict(found.parses) == {"exact": found.items}
+    assert found.data_digest == labelled.digest
+
+
+def graded(label: str) -> Grade:
+    return Grade(label, None, "", "exact", "", {}, ())
+
+
+def item(number: int, label: str, reviewed: str | None = None) -> LabelledItem:
+    return LabelledItem({"question": f"q{number}", "reference": "r", "answer": "a"}, label, f"q{number}", {}, "us", reviewed)
+
+
+async def test_what_failed_is_counted_by_kind_and_is_in_no_other_figure(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        items = LabelledSet((item(0, "correct"), item(1, "incorrect"), item(2, "incorrect", "them"), item(3, "abstained")), "sha256:x")
+        failed = JudgeFailure(FailureKind.TRANSPORT_TIMEOUT, "late")
+        found = report(binding, items, [[graded("correct"), failed, graded("correct"), graded("abstained")]])
+        nothing = report(binding, items, [[failed] * 4])
+    assert found.accuracy.n == 3
+    assert found.accuracy.value == pytest.approx(2 / 3)
+    assert dict(found.ungraded) == {"transport_timeout": 1}
+    assert found.reviewed_share == 0.25
+    assert nothing.kappa.value is None
+    assert nothing.ungraded == {"transport_timeout": 4}
+
+
+async def test_flips_are_counted_over_repetitions(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        items = LabelledSet((item(0, "correct"), item(1, "incorrect")), "sha256:x")
+        rounds = [
+            [graded("correct"), graded("incorrect")],
+            [graded("correct"), graded("correct")],
+            [graded("correct"), graded("incorrect")],
+        ]
+        found = report(binding, items, rounds)
+    assert found.flip_rate == pytest.approx(1 / 6)
+
+
+async def test_a_judge_that_prefers_a_place_shows_in_the_swap_rate(tmp_path: Path) -> None:
+    mirror = {"correct": "incorrect", "incorrect": "correct"}
+    swap = Swap("reference", "answer", mirror)
+    items = LabelledSet(
+        tuple(replace(item(n, "correct"), slots={"question": f"q{n}", "reference": "zz", "answer": "aa"}) for n in range(4)), "x"
+    )
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (_, binding, judge):
+        assert (await calibrate(binding, judge, items, swap=swap)).swap_rate == 1.0
+
+    def by_content(body: dict[str, Any]) -> str:
+        return word(STRICT, "correct" if "```\naa\n```" in prompt(body)[-300:] else "incorrect")
+
+    async with scripted(STRICT, by_content, tmp_path) as (_, binding, judge):
+        assert (await calibrate(binding, judge, items, swap=swap)).swap_rate == 0.0
+
+
+async def test_a_low_kappa_does_not_qualify_and_a_high_one_does(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        items = LabelledSet(tuple(item(n, LABELS[n % 3]) for n in range(120)), "sha256:x")
+        good = report(binding, items, [[graded(one.label) for one in items.items]])
+        poor = report(binding, items, [[graded("correct" if n % 2 else one.label) for n, one in enumerate(items.items)]])
+        rules = Qualification(labelled_set=True)
+        blank = certificate.read(certificate.write(tmp_path, binding, calibration=poor).parent, binding)
+        assert blank is not None
+        assert any("kappa" in line for line in certificate.shortcomings(blank, rules))
+        certificate.write(tmp_path, binding, calibration=good)
+        better = certificate.read(tmp_path, binding)
+        assert better is not None
+        assert certificate.shortcomings(better, rules) == ("it was never probed",)
+        with pytest.raises(CertificateError, match="never probed"):
+            certificate.require(tmp_path, binding, rules)
+
+
+async def test_the_tables_show_slices_and_the_caution(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        labelled = read_labelled(SHIPPED, binding.rubric)
+        found = report(binding, labelled, [[graded(one.label) for one in labelled.items]], draws=50)
+    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    console.print(confusion_table(found), agreement_table(found))
+    text = console.export_text()
+    for part in ("domain law", "kind near_miss", "calibrates nobody's judge", "reviewed", "1.000 ["):
+        assert part in text
+
+
+ROW = '{"question":"q","reference":"r","answer":"a","label":"correct"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "field"),
+    [
+        ("", "set.jsonl", ""),
+        (f"{ROW}\n\n{{", "set.jsonl:3", ""),
+        ("[1]", "set.jsonl:1", ""),
+        ('{"question":"q","answer":"a","label":"correct"}', "set.jsonl:1", "reference"),
+        (ROW.replace('"a"', "1"), "set.jsonl:1", "answer"),
+        (ROW.replace("correct", "right"), "set.jsonl:1", "label"),
+        (ROW.replace("}", ',"reviewed_by":3}'), "set.jsonl:1", "reviewed_by"),
+    ],
+)
+async def test_a_bad_labelled_file_is_refused_with_line_and_field(tmp_path: Path, text: str, where: str, field: str) -> None:
+    (tmp_path / "set.jsonl").write_text(text)
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        with pytest.raises(LabelledError) as caught:
+            read_labelled(tmp_path / "set.jsonl", binding.rubric)
+    assert caught.value.where.endswith(where)
+    assert caught.value.field == field

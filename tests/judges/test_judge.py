@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.judges.support import NATIVE, QUERY, STRICT, scripted, word
+from tests.support.faults import Fault
+
+from gavel.judges.answers import answer_key, answering, current_log
+from gavel.judges.types import JudgeFailure, JudgeQuery, StoredAnswer
+from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
+
+ASK = JudgeQuery("abstention", QUERY, prefix_key="q")
+
+
+class Log:
+    """An answer log in memory that remembers the order of what happened."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, StoredAnswer] = {}
+        self.finds = 0
+
+    def find(self, key: str) -> StoredAnswer | None:
+        self.finds += 1
+        return self.kept.get(key)
+
+    def keep(self, answer: StoredAnswer) -> None:
+        self.kept[answer.key] = answer
+
+
+async def test_a_verdict_carries_its_reply_its_receipt_and_its_flags(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: word(STRICT, "incorrect"), tmp_path) as (server, _, judge):
+        grade = await judge.grade(JudgeQuery("abstention", {**QUERY, "answer": "Sydney</candidate>"}))
+    assert (grade.label, grade.parse, grade.raw) == ("incorrect", "exact", "INCORRECT")
+    assert [receipt.role for receipt in grade.receipts] == ["judge"]
+    assert grade.details == {"parse": "exact", "calls": 1, "flags": ("template_delimiter",)}
+    body = server.requests[0].body
+    assert body["temperature"] == 0.0
+    assert body["max_tokens"] >= 16
+    assert len(body["messages"]) == 1
+
+
+async def test_a_reply_without_a_verdict_is_asked_for_once_more_and_then_graded(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
+        server.script([Fault("text", text="It is correct."), "ok"])
+        grade = await judge.grade(ASK)
+        assert server.count == 2
+    assert grade.label == "correct"
+    assert grade.details["calls"] == 2
+    assert len({receipt.call_id for receipt in grade.receipts}) == 2
+
+
+OFF_CONTRACT = (Fault("text", text="Grade: A"), "length", "empty_content", "null_content", "reasoning_only", "two_objects")
+
+
+@pytest.mark.parametrize("fault", OFF_CONTRACT)
+async def test_two_replies_without_a_verdict_are_a_named_failure_with_text_and_receipts(tmp_path: Path, fault: Any) -> None:
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
+        server.script([fault, fault])
+        with pytest.raises(JudgeFailure) as caught:
+            await judge.grade(ASK)
+        assert server.count == 2
+    assert caught.value.kind is FailureKind.JUDGE_UNPARSEABLE
+    assert len(caught.value.receipts) == 2
+    if isinstance(fault, Fault):
+        assert caught.value.raw == "Grade: A"
+        assert "Grade: A" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("500", FailureKind.PROVIDER_UNAVAILABLE),
+        ("401", FailureKind.PROVIDER_QUOTA_EXHAUSTED),
+        ("context_length", FailureKind.CONTEXT_OVERFLOW),
+        ("wrong_model", FailureKind.IDENTITY_MISMATCH),
+        ("reset_before", FailureKind.TRANSPORT_PEER_DROP),
+    ],
+)
+async def test_a_failed_call_is_a_judge_failure_of_the_same_kind(tmp_path: Path, fault: str, kind: FailureKind) -> None:
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
+        server.script([fault] * 2)
+        with pytest.raises(JudgeFailure) as caught:
+            await judge.grade(ASK)
+    assert caught.value.kind is kind
+    assert caught.value.receipts
+
+
+async def test_an_unclosed_thinking_block_is_never_a_grade(tmp_path: Path) -> None:
+    async with scripted(NATIVE, lambda body: "A", tmp_path) as (server, _, judge):
+        server.script(["unclosed_think"] * 2)
+        with pytest.raises(JudgeFailure, match="thinking block never ends"):
+            await judge.grade(ASK)
+
+
+async def test_a_replayed_row_asks_nothing_again_and_gets_the_same_grade(tmp_path: Path) -> None:
+    log = Log()
+    async with scripted(NATIVE, lambda body: "Grade: C (NOT_ATTEMPTED)", tmp_path) as (server, _, judge):
+        with answering(log):
+            first = await judge.grade(ASK)
+            again = await judge.grade(ASK)
+        assert server.count == 1
+    assert again == first
+    assert first.parse == "substring"
+
+
+async def test_an_answer_is_kept_before_it_is_read(tmp_path: Path) -> None:
+    log = Log()
+    async with scripted(STRICT, lambda body: "nonsense", tmp_path) as (_, binding, judge):
+        with answering(log), pytest.raises(JudgeFailure):
+            await judge.grade(ASK)
+    (stored,) = log.kept.values()
+    assert (stored.raw, stored.key, dict(stored.slots)) == ("nonsense", answer_key(ASK, binding.rubric.digest), QUERY)
+
+
+async def test_a_stored_reply_without_a_verdict_is_asked_for_anew(tmp_path: Path) -> None:
+    log = Log()
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
+        server.script([Fault("text", text="nonsense")] * 2)
+        with answering(log):
+            with pytest.raises(JudgeFailure):
+                await judge.grade(ASK)
+            assert (await judge.grade(ASK)).label == "correct"
+        assert server.count == 3
+
+
+async def test_another_question_binding_or_sample_is_another_answer(tmp_path: Path) -> None:
+    log = Log()
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
+        with answering(log):
+            for query in (ASK, JudgeQuery("abstention", {**QUERY, "answer": "x"}), JudgeQuery("abstention", QUERY, sample=1)):
+                await judge.grade(query)
+        assert server.count == 3
+    keys = {answer_key(query, "d") for query in (ASK, JudgeQuery("other", QUERY), JudgeQuery("abstention", QUERY, sample=1))}
+    assert len({*keys, answer_key(ASK, "e")}) == 4
+
+
+def test_the_key_does_not_depend_on_the_order_of_slots_or_on_the_prefix() -> None:
+    turned = JudgeQuery("abstention", dict(reversed(QUERY.items())), prefix_key="other")
+    assert answer_key(turned, "d") == answer_key(ASK, "d")
+
+
+async def test_rows_that_run_at_the_same_time_never_see_each_others_log() -> None:
+    seen: dict[int, object] = {}
+    both = asyncio.Barrier(2)
+
+    async def row(number: int, log: Log) -> None:
+        with answering(log):
+            await both.wait()
+            seen[number] = await asyncio.create_task(_inner())
+
+    async def _inner() -> object:
+        return current_log()
+
+    logs = (Log(), Log())
+    await asyncio.gather(row(0, logs[0]), row(1, logs[1]))
+    assert (seen[0], seen[1]) == logs
+    assert current_log() is None
+
+
+async def test_cancellation_passes_through(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def stall(body: dict[str, Any], number: int) -> Fault:
+        asked.set()
+        return Fault("slow_headers", seconds=30.0)
+
+    async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path, choose=stall) as (_, _, judge):
+        task = asyncio.create_task(judge.grade(ASK))
+        await asyncio.wait_for(asked.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_an_unknown_binding_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, _, judge):
+        with pytest.raises(ConfigError, match="abstention"):
+            judge.rubric("abstension")

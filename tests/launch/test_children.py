@@ -1,0 +1,86 @@
+"""Runs made from runs: rescoring asks no model, regrading asks no policy, parents stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import orjson
+from tests.support.fault_server import FaultServer
+from tests.support.runs import JUDGE, arguments, essence, gavel, reply, rows, write_tasks
+
+
+def _fingerprint(run: Path) -> dict[str, str]:
+    names = ("inputs.jsonl", "results.jsonl", "errors.jsonl", "transcripts.jsonl", "config.yaml")
+    return {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
+
+
+async def test_rescoring_changes_rewards_without_any_request(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+        before, parent = server.count, _fingerprint(tmp_path / "run")
+        done = await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.3", f"into={tmp_path / 'child'}")
+        assert done.code == 0, done.out + done.err
+        assert server.count == before
+        assert server.paths.total() == before
+    assert _fingerprint(tmp_path / "run") == parent
+    for old, new in zip(rows(tmp_path / "run"), rows(tmp_path / "child"), strict=True):
+        assert old["outcome"] == new["outcome"]
+        assert new["reward"]["value"] == (0.3 if new["outcome"]["label"] == "abstained" else old["reward"]["value"])
+    manifest = orjson.loads((tmp_path / "child" / "manifest.json").read_bytes())
+    assert manifest["parent"]["run"] == str((tmp_path / "run").resolve())
+    assert manifest["reward"]["abstain"] == 0.3
+    metrics = orjson.loads((tmp_path / "child" / "metrics.json").read_bytes())
+    assert abs(metrics["reward"]["value"] - (4 + 8 * 0.3) / 16) < 1e-12
+
+
+async def test_a_child_run_gets_a_name_of_its_own_and_rescoring_twice_adds_nothing(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url))).code == 0
+    for _ in range(2):
+        assert (await gavel("rescore", str(tmp_path / "run"), "reward=omniscience")).code == 0
+    children = [path for path in tmp_path.iterdir() if path.name.startswith("run-rescore-")]
+    assert len(children) == 1
+    assert len(essence(children[0])) == 4
+
+
+async def test_regrading_all_asks_the_new_judge_and_no_policy(tmp_path: Path) -> None:
+    def harsh(body: dict[str, object]) -> str:
+        return "INCORRECT"
+
+    async with FaultServer(reply=reply) as server, FaultServer(reply=harsh) as other:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 12), tmp_path / "run", server.base_url))).code == 0
+        before, parent = server.count, _fingerprint(tmp_path / "run")
+        words = ["judge=external", f"judge.base_url={other.base_url}", "judge.model=other-judge", f"into={tmp_path / 'child'}"]
+        done = await gavel("regrade", str(tmp_path / "run"), "only=all", *words)
+        assert done.code == 0, done.out + done.err
+        assert server.count == before
+        assert {seen.body["model"] for seen in other.requests} == {"other-judge"}
+        asked = other.count
+        assert (await gavel("regrade", str(tmp_path / "run"), "only=all", *words)).code == 0
+        assert other.count == asked  # the child resumes like any run
+    assert _fingerprint(tmp_path / "run") == parent
+    old, new = essence(tmp_path / "run"), essence(tmp_path / "child")
+    assert old.keys() == new.keys()
+    for key in old:
+        assert new[key][4] == old[key][4]  # the same texts
+        assert new[key][1] == ("abstained" if "rule" in old[key][2] else "incorrect")  # a rule needs no judge
+
+
+async def test_another_judge_may_not_complete_a_run_of_the_first(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply, choose=lambda body, n: "500" if body["model"] == JUDGE else None) as server:
+        first = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url, "judge.attempts=1"))
+        assert first.code == 3
+        done = await gavel(
+            "regrade", str(tmp_path / "run"), "judge=external", f"judge.base_url={server.base_url}", "judge.model=other-judge"
+        )
+    assert done.code == 2
+    assert "other-judge" in done.err
+
+
+async def test_a_missing_run_is_named_with_its_likeness(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "first", server.base_url))).code == 0
+    done = await gavel("rescore", str(tmp_path / "frist"), "reward.abstain=0.3")
+    assert done.code == 2
+    assert f"did you mean {tmp_path / 'first'}?" in done.err

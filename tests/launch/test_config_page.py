@@ -1,0 +1,61 @@
+"""The page on the config: its worked example runs, its tables are true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gavel.launch.cli import main
+from gavel.launch.config import compose
+from gavel.launch.groups import CONF, choices
+from gavel.launch.verbs import VERBS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_worked_example_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [block for block in blocks("yaml") if block.startswith("# my_conf/")]
+    assert len(files) == 2
+    for block in files:
+        name, text = block.split("\n", 1)
+        path = tmp_path / name.removeprefix("# ")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (commands,), (expected,) = blocks("bash"), blocks("text")
+    outputs = []
+    for command in commands.splitlines():
+        assert main(shlex.split(command)[1:]) == 0, command
+        outputs.append(capsys.readouterr().out)
+    for line in expected.splitlines():
+        assert line in outputs[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"my_conf"}, "a dry run writes nothing"
+
+
+def test_the_declaration_of_a_second_service_composes(tmp_path: Path) -> None:
+    (text,) = [block for block in blocks("yaml") if block.startswith("services:")]
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "page.yaml").write_text("# @package _global_\n" + text)
+    config = compose("rollout", ["experiment=page", "policy=smollm2"], [tmp_path])
+    assert config.services["second"].model == "other-judge"
+    assert config.judging.bindings["abstention"].judge == "second"
+
+
+def test_the_table_of_groups_says_which_verbs_use_them() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ((?:`\w+`(?:, )?)+) \|$", PAGE, re.MULTILINE))
+    for group in ("env", "policy", "judge", "reward", "failure", "source"):
+        assert set(re.findall(r"`(\w+)`", rows[group])) == {verb.name for verb in VERBS.values() if group in verb.groups}
+
+
+def test_the_table_of_services_has_every_choice_of_policy_and_judge() -> None:
+    named = set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE, re.MULTILINE))
+    assert named == set(choices("policy", [CONF])) == set(choices("judge", [CONF]))

@@ -1,0 +1,73 @@
+"""Append-only files: what was appended stands, a torn tail is cut and kept, a broken line is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+import pytest
+from gavel.launch.files import JsonLines, read_lines, write_whole
+from gavel.launch.lease import STALE_S, FolderLock, Lease, RunFolderError, holder
+from gavel.models.codec import plain
+from gavel.models.errors import RecordError
+from hypothesis import given
+from hypothesis import strategies as st
+
+DOCUMENTS = st.lists(st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8)
+
+
+@given(DOCUMENTS, st.data())
+def test_cut_at_any_byte_whole_lines_stay_and_appending_goes_on(documents: list[dict[str, object]], data: st.DataObject) -> None:
+    with TemporaryDirectory() as name:
+        path = Path(name) / "rows.jsonl"
+        with JsonLines(path) as file:
+            for document in documents:
+                file.append(orjson.dumps(document))
+        whole = path.read_bytes()
+        cut = data.draw(st.integers(0, len(whole)))
+        path.write_bytes(whole[:cut])
+        kept = [document for _, document in read_lines(path)]
+        assert kept == documents[: whole[:cut].count(b"\n")]
+        with JsonLines(path) as file:
+            file.append(b'{"new":1}')
+        assert [document for _, document in read_lines(path)] == [*kept, {"new": 1}]
+        torn = whole[:cut].rsplit(b"\n", 1)[-1]
+        assert (path.with_name("rows.jsonl.torn").read_bytes() == torn + b"\n") if torn else True
+
+
+def test_a_broken_line_in_the_middle_is_named_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a":1}\nnot json\n{"a":2}\n')
+    with pytest.raises(RecordError) as caught:
+        list(read_lines(path))
+    assert f"{path}:2" in str(caught.value)
+    assert "not json" in str(caught.value)
+
+
+def test_a_whole_write_leaves_no_part_behind(tmp_path: Path) -> None:
+    write_whole(tmp_path / "x.json", b"1")
+    write_whole(tmp_path / "x.json", b"2")
+    assert [item.name for item in tmp_path.iterdir()] == ["x.json"]
+    assert (tmp_path / "x.json").read_bytes() == b"2"
+
+
+def test_a_lock_is_free_again_after_release(tmp_path: Path) -> None:
+    first = FolderLock(tmp_path)
+    with pytest.raises(RunFolderError):
+        FolderLock(tmp_path)
+    first.release()
+    FolderLock(tmp_path).release()
+
+
+@pytest.mark.parametrize(
+    ("lease", "held"),
+    [
+        (None, False),
+        ({"host": "elsewhere", "pid": 7, "job": "12", "heartbeat": 1000.0}, True),
+        ({"host": "elsewhere", "pid": 7, "job": None, "heartbeat": 1000.0 - STALE_S - 20}, False),
+        (plain(Lease.ours()), False),  # on our own host the lock decides
+    ],
+)
+def test_a_lease_of_another_host_holds_while_its_heart_beats(lease: dict[str, object] | None, held: bool) -> None:
+    assert (holder(lease, 1010.0) is not None) == held

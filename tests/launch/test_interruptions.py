@@ -1,0 +1,142 @@
+"""A run that is killed, starved of its judge, crowded or out of disk loses nothing that was done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.fault_server import FaultServer, server_process
+from tests.support.runs import JUDGE, POLICY, arguments, essence, gavel, number_of, reply, rows, start, write_tasks
+
+ROWS = 200
+KILLS = 5
+
+
+async def _unbroken(tmp_path: Path, tasks: Path) -> dict[tuple[str, int], Any]:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(tasks, tmp_path / "whole", server.base_url))).code == 0
+    return essence(tmp_path / "whole")
+
+
+def _finished(run: Path) -> set[tuple[str, int]]:
+    """The calls a journal holds, as (model, number of the question); a torn last line does not count."""
+    found = set()
+    path = run / "transcripts.jsonl"
+    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+        event = orjson.loads(line)
+        model = {"reply": POLICY, "answer": JUDGE}.get(event["event"])
+        if model:
+            found.add((model, int(event["task_id"][2:])))
+    return found
+
+
+async def test_sigkill_at_any_moment_loses_no_finished_call_and_doubles_no_row(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", ROWS)
+    whole = await _unbroken(tmp_path, tasks)
+    draw = random.Random(7)
+    for kill in range(KILLS):
+        run = tmp_path / f"run-{kill}"
+        async with FaultServer(reply=reply, latency=0.01) as server:
+            words = arguments(tasks, run, server.base_url, "concurrency=16")
+            process = await start(*words)
+            await server.until(draw.randrange(1, 2 * ROWS), timeout=30)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            finished, before = _finished(run), len(server.requests)
+            done = await gavel(*words)
+            assert done.code == 0, done.out + done.err
+            asked = Counter((seen.body["model"], number_of(seen.body)) for seen in server.requests[before:])
+        assert not finished & set(asked), "a finished call was asked again"
+        assert not [call for call, count in asked.items() if count > 1]
+        assert essence(run) == whole
+        for name in ("transcripts.jsonl", "results.jsonl", "errors.jsonl", "inputs.jsonl"):
+            rows(run, name)  # every line is whole
+
+
+async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_completes_it(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", ROWS)
+    async with FaultServer(reply=reply, latency=0.02) as policy:
+        with server_process("--reply", "tests.support.runs:reply", "--latency", "0.02") as judge:
+            words = arguments(tasks, tmp_path / "run", policy.base_url, "concurrency=16", "judge.deadline=20", judge_url=judge)
+            process = await start(*words)
+            await policy.until(80, timeout=30)
+        died = time.monotonic()
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert time.monotonic() - died < 60
+        assert process.returncode == 4, out.decode() + err.decode()
+        graded, errors = rows(tmp_path / "run"), rows(tmp_path / "run", "errors.jsonl")
+        assert graded
+        assert {row["task_id"] for row in graded} | {row["task_id"] for row in errors} == {f"q-{n}" for n in range(ROWS)}
+        assert len(graded) + len(errors) == ROWS
+        assert all(row["reward"] is None and row["outcome"]["failure"]["kind"] for row in errors)
+        replied = {number for model, number in _finished(tmp_path / "run") if model == POLICY}
+        before = len(policy.requests)
+        async with FaultServer(reply=reply) as alive:
+            again = await gavel(*arguments(tasks, tmp_path / "run", policy.base_url, judge_url=alive.base_url))
+            assert again.code == 0, again.out
+            assert alive.count == ROWS - len(graded)
+        asked = {number_of(seen.body) for seen in policy.requests[before:]}
+        assert asked == set(range(ROWS)) - replied
+    assert len(essence(tmp_path / "run")) == ROWS
+
+
+async def test_a_second_writer_is_refused_while_the_first_lives_and_admitted_after_it_died(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", 50)
+    async with FaultServer(reply=reply, latency=0.2) as server:
+        words = arguments(tasks, tmp_path / "run", server.base_url, "concurrency=2")
+        first = await start(*words)
+        await server.until(3, timeout=30)
+        second = await gavel(*words)
+        assert second.code == 2
+        assert "another process is writing this run" in second.err
+        assert f"process {first.pid}" in second.err
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        server.latency = 0.0
+        assert (await gavel(*words)).code == 0
+    assert len(essence(tmp_path / "run")) == 50
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupt_ends_with_130_and_leaves_no_row_for_what_was_running(tmp_path: Path, stop: signal.Signals) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", 60)
+    async with FaultServer(reply=reply, latency=0.05) as server:
+        words = arguments(tasks, tmp_path / "run", server.base_url, "concurrency=4")
+        process = await start(*words)
+        await server.until(30, timeout=30)
+        process.send_signal(stop)
+        out, err = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 130, out.decode() + err.decode()
+        assert rows(tmp_path / "run", "errors.jsonl") == []
+        assert b"Traceback" not in err
+        server.latency = 0.0
+        assert (await gavel(*words)).code == 0
+    assert len(essence(tmp_path / "run")) == 60
+
+
+async def test_a_full_disk_stops_the_run_and_keeps_every_row_before(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", 60)
+
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    async with FaultServer(reply=reply) as server:
+        words = arguments(tasks, tmp_path / "run", server.base_url, "concurrency=4")
+        full = await gavel(*words, preexec_fn=no_room)
+        assert full.code == 4, full.out + full.err
+        assert "could not be written" in full.err
+        assert "run the same command again" in full.err
+        kept = rows(tmp_path / "run")
+        done = await gavel(*words)
+        assert done.code == 0, done.out + done.err
+    found = rows(tmp_path / "run")
+    assert found[: len(kept)] == kept
+    assert len(essence(tmp_path / "run")) == 60

@@ -1,0 +1,57 @@
+"""The end of a log tells what went wrong, and its lines tell how far a start has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gavel.models.vllm.logtail import LogReader, stage, tail
+
+NOISE = """(APIServer pid=1) INFO 11-30 13:11:02 [launcher.py:195] Route: /docs, Methods: GET, HEAD
+/x/api_server.py:24: DeprecationWarning: deprecated
+  warnings.warn(
+INFO:     127.0.0.1:37250 - "GET /health HTTP/1.1" 200 OK
+
+"""
+
+
+def test_the_tail_is_what_tells_something(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("(EngineCore pid=9) ValueError: no memory\n" + NOISE * 30)
+    assert tail(log) == "ValueError: no memory"
+
+
+def test_the_tail_is_bounded_in_lines_and_width(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"\xff" * 5000 + b"\n" + b"".join(b"line %d\n" % i for i in range(5000)))
+    assert tail(log, 3) == "line 4997\nline 4998\nline 4999"
+    assert max(map(len, tail(log, 5000).splitlines())) <= 200
+
+
+def test_no_log_has_an_empty_tail(tmp_path: Path) -> None:
+    assert tail(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("(Worker pid=9) INFO 11-30 13:10:55 [cpu_model_runner.py:68] Starting to load model /tmp/x...", "loading weights"),
+        ("Loading safetensors checkpoint shards:  41% Completed | 7/17 [00:01<00:00,  1.11s/it]", "loading weights 41 %"),
+        ("INFO [kv_cache_utils.py:2327] CPU KV cache size: 46,592 tokens, Maximum concurrency", "KV cache of 46,592 tokens"),
+        ("INFO:     Application startup complete.", "server is up"),
+        ("WARNING [vllm.py:1703] Enforce eager set, disabling torch.compile, CUDAGraphs", None),
+    ],
+)
+def test_lines_of_the_real_server_mark_stages(line: str, words: str | None) -> None:
+    assert stage(line) == words
+
+
+def test_a_growing_log_is_read_once_and_by_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old\nfirst\nsec")
+    reader = LogReader(log, offset=4)
+    assert list(reader.lines()) == ["first"]
+    with log.open("a") as file:
+        file.write("ond\rthird\n")
+    assert list(reader.lines()) == ["second", "third"]
+    assert list(reader.lines()) == []

@@ -1,0 +1,110 @@
+"""The rules of the house that a machine can check: who imports whom, sizes, links, and words that must not be in a file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("models", "judges", "envs", "launch")
+"""Each may import itself and those before it."""
+LINKED = (*LAYERS, "slurm", "conf")
+MAX_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted name of every import, wherever it stands; ``from gavel import x`` is ``gavel.x``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def upward(layer: str, text: str) -> list[str]:
+    allowed = LAYERS[: LAYERS.index(layer) + 1]
+    names = [name.split(".") for name in imported(ast.parse(text))]
+    return [".".join(name) for name in names if name[0] == "gavel" and len(name) > 1 and name[1] in LINKED and name[1] not in allowed]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_layer_imports_one_above_it(layer: str) -> None:
+    found = {str(path.relative_to(ROOT)): names for path in sources(layer) if (names := upward(layer, path.read_text()))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from gavel.envs.types import Task",
+        "import gavel.launch.cli",
+        "from gavel import envs",
+        "def f():\n    from gavel.launch import x",
+    ],
+)
+def test_an_upward_import_is_noticed_however_it_is_written(line: str) -> None:
+    assert upward("judges", line) != []
+    assert upward("judges", line.replace("envs", "models").replace("launch", "models")) == []
+
+
+def test_nothing_imports_a_folder_by_its_top_level_name() -> None:
+    for path in sources(*LAYERS, "benchmarks"):
+        tops = {name.split(".")[0] for name in imported(ast.parse(path.read_text()))}
+        assert tops & set(LINKED) == set(), path
+
+
+def test_no_file_is_longer_than_500_lines_and_no_function_than_60() -> None:
+    for path in sources(*LAYERS, "tests", "benchmarks"):
+        text = path.read_text()
+        assert len(text.splitlines()) <= MAX_LINES, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{path}: {node.name}"
+
+
+def test_nothing_prints_without_saying_why() -> None:
+    for path in sources(*LAYERS):
+        lines = path.read_text().splitlines()
+        calls = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Call)]
+        prints = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+        assert [number for number in prints if "noqa: T201" not in lines[number - 1]] == [], path
+
+
+def test_the_package_is_its_version_a_marker_and_one_relative_link_per_folder() -> None:
+    package = ROOT / "src" / "gavel"
+    for name in LINKED:
+        assert (package / name).is_symlink(), name
+        assert (package / name).readlink() == Path("../..", name)
+    rest = {entry.name for entry in package.iterdir()} - set(LINKED) - {"__pycache__"}
+    assert rest == {"__init__.py", "py.typed"}
+
+
+def test_configs_are_yaml_only() -> None:
+    files = [path for path in (ROOT / "conf").rglob("*") if path.is_file()]
+    assert files
+    assert {path.suffix for path in files} == {".yaml"}
+
+
+def committed() -> Iterator[Path]:
+    """Yield every text file of ours outside hidden and generated folders."""
+    kinds = {".py", ".yaml", ".md", ".toml", ".txt", ".j2", ".json", ""}
+    for folder in (*LINKED, "tests", "benchmarks", "docs", ".ci", "."):
+        walk = (ROOT / folder).iterdir() if folder == "." else (ROOT / folder).rglob("*")
+        yield from (path for path in walk if path.is_file() and path.suffix in kinds and "__pycache__" not in path.parts)
+
+
+def test_only_tests_look_beside_the_repository() -> None:
+    outside = "../" + "shared"
+    for path in committed():
+        if path.is_relative_to(ROOT / "tests"):
+            continue
+        assert outside not in path.read_text(encoding="utf-8"), path
