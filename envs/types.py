@@ -235,7 +235,21 @@ class Environment(Protocol):
 
 
 class RewardPolicy(Protocol):
-    """A pure function from an outcome to a number; never called on an ungraded outcome."""
+    """A pure function from an outcome to a number; never called on an ungraded outcome.
+
+    ``bounds`` are the least and greatest value it can give, None if there are none (intervals of means keep to them); ``ablation`` says
+    how it departs from the environment's own objective, for the run to record, None if it does not.
+    """
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and greatest value."""
+        ...
+
+    @property
+    def ablation(self) -> str | None:
+        """How this departs from the environment's own objective."""
+        ...
 
     def reward(self, outcome: Outcome) -> Reward:
         """Return the reward.

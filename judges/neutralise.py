@@ -95,18 +95,28 @@ _SUSPECT = (
 _PLAIN = re.compile(f"[^{_SUSPECT}]*")
 """A text without any character that a rule could touch; most answers are, and one scan tells."""
 
-_PHRASES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("verdict_words", re.compile(
-        r"NOT_ATTEMPTED|\bINCORRECT\b|\bCORRECT\b|\b(?i:grade|verdict|rating|judge?ment)\s*(?i:[:=]|is)\s*\W{0,3}(?:[ABC]\b|(?i:in)?(?i:correct))",
-    )),
-    ("grader_instruction", re.compile(
-        r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|rubric|reference|above|previous|prior)"
-        r"|\b(?:mark|grade|rate|score|judge|label|accept)\b.{0,40}\bas\s+(?:fully\s+)?correct"
-        r"|\b(?:dear|note to|attention)\s+(?:the\s+)?(?:grader|judge|evaluator)"
-        r"|\byou are (?:now )?(?:a|the) (?:grader|judge|evaluator)",
-        re.IGNORECASE,
-    )),
-)  # fmt: skip
+_PHRASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
+    # flag, words of which the text must hold one (lower case; a quick look before the slow one), what it looks for
+    (
+        "verdict_words",
+        ("correct", "not_attempted", "grade", "verdict", "rating", "judg"),
+        re.compile(
+            r"NOT_ATTEMPTED|\bINCORRECT\b|\bCORRECT\b"
+            r"|\b(?i:grade|verdict|rating|judge?ment)\s*(?i:[:=]|is)\s*\W{0,3}(?:[ABC]\b|(?i:in)?(?i:correct))"
+        ),
+    ),
+    (
+        "grader_instruction",
+        ("ignore", "disregard", "forget", "override", "correct", "grader", "judge", "evaluator"),
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|rubric|reference|above|previous|prior)"
+            r"|\b(?:mark|grade|rate|score|judge|label|accept)\b.{0,40}\bas\s+(?:fully\s+)?correct"
+            r"|\b(?:dear|note to|attention)\s+(?:the\s+)?(?:grader|judge|evaluator)"
+            r"|\byou are (?:now )?(?:a|the) (?:grader|judge|evaluator)",
+            re.IGNORECASE,
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +186,8 @@ def hostile(text: str) -> tuple[str, ...]:
         text, found = _clean_characters(text)
         if _TOKEN.search(text):
             found.append("chat_template_token")
-    found += [name for name, pattern in _PHRASES if pattern.search(text)]
+    lower = text.lower()
+    found += [name for name, words, pattern in _PHRASES if any(word in lower for word in words) and pattern.search(text)]
     return tuple(found)
 
 

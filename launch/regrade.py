@@ -73,7 +73,7 @@ def _regrade(
     head = RunHead(
         "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
         {"config": digest_of(text), "tasks": manifest["digests"]["tasks"], "rubrics": assembly.rubric_digests},
-        manifest["reward"], parent_of(parent, manifest),
+        manifest["reward"], manifest["ablation"], parent_of(parent, manifest),
     )  # fmt: skip
     with RunFolder.open(path, head, text) as folder:
         folder.plan(rows)

@@ -35,14 +35,14 @@ def run(config: RescoreConfig, console: Console) -> int:
     composed = replace(config_of(parent), reward=config.reward)
     head = RunHead(
         "rescore", decode(RunIdentity, manifest["identity"]), {**manifest["digests"], "parent": manifest["digests"]["identity"]},
-        config.reward, parent_of(parent, manifest),
+        config.reward, reward.ablation, parent_of(parent, manifest),
     )  # fmt: skip
     with RunFolder.open(path, head, to_yaml(composed)) as folder:
         tally = _rescored(parent, folder, reward)
-        metrics = tally.write(folder, assemble(composed, with_policy=True).environment)
+        metrics = tally.write(folder, assemble(composed, with_policy=True).environment, reward)
     console.print(closing(metrics, time.monotonic() - begun))
     console.print(f"run folder: {path} (child of {parent})", highlight=False, soft_wrap=True)
-    return exit_code(metrics, None, console)
+    return exit_code(tally.short(read_inputs(path)), None, console)
 
 
 def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy) -> Tally:

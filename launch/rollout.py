@@ -47,7 +47,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in rows]), "rubrics": assembly.rubric_digests}
-    head = RunHead("rollout", identity, digests, config.reward)
+    head = RunHead("rollout", identity, digests, config.reward, reward.ablation)
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     _tell_kept_reward(path, config, console)
     with RunFolder.open(path, head, text) as folder:

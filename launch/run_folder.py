@@ -50,6 +50,7 @@ class RunHead:
     identity: RunIdentity
     digests: Mapping[str, Any]
     reward: Mapping[str, Any]
+    ablation: str | None = None
     parent: Mapping[str, Any] | None = None
 
 
@@ -167,6 +168,7 @@ def _new_manifest(head: RunHead) -> dict[str, Any]:
         "parent": head.parent,
         "identity": plain(head.identity),
         "reward": plain(head.reward),
+        "ablation": head.ablation,
         "digests": {**plain(head.digests), "identity": digest(head.identity)},
         "lease": None,
     }

@@ -20,8 +20,8 @@ from gavel.launch.collector import Collector, OwedRow
 from gavel.launch.episode import Policy
 from gavel.launch.journal import RowKey, RowState, read_journal
 from gavel.launch.progress import progress
-from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages, read_results
-from gavel.launch.tally import RunMetrics, Tally, closing
+from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages, read_inputs, read_results
+from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
 from gavel.models.pool import open_services
 from gavel.models.types import Sampling
@@ -56,7 +56,7 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         GavelError: a server did not start, a row could not be stored.
     """
     begun = time.monotonic()
-    tally = Tally(session.rows)
+    tally = Tally(read_inputs(folder.path))  # every row ever planned, though this session may be of a part
     for name in ("results.jsonl", "errors.jsonl"):
         for result in read_results(folder.path, name):
             tally.add(result)
@@ -65,18 +65,17 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     if owed:
         console.print(f"{len(session.rows) - len(owed)} of {len(session.rows)} rows are done; {len(owed)} to do", highlight=False)
         stopped = await _play(session, folder, console, owed, tally)
-    metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment)
+    metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
     console.print(closing(metrics, time.monotonic() - begun))
     console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
-    return exit_code(metrics, stopped, console)
+    return exit_code(tally.short(session.rows), stopped, console)
 
 
-def exit_code(metrics: RunMetrics, stopped: str | None, console: Console) -> int:
-    """Say what is missing, and return the code of design section 5: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
+def exit_code(short: Mapping[str, int], stopped: str | None, console: Console) -> int:
+    """Say what is missing, and return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
     if stopped is not None:
         console.print(f"stopped: {stopped}; run the same command again to go on", highlight=False, soft_wrap=True, style="bold")
         return STOPPED
-    short = {name: metrics.rows[name] for name in ("ungraded", "invalid", "missing") if metrics.rows[name]}
     if short:
         parts = ", ".join(f"{count} {name}" for name, count in short.items())
         console.print(f"incomplete: {parts}; errors.jsonl says why", highlight=False, soft_wrap=True, style="bold")

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
-from gavel.envs.types import Environment, Metric, Result, Summary, Transcript
+from gavel.envs.types import Environment, Metric, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.accounting import Accounts, ServiceAccount
 from gavel.launch.journal import RowKey
 from gavel.launch.run_folder import PlannedRow, RunFolder, last_attempts
@@ -86,6 +86,13 @@ class Tally:
                 rows.setdefault((result.task_id, result.rollout_index), []).append(result)
         return rows
 
+    def short(self, rows: Sequence[PlannedRow]) -> dict[str, int]:
+        """Count the rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and skipped tasks."""
+        failed = {(row.task_id, row.rollout_index) for row in self.ungraded()}
+        left = [row.key for row in rows if row.key not in self._graded]
+        counts = {"ungraded": sum(key in failed for key in left), "missing": sum(key not in failed for key in left)}
+        return {name: count for name, count in (*counts.items(), ("invalid", len(self.invalid))) if count}
+
     @property
     def graded(self) -> Mapping[RowKey, Result]:
         """The graded rows."""
@@ -100,7 +107,7 @@ class Tally:
         """Return the newest failed attempt of each row that has no grade."""
         return [row for key, row in last_attempts(self._failed).items() if key not in self._graded and row.status == "judge_error"]
 
-    def metrics(self, environment: Environment) -> RunMetrics:
+    def metrics(self, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Return the metrics over every row of the run."""
         graded, ungraded = self._in_order(), self.ungraded()
         summary: Summary = environment.summarize([*graded, *ungraded])
@@ -117,7 +124,7 @@ class Tally:
             },
             ungraded=_counted(str(row.outcome.failure.kind) for row in ungraded if row.outcome.failure),
             labels=_counted(row.outcome.label for row in graded),
-            reward=statistics.mean(rewards, clusters) if rewards else None,
+            reward=statistics.mean(rewards, clusters, bounds=reward.bounds) if rewards else None,
             metrics=summary.metrics,
             tables=summary.tables,
             services=self._accounts.close(),
@@ -146,9 +153,9 @@ class Tally:
                 labels=_counted(row.outcome.label for row in results),
             )
 
-    def write(self, folder: RunFolder, environment: Environment) -> RunMetrics:
+    def write(self, folder: RunFolder, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Write ``metrics.json`` and ``reward_profile.jsonl``; return the metrics."""
-        metrics = self.metrics(environment)
+        metrics = self.metrics(environment, reward)
         folder.write("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
         folder.write("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.profiles()))
         return metrics

@@ -31,6 +31,7 @@ UNCHECKED = "context not checked: /tokenize did not answer"
 
 _TOKENIZE_TIMEOUT = 30.0
 _ABSENT = frozenset((404, 405, 501))
+_NO_COUNT: tuple[type[Exception], ...] = (*TRANSPORT_ERRORS, orjson.JSONDecodeError, AttributeError)
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
@@ -90,6 +91,6 @@ class ContextCheck:
                 self._absent = True
                 return None, None
             count = orjson.loads(answered.body).get("count")
-        except (*TRANSPORT_ERRORS, orjson.JSONDecodeError, AttributeError):
+        except _NO_COUNT:
             return None, UNCHECKED  # the call itself will tell what is wrong with the server
         return (count, None) if isinstance(count, int) else (None, UNCHECKED)

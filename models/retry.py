@@ -101,7 +101,7 @@ _EXCEPTIONS: tuple[tuple[type[BaseException], _Rule], ...] = (
 )
 """By exception, the first that fits."""
 
-TRANSPORT_ERRORS: tuple[type[BaseException], ...] = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+TRANSPORT_ERRORS: tuple[type[Exception], ...] = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 """What a broken exchange may raise; anything else is a fault of ours."""
 
 

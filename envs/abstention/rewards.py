@@ -44,6 +44,7 @@ class LabelRewards:
     def __init__(self, name: str, *, correct: float, abstain: float, incorrect: float) -> None:
         self.name = name
         self.ablation = _ablation(correct=correct, abstain=abstain, incorrect=incorrect) if name == "tiered" else None
+        self.bounds = (min(0.0, incorrect), max(0.0, correct)) if correct > incorrect else None
         unanswered = min(0.0, abstain)
         self._rewards: Mapping[str, Reward] = {
             label: _reward(component, value)

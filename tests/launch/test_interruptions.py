@@ -82,7 +82,8 @@ async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_comple
         async with FaultServer(reply=reply) as alive:
             again = await gavel(*arguments(tasks, tmp_path / "run", policy.base_url, judge_url=alive.base_url))
             assert again.code == 0, again.out
-            assert alive.count == ROWS - len(graded)
+            owed = set(range(ROWS)) - {int(row["task_id"][2:]) for row in graded}
+            assert sorted(number_of(seen.body) for seen in alive.requests) == sorted(n for n in owed if n % 4 != 2)  # [IDK] is a rule's
         asked = {number_of(seen.body) for seen in policy.requests[before:]}
         assert asked == set(range(ROWS)) - replied
     assert len(essence(tmp_path / "run")) == ROWS

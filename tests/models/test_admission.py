@@ -69,7 +69,7 @@ def test_the_limit_stays_between_one_and_its_bound_and_does_not_grow_unused() ->
     assert limit.limit == 10.0
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(2, 3000), st.lists(st.floats(0, 2), min_size=1, max_size=50), st.randoms(use_true_random=False))
 def test_no_minute_sees_more_than_its_allowance(per_minute: int, gaps: list[float], draw: random.Random) -> None:
     now, taken = 0.0, []

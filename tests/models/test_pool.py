@@ -31,7 +31,9 @@ SLOW = replace(HELLO, messages=(Message("user", "slow"),))
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Service:
-    return Service(mode="managed", model=model_directory(tmp_path / "tiny"), cpu=True, python=fake_python(tmp_path / "bin"), startup_timeout=30.0)
+    return Service(
+        mode="managed", model=model_directory(tmp_path / "tiny"), cpu=True, python=fake_python(tmp_path / "bin"), startup_timeout=30.0
+    )
 
 
 def pool_of(tmp_path: Path, services: Mapping[str, Service], lines: list[str] | None = None) -> Any:
@@ -71,7 +73,10 @@ async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, ti
 async def test_replicas_get_urls_and_gpus_of_their_own(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
     python = fake_python(tmp_path / "gpu", "vllm")
-    services = {"general": replace(tiny, cpu=False, gpus=2, replicas=2, python=python), "policy": replace(tiny, cpu=False, python=python)}
+    services = {
+        "general": replace(tiny, cpu=False, gpus=2, replicas=2, python=python),
+        "policy": replace(tiny, cpu=False, python=python),
+    }
     async with pool_of(tmp_path, services) as pool:
         assert len(set(pool.urls("general"))) == 2
         shown = [(await environment_of(pool, "general", index))["CUDA_VISIBLE_DEVICES"] for index in (0, 1)]

@@ -1,0 +1,64 @@
+"""``gavel probe`` as a command: the judge's verdict decides the exit code, the report is kept, a dry run asks nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tests.judges.support import STRICT, knowing, prompt, word
+from tests.support.fault_server import FaultServer
+from tests.support.runs import gavel
+
+
+def too_long(body: dict[str, Any], number: int) -> str | None:
+    """Refuse what does not fit, as a real server does."""
+    return "context_length" if len(prompt(body).split()) > 8192 else None
+
+
+def words(server: FaultServer, run: Path, *more: str) -> list[str]:
+    judge = ("judge=external", f"judge.base_url={server.base_url}", "judge.model=fake", "judge.attempts=1")
+    return ["probe", str(run), f"rubrics.abstention.profile={STRICT}", *judge, *more]
+
+
+async def test_a_judge_that_answers_rightly_exits_0_and_its_report_is_kept(tmp_path: Path) -> None:
+    async with FaultServer(reply=knowing(STRICT, tmp_path / "cache"), choose=too_long) as server:
+        done = await gavel(*words(server, tmp_path / "run"))
+    assert done.code == 0, done.out + done.err
+    assert "qualified" in done.out
+    (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
+    assert report["binding"] == "abstention"
+    assert all(row["passed"] for row in report["rows"])
+    assert {row["kind"] for row in report["rows"]} == {"control", "attack"}
+
+
+async def test_a_judge_that_always_says_correct_exits_3_and_the_controls_that_failed_are_named(tmp_path: Path) -> None:
+    def yes(body: dict[str, Any]) -> str:
+        return word(STRICT, "correct")
+
+    async with FaultServer(reply=yes) as server:
+        done = await gavel(*words(server, tmp_path / "run"))
+    assert done.code == 3, done.out + done.err
+    (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
+    failed = {row["name"] for row in report["rows"] if row["kind"] == "control" and not row["passed"]}
+    assert {"incorrect", "abstention_token", "abstention_implicit"} <= failed
+    assert "correct" not in failed
+    assert "not qualified" in done.out
+
+
+async def test_a_dry_run_says_how_many_calls_and_makes_none(tmp_path: Path) -> None:
+    async with FaultServer() as server:
+        done = await gavel(*words(server, tmp_path / "run", "dry_run=true"))
+    assert done.code == 0, done.err
+    assert "would ask general 14 controls" in done.out
+    assert server.paths.total() == 0
+    assert not (tmp_path / "run").exists()
+
+
+async def test_a_judge_that_is_not_there_fails_every_check_by_name(tmp_path: Path) -> None:
+    async with FaultServer() as server:
+        gone = server
+    done = await gavel(*words(gone, tmp_path / "run", "judge.deadline=2"))
+    assert done.code == 3, done.out + done.err
+    (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
+    assert {row["got"] for row in report["rows"]} == {"transport_unreachable"}
