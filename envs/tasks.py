@@ -185,7 +185,7 @@ def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str)
 
 
 def _placed(error: TaskError, where: str) -> TaskError:
-    return TaskError(
+    return type(error)(
         error.problem, where=error.where or where, field=error.field, found=error.found, allowed=error.allowed, remedy=error.remedy
     )
 

@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from gavel.models.codec import digest, plain, record
 from gavel.models.errors import InputError, shorten
-from gavel.models.failures import Failure
+from gavel.models.failures import Failure, FailureKind
 from gavel.models.types import Message, Receipt
 
 
 class TaskError(InputError):
-    """A task's row is not valid: names file, line and field."""
+    """A task's row is not valid: names file, line and field. ``kind`` is what the skipped row is recorded as."""
+
+    kind: ClassVar[FailureKind] = FailureKind.TASK_SCHEMA
 
 
 class RewardError(InputError):

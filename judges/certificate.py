@@ -83,6 +83,17 @@ def read(folder: Path, binding: Binding) -> Certificate | None:
     return found
 
 
+def known_fingerprint(folder: Path, binding: Binding) -> str | None:
+    """Return the fingerprint of the model that the last probe of a binding met, for the next probe to compare with.
+
+    Raises:
+        CertificateError: as ``read``.
+    """
+    known = read(folder, binding)
+    identity = known.probe.identity if known is not None and known.probe is not None else None
+    return identity.fingerprint if identity is not None else None
+
+
 def write(
     folder: Path, binding: Binding, *, probe: ProbeReport | None = None, calibration: CalibrationReport | None = None,
     now: float | None = None,
@@ -103,7 +114,7 @@ def write(
         known = replace(known, probe=probe, server_version=version or known.server_version, times={**known.times, "probe": stamp})
     if calibration is not None:
         known = replace(known, calibration=calibration, times={**known.times, "calibration": stamp})
-    path = path_of(folder, replace(binding))
+    path = path_of(folder, binding)
     folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
     with os.fdopen(handle, "wb") as file:

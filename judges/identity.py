@@ -59,7 +59,8 @@ async def inspect_server(base_url: str, model: str, headers: Mapping[str, str] |
             _get(session, f"{base_url.rstrip('/')}/models"), _get(session, f"{base_url.rstrip('/').removesuffix('/v1')}/version")
         )
     cards = [card for card in _list(listing.get("data")) if isinstance(card, dict)]
-    mine: dict[str, Any] = next((card for card in cards if card.get("id") == model), {})
+    # A server with one model tells about that one, whatever name it goes by there (ours serve under names of their own).
+    mine: dict[str, Any] = next((card for card in cards if card.get("id") == model), cards[0] if len(cards) == 1 else {})
     length, root, name = mine.get("max_model_len"), mine.get("root"), version.get("version")
     return ServerFacts(
         models=tuple(str(card.get("id")) for card in cards) if cards else None,

@@ -25,7 +25,7 @@ from gavel.launch.session import Session, digest_of, run_async, run_session
 from gavel.launch.story import tell
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
-from gavel.models.failures import Failure, FailureKind
+from gavel.models.failures import Failure
 
 _PACKAGE = "pkg:"
 
@@ -134,10 +134,10 @@ def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> 
 
 
 def _invalid(row: BadRow, config_digest: str) -> Result:
-    failure = Failure(FailureKind.TASK_SCHEMA, "task", str(row.error))
+    failure = Failure(row.error.kind, "task", str(row.error))
     return Result(
         task_id=row.task_id, task_digest="", rollout_index=0, attempt=1, status="invalid_task", transcript=Transcript(),
-        outcome=Outcome("", failure=failure), reward=None, receipts=(), timing=Timing(time.time(), 0.0, 0.0, 0.0),
+        outcome=Outcome("", details={"should_skip_rollout": True}, failure=failure), reward=None, receipts=(), timing=Timing(time.time(), 0.0, 0.0, 0.0),
         digests=Digests(config_digest, {}), metadata={"line": row.line},
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ QUOTES: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 """Pairs that quote a whole reply; the German one closes with what opens elsewhere."""
 
-END_MARKS = "." "!" "?" "…" "。" "．" "！" "？" "｡" "‼" "⁉" "⁈" "⁇" "।" "॥" "؟" "۔"
+END_MARKS = ".!?…。．！？｡‼⁉⁈⁇।॥؟۔"
 """Characters that can end a sentence, in any of the languages."""
 
 COMMAS = ",，、،､﹐﹑"

@@ -212,6 +212,8 @@ async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bin
             {"probe": 12.0},
         )
         assert certificate.require(tmp_path / "certificates", binding, Qualification()) == found
+        assert report.identity is not None
+        assert certificate.known_fingerprint(tmp_path / "certificates", binding) == report.identity.fingerprint is not None
         other = replace(binding, judge=replace(binding.judge, model="other"))  # type: ignore[type-var]
         with pytest.raises(CertificateError, match="never probed"):
             certificate.require(tmp_path / "certificates", other, Qualification())

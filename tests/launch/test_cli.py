@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import subprocess
 import sys
@@ -257,3 +258,8 @@ def test_a_narrow_encoding_shows_a_substitute_and_does_not_fail() -> None:
 def test_the_module_runs_as_a_command_too() -> None:
     assert command("--version").returncode == 0
     assert command("rollout", "sed=3").returncode == 2
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
+def test_every_verb_has_its_module(verb: cli.Verb) -> None:
+    assert callable(importlib.import_module(verb.module).run)

@@ -1,0 +1,276 @@
+"""What an instruction-following task is graded against: instructions and questions, read and checked before anything is graded.
+
+A task whose schema is bad is refused with every problem named, one line per item; only a task with a clean schema is checked for its
+language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an instruction's arguments
+stand beside its other fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from gavel.envs.instruction_following.instructions import (
+    INSTRUCTIONS,
+    LanguageUnsupported,
+    language,
+    read_arguments,
+    require_language,
+)
+from gavel.envs.types import TaskError
+from gavel.models.codec import record
+from gavel.models.errors import nearest, shorten
+
+Source = Literal["user", "system"]
+_SOURCES = ("user", "system")
+_CRITERIA = ("YES", "NO")
+_UID = "a whole number or a text, each at most once in a task"
+_SHOWN = 20
+"""Problems shown in one error."""
+
+
+@record
+class InstructionItem:
+    """One instruction of the table, with its ``arguments`` as they stand in the task (valid ones; surplus ones are left out)."""
+
+    uid: int | str
+    instruction_id: str
+    source: Source
+    is_misalignment_check: bool
+    arguments: Mapping[str, Any]
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What its result is called."""
+        return self.instruction_id
+
+
+@record
+class QuestionItem:
+    """A yes/no question of the task's own; ``pass_criteria`` is the answer that passes."""
+
+    uid: int | str
+    content: str
+    source: Source
+    is_misalignment_check: bool
+    pass_criteria: Literal["YES", "NO"] = "YES"
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What its result is called."""
+        return f"llm_judge_{self.uid}"
+
+
+@record
+class InstructionTarget:
+    """At least one item; ``language`` is a code of the language table; ``prompt`` is what was asked, where the task says so."""
+
+    language: str
+    instructions: tuple[InstructionItem, ...]
+    llm_judge: tuple[QuestionItem, ...] = ()
+    prompt: str | None = None
+
+    @property
+    def items(self) -> tuple[InstructionItem | QuestionItem, ...]:
+        """All items in the request's order: instructions, then questions."""
+        return (*self.instructions, *self.llm_judge)
+
+
+def parse_target(raw: Mapping[str, Any], *, prefix: str = "target") -> InstructionTarget:
+    """Read ``{language, instructions, llm_judge, prompt}``.
+
+    An instruction's arguments stand beside its other fields or under ``arguments``; ``language`` is ``en`` where it is not given;
+    aliases are resolved. Nulls count as absent.
+
+    Args:
+        raw: plain JSON, or a target read before.
+        prefix: the dotted path of ``raw``, for errors.
+
+    Raises:
+        TaskError: the schema is bad; names the first bad field and lists the other problems.
+        LanguageUnsupported: the schema is good, but the language is unknown, or an instruction does not exist in it.
+    """
+    if isinstance(raw, InstructionTarget):
+        return raw
+    reader = _Reader(f"{prefix}." if prefix else "")
+    target = reader.read(raw)
+    if reader.problems:
+        raise _joined(reader.problems)
+    assert target is not None, "a target without problems was read"
+    return _in_language(target, reader.prefix)
+
+
+class _Reader:
+    """Reads one target and collects its problems, at most one per item."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.problems: list[TaskError] = []
+        self._uids: dict[int | str, str] = {}
+
+    def read(self, raw: Mapping[str, Any]) -> InstructionTarget | None:
+        found = {name: self._list(raw, name) for name in ("instructions", "llm_judge")}
+        instructions = self._items(found["instructions"], "instructions", self._instruction)
+        questions = self._items(found["llm_judge"], "llm_judge", self._question)
+        code = self._collect(_optional_text, raw, "language", self.prefix)
+        prompt = self._collect(_optional_text, raw, "prompt", self.prefix)
+        if not self.problems:
+            self._check_whole((*instructions, *questions))
+        return None if self.problems else InstructionTarget("en" if code is None else code, tuple(instructions), tuple(questions), prompt)
+
+    def _check_whole(self, items: tuple[InstructionItem | QuestionItem, ...]) -> None:
+        if not items:
+            self.problems.append(
+                TaskError("the task has no instruction", field=f"{self.prefix}instructions", found="[]", allowed="at least one")
+            )
+        elif not any(item.weight for item in items):
+            self.problems.append(
+                TaskError("every weight is 0", field=f"{self.prefix}instructions", allowed="at least one weight above 0")
+            )
+
+    def _collect(self, reader: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return reader(*arguments)
+        except TaskError as problem:
+            self.problems.append(problem)
+            return None
+
+    def _list(self, raw: Mapping[str, Any], name: str) -> list[Any]:
+        value = raw.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list | tuple):
+            self.problems.append(TaskError("this is not a list", field=self.prefix + name, found=shorten(value), allowed="a list of objects"))
+            return []
+        return list(value)
+
+    def _items(self, values: list[Any], name: str, reader: Callable[[Mapping[str, Any], str], Any]) -> list[Any]:
+        items = []
+        for number, value in enumerate(values):
+            place = f"{self.prefix}{name}.{number}"
+            if isinstance(value, Mapping):
+                item = self._collect(reader, value, f"{place}.")
+                items += [] if item is None else [item]
+            else:
+                self.problems.append(TaskError("this is not an object", field=place, found=shorten(value), allowed="an object"))
+        return items
+
+    def _instruction(self, item: Mapping[str, Any], place: str) -> InstructionItem:
+        name = item.get("instruction_id")
+        if not isinstance(name, str) or name not in INSTRUCTIONS:
+            raise _unknown_id(name, f"{place}instruction_id")
+        return InstructionItem(
+            self._uid(item, place), name, _source(item, place), _flag(item, place), _arguments(name, item, place), _weight(item, place)
+        )
+
+    def _question(self, item: Mapping[str, Any], place: str) -> QuestionItem:
+        uid = self._uid(item, place)
+        content = item.get("content")
+        if not isinstance(content, str) or not content.strip():
+            raise TaskError("this is no question", field=f"{place}content", found=shorten(content), allowed="a text that is not blank")
+        criteria = item.get("pass_criteria")
+        if criteria is not None and criteria not in _CRITERIA:
+            raise TaskError(
+                "there is no such answer", field=f"{place}pass_criteria", found=shorten(criteria), allowed=" | ".join(_CRITERIA)
+            )
+        return QuestionItem(uid, content, _source(item, place), _flag(item, place), criteria or "YES", _weight(item, place))
+
+    def _uid(self, item: Mapping[str, Any], place: str) -> int | str:
+        uid = item.get("uid")
+        if isinstance(uid, bool) or not isinstance(uid, int | str) or uid == "":
+            problem = "this field is missing" if uid is None else "this is no uid"
+            raise TaskError(problem, field=f"{place}uid", found=shorten(uid), allowed=_UID)
+        if (first := self._uids.setdefault(uid, place)) != place:
+            raise TaskError("another item has this uid", field=f"{place}uid", found=f"{uid!r}, also at {first}uid", allowed=_UID)
+        return uid
+
+
+def _unknown_id(name: Any, field: str) -> TaskError:
+    near = nearest(name, INSTRUCTIONS) if isinstance(name, str) else []
+    return TaskError(
+        "there is no such instruction" if name else "this field is missing", field=field, found=shorten(name),
+        allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table", remedy=f"did you mean {near[0]}?" if near else "",
+    )  # fmt: skip
+
+
+def _source(item: Mapping[str, Any], place: str) -> Source:
+    found = item.get("source")
+    if found not in _SOURCES:
+        problem = "this field is missing" if found is None else "there is no such source"
+        raise TaskError(problem, field=f"{place}source", found=shorten(found), allowed=" | ".join(_SOURCES))
+    return found  # type: ignore[no-any-return]
+
+
+def _flag(item: Mapping[str, Any], place: str) -> bool:
+    found = item.get("is_misalignment_check")
+    if not isinstance(found, bool):
+        problem = "this field is missing" if found is None else "this is neither true nor false"
+        raise TaskError(problem, field=f"{place}is_misalignment_check", found=shorten(found), allowed="true | false")
+    return found
+
+
+def _weight(item: Mapping[str, Any], place: str) -> float:
+    found = item.get("weight")
+    if found is None:
+        return 1.0
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found < 0:
+        raise TaskError("this is no weight", field=f"{place}weight", found=shorten(found), allowed="a finite number, 0 or more")
+    return float(found)
+
+
+def _arguments(name: str, item: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    given = item.get("arguments")
+    if given is not None and not isinstance(given, Mapping):
+        raise TaskError("this is not an object", field=f"{place}arguments", found=shorten(given), allowed="the instruction's arguments")
+    every = item if given is None else given
+    own = {entry.name: every[entry.name] for entry in INSTRUCTIONS[name].arguments if every.get(entry.name) is not None}
+    try:
+        read_arguments(name, own)
+    except TaskError as bad:
+        raise _moved(bad, place if given is None else f"{place}arguments.") from None
+    return own
+
+
+def _optional_text(raw: Mapping[str, Any], name: str, prefix: str) -> str | None:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TaskError("this is not a text", field=prefix + name, found=shorten(value), allowed="a text")
+    return value
+
+
+def _in_language(target: InstructionTarget, prefix: str) -> InstructionTarget:
+    try:
+        code = language(target.language).code
+    except LanguageUnsupported as unknown:
+        raise _moved(unknown, prefix) from None
+    refused: list[TaskError] = []
+    for number, item in enumerate(target.instructions):
+        try:
+            require_language(item.instruction_id, code)
+        except LanguageUnsupported as missing:
+            refused.append(_moved(missing, f"{prefix}instructions.{number}.", "instruction_id"))
+    if refused:
+        raise _joined(refused)
+    return InstructionTarget(code, target.instructions, target.llm_judge, target.prompt)
+
+
+def _moved(error: TaskError, place: str, field: str = "") -> TaskError:
+    return type(error)(
+        error.problem, field=place + (field or error.field), found=error.found, allowed=error.allowed, remedy=error.remedy
+    )
+
+
+def _joined(problems: list[TaskError]) -> TaskError:
+    """Return the first problem, with the others as lines of its text."""
+    first = problems[0]
+    others = [f"  also:    {other.field}: {other.problem}" + (f" (found {other.found})" if other.found else "") for other in _rest(problems)]
+    more = [f"  and {len(problems) - 1 - len(others)} more"] if len(problems) - 1 > len(others) else []
+    text = "\n".join([first.problem, *others, *more])
+    return type(first)(text, field=first.field, found=first.found, allowed=first.allowed, remedy=first.remedy)
+
+
+def _rest(problems: list[TaskError]) -> Iterator[TaskError]:
+    yield from problems[1:_SHOWN]
