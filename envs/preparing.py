@@ -88,7 +88,7 @@ def prepare(
     warnings = tuple(_warnings(adapter, fates, config))
     for text in warnings:
         warn(text)
-    files = () if dry_run else _write_all(Path(out), made)
+    files = () if dry_run else write_files(Path(out), made)
     return PrepareReport(
         str(out), files, len(tasks), len(fates.train), len(fates.validation), fates.dropped, domains(tasks), warnings,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _warnings(adapter: SourceAdapter, tasks: SortedTasks, config: SourceConfig) 
         yield "every row was dropped or went into validation; tasks.jsonl will be empty"
 
 
-def _write_all(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
+def write_files(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
     """Write all files beside their places, then move them there: a full disk leaves what was there before.
 
     Raises:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from gavel.envs.sources import SourceAdapter
-from gavel.envs.types import Environment, RewardPolicy
+from gavel.envs.types import Environment, RewardPolicy, Task
 from gavel.judges.types import Judge
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, nearest, shorten
@@ -44,17 +44,78 @@ class SourceEntry:
 
 
 _ABSTENTION = "gavel.envs.abstention"
+_VERA_MH = "gavel.envs.vera_mh"
+_INSTRUCTIONS = "gavel.envs.instruction_following"
 
 ENVIRONMENTS: Mapping[str, Entry] = {
     "abstention": Entry(f"{_ABSTENTION}.environment", "AbstentionConfig", "build"),
+    "vera_mh": Entry(f"{_VERA_MH}.environment", "VeraMhConfig", "build"),
+    "instruction_following": Entry(f"{_INSTRUCTIONS}.environment", "InstructionFollowingConfig", "build"),
 }
 REWARDS: Mapping[str, Entry] = {
     "tiered": Entry(f"{_ABSTENTION}.rewards", "TieredConfig", "tiered"),
     "omniscience": Entry(f"{_ABSTENTION}.rewards", "OmniscienceConfig", "omniscience"),
+    "vera": Entry(f"{_VERA_MH}.rewards", "VeraConfig", "vera"),
+    **{
+        name: Entry(f"{_INSTRUCTIONS}.rewards", "AggregateConfig", f"make_{name}")
+        for name in ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
+    },
 }
 SOURCES: Mapping[str, SourceEntry] = {
     "nemo_abstention_v1": SourceEntry(f"{_ABSTENTION}.source", "NemoAbstentionV1", "abstention"),
+    "verifif": SourceEntry(f"{_INSTRUCTIONS}.source", "Verifif", "instruction_following"),
 }
+
+GENERATORS: Mapping[str, Entry] = {
+    "vera_mh": Entry(f"{_VERA_MH}.preparing", "VeraMhSource", "VeraMhTasks"),
+}
+"""Environments whose tasks are made from pinned assets alone; ``config`` is what the group ``source`` may say about it."""
+
+
+class Generator(Protocol):
+    """Makes an environment's tasks without a source file."""
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The services that must be running for it."""
+        ...
+
+    async def tasks(self, services: Mapping[str, ChatModel]) -> tuple[Task, ...]:
+        """Return the tasks; the same config gives the same ones unless a model had to be asked."""
+        ...
+
+    def contents(self, tasks: Sequence[Task]) -> Mapping[str, bytes]:
+        """Return the files of a prepared folder by name, the manifest last."""
+        ...
+
+
+def generates(env: Mapping[str, Any]) -> bool:
+    """Tell whether an environment's tasks can be made without a source file."""
+    return env.get("name") in GENERATORS
+
+
+def make_generator(env: Mapping[str, Any], source: Mapping[str, Any], judge: Judge) -> Generator:
+    """Return what makes the tasks of the environment ``env["name"]``, one of ``GENERATORS``.
+
+    ``source`` holds its options if it bears the environment's name; any other source says nothing about it.
+
+    Raises:
+        ConfigError: an unknown environment or option.
+    """
+    options, _ = _options("env", env, ENVIRONMENTS)
+    cls, make = GENERATORS[env["name"]].load()
+    own = decode(cls, dict(source), prefix="source", error=ConfigError) if source.get("name") == env["name"] else cls()
+    return cast("Generator", make(options, own, judge))
+
+
+def called_services(env: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the services that an environment calls itself, besides its judge: its options' ``called_services``.
+
+    Raises:
+        ConfigError: an unknown environment or option.
+    """
+    options, _ = _options("env", env, ENVIRONMENTS)
+    return tuple(getattr(options, "called_services", ()))
 
 
 def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[str, ChatModel]) -> Environment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from gavel.models.codec import digest, plain, record
 from gavel.models.errors import InputError, shorten
@@ -233,6 +233,15 @@ class Environment(Protocol):
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the environment's metrics over graded and ungraded results."""
+        ...
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """An environment that also writes its results in files of somebody else's format."""
+
+    def exports(self, results: Sequence[Result], run: str) -> Mapping[str, bytes]:
+        """Return the files by name; ``run`` names the run."""
         ...
 
 

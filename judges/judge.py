@@ -12,7 +12,7 @@ from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.types import ChatModel, ChatRequest, Message, Receipt, Reply
 
 RETRY_SAMPLE = 1_000_000
-"""Added to the sample of the one parse retry: a draw of its own, which no wanted sample is ever equal to."""
+"""Added to the sample for each parse retry: a draw of its own, which no wanted sample is ever equal to."""
 
 
 class BoundJudges:
@@ -38,8 +38,8 @@ class BoundJudges:
     async def grade(self, query: JudgeQuery) -> Grade:
         """Return the verdict on one query.
 
-        A reply that cannot be read is asked for once more, as a fresh draw of its own. A question that the row's answer log knows is
-        read again without a call.
+        A reply that cannot be read is asked for again (``query.retries`` times), each time as a fresh draw of its own. A question that
+        the row's answer log knows is read again without a call.
 
         Raises:
             JudgeFailure: no verdict; says kind and reason, keeps the raw text and the receipts of all calls.
@@ -65,7 +65,7 @@ class BoundJudges:
         rubric, model = binding.rubric, self._models(binding.service)
         messages = rubric.render(query.slots)
         receipts: tuple[Receipt, ...] = ()
-        for retry in (False, True):
+        for retry in range(query.retries + 1):
             try:
                 reply, receipt = await _complete(model, self._request(rubric, query, messages, retry=retry))
                 receipts = (*receipts, receipt)
@@ -78,12 +78,13 @@ class BoundJudges:
                 receipts, problem, raw = (*receipts, *failed.receipts), failed.reason, failed.raw or ""
                 if failed.kind is not FailureKind.JUDGE_UNPARSEABLE:
                     raise JudgeFailure(failed.kind, failed.reason, receipts, failed.raw) from failed
-        raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, f"two replies without a verdict; the second: {problem}", receipts, raw)
+        reason = f"{query.retries + 1} replies in a row without a verdict; the last: {problem}"
+        raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, reason, receipts, raw)
 
-    def _request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: bool) -> ChatRequest:
+    def _request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int) -> ChatRequest:
         return ChatRequest(
             messages, "judge", rubric.sampling, rubric.response_format,
-            sample=query.sample + (RETRY_SAMPLE if retry else 0), fresh=retry or self._fresh,
+            sample=query.sample + retry * RETRY_SAMPLE, fresh=retry > 0 or self._fresh,
             prefix_key=f"{rubric.digest}/{query.prefix_key}",
         )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Profile ``gavel/instruction-following-v1``: one yes-or-no check of a reply against the conversation that led to it.
 
-The prompt is laid out for prefix caching (instructions and examples, conversation, reply, check, cue), so that several checks of one reply
-share all but their last lines. The answer is a JSON object, reasoning first, asked for as structured output. Servers without it get
-the same prompt; a reply is then read as far as it states one verdict, and never guessed.
+The prompt is laid out for prefix caching (instructions and examples, conversation, reply, check, cue), so that several checks of one
+reply share all but their last lines. The answer is a JSON object, reasoning first, asked for as structured output. Servers without it
+get the same prompt; a reply is then read as far as it states one verdict, and never guessed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ _FORMAT = ResponseFormat(
 )
 _SLOTS = frozenset(INSTRUCTION_SLOTS)
 _LABEL_OF = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
-_THINKING = re.compile(r"\A\s*<think(ing)?>.*?</think\1>", re.DOTALL | re.IGNORECASE)
+_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _MARKER = re.compile(r"\[\[\s*(yes|no)\s*\]\]", re.IGNORECASE)
-_LAST_LINE = re.compile(r"\W*(?:(?:final\s+)?(?:verdict|answer)\b\W*)?(yes|no|true|false)\b\W*", re.IGNORECASE)
+_DECORATION = r"[\s*_`\"'#>]*"
+_LAST_LINE = re.compile(
+    rf"{_DECORATION}(?:(?:final\s+)?(?:verdict|answer)\b[\s*_`\"':=]*)?(yes|no|true|false)[.!]?{_DECORATION}", re.IGNORECASE
+)
 _BRACES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 
 
@@ -130,12 +133,19 @@ def _loaded(text: str) -> Any:
 
 
 def _objects(text: str) -> Iterator[str]:
-    """Yield each outermost balanced ``{…}``; braces in JSON strings do not count."""
-    depth, start = 0, -1
-    for token in _BRACES.finditer(text, max(text.find("{"), 0)):
-        if token[0] == "{":
-            depth, start = depth + 1, token.start() if depth == 0 else start
-        elif token[0] == "}" and depth:
-            depth -= 1
-            if depth == 0:
-                yield text[start : token.end()]
+    """Yield each outermost balanced ``{…}``; braces in its JSON strings do not count."""
+    position = 0
+    while (start := text.find("{", position)) >= 0:
+        end = _closes_at(text, start)
+        if end > 0:
+            yield text[start:end]
+        position = max(end, start + 1)
+
+
+def _closes_at(text: str, start: int) -> int:
+    depth = 0
+    for token in _BRACES.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth == 0:
+            return token.end()
+    return -1

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gavel.judges import rubric_gavel_abstention, rubric_nvidia_abstention
+from gavel.judges import (
+    rubric_gavel_abstention,
+    rubric_gavel_instruction_following,
+    rubric_nvidia_abstention,
+    rubric_vera_mh,
+    rubric_vera_mh_small,
+)
 from gavel.judges.assets import AssetStore
 from gavel.judges.types import Rubric, RubricConfig
 from gavel.models.errors import ConfigError, nearest
@@ -26,7 +32,16 @@ def _entry(module: object) -> Profile:
 
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {module.PROFILE: _entry(module) for module in (rubric_nvidia_abstention, rubric_gavel_abstention)}
+    {
+        module.PROFILE: _entry(module)
+        for module in (
+            rubric_nvidia_abstention,
+            rubric_gavel_abstention,
+            rubric_gavel_instruction_following,
+            rubric_vera_mh,
+            rubric_vera_mh_small,
+        )  # fmt: skip
+    }
 )
 
 

@@ -13,12 +13,14 @@ from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
 @record
 class JudgeQuery:
     """One question to a judge: ``slots`` fill the bound rubric's template, ``prefix_key`` names the shared prefix (the question, a
-    conversation), ``sample`` says which of several independent verdicts is wanted."""
+    conversation), ``sample`` says which of several independent verdicts is wanted, ``retries`` how often it is asked anew where the
+    reply cannot be read."""
 
     binding: str
     slots: Mapping[str, str]
     prefix_key: str = ""
     sample: int = 0
+    retries: int = 1
 
 
 @record
@@ -67,7 +69,7 @@ class JudgeFailure(ModelFailure):
 
 
 class Unparseable(Exception):
-    """A reply off the rubric's contract; the judge asks once more, then fails with ``judge_unparseable``."""
+    """A reply off the rubric's contract; the judge asks anew as often as the query allows, then fails with ``judge_unparseable``."""
 
 
 @record

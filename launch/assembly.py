@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.envs.registry import make_environment
+from gavel.envs.registry import called_services, make_environment
 from gavel.envs.types import Environment
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding, bind
@@ -71,8 +71,9 @@ def assemble(config: Composition, *, with_policy: bool) -> Assembly:
         ConfigError: names the key that does not fit.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
-    table = config.service_table
-    bindings = bind(config.rubrics, config.judging.bindings, table, asset_store(config.assets), declared=tuple(config.services))
+    table, called = config.service_table, called_services(config.env)
+    declared = tuple(name for name in config.services if name not in called)
+    bindings = bind(config.rubrics, config.judging.bindings, table, asset_store(config.assets), declared=declared)
     judges = {binding.judge for binding in config.judging.bindings.values()}
     used = {
         name: service

@@ -76,11 +76,17 @@ async def play(
                 return said
             journal.observed(said)
     except ModelFailure as failed:
-        return _ungraded(failed.kind, stage if stage == "policy" else "judge", failed.reason, failed.receipts)
+        return _ungraded(failed.kind, _stage(stage, failed.kind), failed.reason, failed.receipts)
     except (PolicyNeeded, GavelError):
         raise
     except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward
         return _ungraded(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}", ())
+
+
+def _stage(stage: str, kind: FailureKind) -> str:
+    if stage == "policy":
+        return stage
+    return "simulator" if kind is FailureKind.SIMULATION_FAILED else "judge"
 
 
 async def _open(environment: Environment, task: Task, journal: RowJournal) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 from rich.console import Console
 
 from gavel.envs.preparing import PrepareReport, prepare
+from gavel.envs.registry import generates
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import find_profile, make_rubric
+from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
+from gavel.launch.generate import generate
 from gavel.launch.schema import PrepareConfig
 from gavel.models.errors import ConfigError
 
@@ -17,8 +20,10 @@ from gavel.models.errors import ConfigError
 def run(config: PrepareConfig, console: Console) -> int:
     """Run the verb; see ``gavel prepare --help``. Returns the exit code."""
     profiles = _profiles(config)
-    _assets(config, asset_store(config.assets), console)
+    rubrics = _assets(config, asset_store(config.assets), console)
     if not (config.source.get("path") or config.source.get("dataset")):
+        if generates(config.env):
+            return generate(config, rubrics, lambda text: _say(console, text))
         _say(console, "no source is given, so no tasks are prepared; for tasks: source.path=FILE out=DIR")
         return 0
     out = Path(config.out or f"data/{config.env['name']}").expanduser()
@@ -40,17 +45,19 @@ def _profiles(config: PrepareConfig) -> dict[str, str]:
     return profiles
 
 
-def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> None:
-    """Fetch and verify every asset of every rubric; making the rubric checks that they fit together."""
+def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> dict[str, Rubric]:
+    """Fetch and verify every asset of every rubric; making the rubric checks that they fit together. In a dry run there is none."""
+    rubrics = {}
     for name, rubric in config.rubrics.items():
         profile = find_profile(rubric.profile, field=f"rubrics.{name}.profile")
         if config.dry_run:
             _say(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
             continue
-        made = make_rubric(rubric, store, field=f"rubrics.{name}.profile")
+        made = rubrics[name] = make_rubric(rubric, store, field=f"rubrics.{name}.profile")
         _say(console, f"rubric {name}: {rubric.profile}, {made.digest}")
         for asset in profile.assets:
             _say(console, f"  {asset}: verified, {store.path(asset)}")
+    return rubrics
 
 
 def _show(report: PrepareReport, dry_run: bool, console: Console) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Environment
+from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
 from gavel.launch.config import to_yaml
@@ -79,12 +80,16 @@ def _regrade(
         folder.plan(rows)
         session = Session(
             assembly, make_reward(folder.manifest["reward"]), composed.failure, rows, config.concurrency, None,
-            digest_of(text), states={} if path == parent else _transcripts(parent, rows),
+            digest_of(text), states={} if path == parent else _transcripts(parent, rows, assembly),
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 
 
-def _transcripts(parent: Path, rows: list[PlannedRow]) -> dict[RowKey, RowState]:
-    """Return the parent's transcripts without its judge's answers, which are asked for again."""
+def _transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, RowState]:
+    """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said stays."""
     states = read_journal(parent / "transcripts.jsonl", own_messages(rows))
-    return {key: replace(state, answers={}) for key, state in states.items()}
+    return {key: replace(state, answers=_said(state, assembly)) for key, state in states.items()}
+
+
+def _said(state: RowState, assembly: Assembly) -> dict[str, StoredAnswer]:
+    return {key: answer for key, answer in state.answers.items() if answer.binding not in assembly.bindings}

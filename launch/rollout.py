@@ -93,10 +93,13 @@ def task_path(text: str) -> Path:
 
 
 def plan(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRow]:
-    """Return every (task, rollout) in order, by the task's place in the file and the rollout's number."""
+    """Return every (task, rollout) in order, by the task's place in the file and the rollout's number.
+
+    Skipped rows keep their places, so that mending one later moves no other.
+    """
     return [
-        PlannedRow(index, rollout, task.task, task_digest)
-        for index, task in enumerate(tasks)
+        PlannedRow(task.line - 1, rollout, task.task, task_digest)
+        for task in tasks
         for task_digest in [task.task.digest]
         for rollout in range(rollouts_per_task)
     ]
@@ -137,7 +140,8 @@ def _invalid(row: BadRow, config_digest: str) -> Result:
     failure = Failure(row.error.kind, "task", str(row.error))
     return Result(
         task_id=row.task_id, task_digest="", rollout_index=0, attempt=1, status="invalid_task", transcript=Transcript(),
-        outcome=Outcome("", details={"should_skip_rollout": True}, failure=failure), reward=None, receipts=(), timing=Timing(time.time(), 0.0, 0.0, 0.0),
+        outcome=Outcome("", details={"should_skip_rollout": True}, failure=failure), reward=None, receipts=(),
+        timing=Timing(time.time(), 0.0, 0.0, 0.0),
         digests=Digests(config_digest, {}), metadata={"line": row.line},
     )  # fmt: skip
 

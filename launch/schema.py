@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
@@ -97,13 +98,17 @@ class RescoreConfig:
 
 @record
 class PrepareConfig:
-    """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in ``out``."""
+    """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in ``out``.
+
+    ``services`` are called only where the tasks need a model's words (openings).
+    """
 
     env: Mapping[str, Any]
     source: Mapping[str, Any]
     rubrics: Mapping[str, RubricConfig]
     judging: Judging
     assets: AssetsConfig
+    services: Mapping[str, Service] = field(default_factory=dict)
     out: str | None = None
     dry_run: bool = False
 

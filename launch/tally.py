@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
-from gavel.envs.types import Environment, Metric, Result, RewardPolicy, Summary, Transcript
+from gavel.envs.types import Environment, Exporter, Metric, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.accounting import Accounts, ServiceAccount
 from gavel.launch.journal import RowKey
 from gavel.launch.run_folder import PlannedRow, RunFolder, last_attempts
@@ -26,7 +26,7 @@ class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
     ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
-    Intervals are clustered by task. Ungraded rows are in no figure.
+    ``ungraded`` and ``skipped`` count by kind of failure. Intervals are clustered by task. Ungraded rows are in no figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"
@@ -38,6 +38,7 @@ class RunMetrics:
     metrics: Mapping[str, Metric]
     tables: Mapping[str, Any]
     services: Mapping[str, ServiceAccount]
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @record
@@ -100,8 +101,12 @@ class Tally:
 
     @property
     def invalid(self) -> frozenset[str]:
-        """The ids of skipped tasks."""
-        return frozenset(result.task_id for result in self._failed if result.status == "invalid_task")
+        """The ids of skipped tasks, without those that were mended since."""
+        return frozenset(self._skipped())
+
+    def _skipped(self) -> dict[str, Result]:
+        good = {row.task.task_id for row in self._planned}
+        return {row.task_id: row for row in self._failed if row.status == "invalid_task" and row.task_id not in good}
 
     def ungraded(self) -> list[Result]:
         """Return the newest failed attempt of each row that has no grade."""
@@ -128,6 +133,7 @@ class Tally:
             metrics=summary.metrics,
             tables=summary.tables,
             services=self._accounts.close(),
+            skipped=_counted(str(row.outcome.failure.kind) for row in self._skipped().values() if row.outcome.failure),
         )
 
     def _in_order(self) -> list[Result]:
@@ -154,10 +160,13 @@ class Tally:
             )
 
     def write(self, folder: RunFolder, environment: Environment, reward: RewardPolicy) -> RunMetrics:
-        """Write ``metrics.json`` and ``reward_profile.jsonl``; return the metrics."""
+        """Write ``metrics.json``, ``reward_profile.jsonl`` and what the environment exports; return the metrics."""
         metrics = self.metrics(environment, reward)
         folder.write("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
         folder.write("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.profiles()))
+        if isinstance(environment, Exporter):
+            for name, data in environment.exports(self._in_order(), folder.path.name).items():
+                folder.write(name, data)
         return metrics
 
 

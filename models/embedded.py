@@ -144,7 +144,7 @@ async def _convert(model: Embedded, source: Path, part: Path, python: str, log: 
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
     with log.open("ab") as output:
         command = (python, _CONVERTER, str(source), str(part))
-        process = await Supervised.start(command, environment=environment, output=output)
+        process = Supervised.start(command, environment=environment, output=output)
     try:
         code = await asyncio.wait_for(process.wait(), CONVERT_TIMEOUT_S)
         how = describe_exit(code) if code else ""

@@ -44,6 +44,11 @@ class ServicePool:
             raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._models))
         return self._models[name]
 
+    @property
+    def servers(self) -> tuple[ManagedServer, ...]:
+        """The servers that were started here."""
+        return tuple(self._servers)
+
     def urls(self, name: str) -> tuple[str, ...]:
         """Return the base URLs of a service, one per replica."""
         return self._urls[name]

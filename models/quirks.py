@@ -59,10 +59,12 @@ RESERVED_FIELDS = frozenset(("model", "messages", "input", "stream", "n"))
 
 
 def quirk_of(model: str) -> Quirk:
-    """Return what is special about ``model``."""
-    return next((quirk for quirk in QUIRKS if quirk.matches(model)), _NO_QUIRK)
+    """Return what is special about ``model``; a vendor's prefix does not count, and ``.`` is read as ``-`` (``claude-opus-4.7``)."""
+    name = _basename(model).replace(".", "-")
+    return next((quirk for quirk in QUIRKS if quirk.matches(name)), _NO_QUIRK)
 
 
+_DATE = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})")
 _VERSION = re.compile(r"[-@:](?:latest|v?\d[\d.\-:]*(?:-preview)?)", re.IGNORECASE)
 
 
@@ -70,9 +72,9 @@ def same_model(requested: str, served: str) -> bool:
     """Tell whether the name a server gives can be the model that was asked for.
 
     Equal names (without regard to case and to the part before the last ``/``), and equal but for a version at the end of either
-    (``gpt-4o`` and ``gpt-4o-2024-08-06``; not ``gpt-4o-mini``).
+    (``gpt-4o`` and ``gpt-4o-2024-08-06``; not ``gpt-4o-mini``). Gateways write ``claude-opus-4.5`` for ``claude-opus-4-5-20251101``.
     """
-    if requested == served:
+    if requested == served or _same_but_dated(requested, served):
         return True
     short, long = sorted((_basename(requested), _basename(served)), key=len)
     return (long.startswith(short) and (len(short) == len(long) or _VERSION.fullmatch(long, len(short)) is not None)) or (
@@ -82,6 +84,11 @@ def same_model(requested: str, served: str) -> bool:
 
 def _basename(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].lower()
+
+
+def _same_but_dated(requested: str, served: str) -> bool:
+    short, long = sorted((_basename(name).replace(".", "-") for name in (requested, served)), key=len)
+    return long == short or (long.startswith(short) and _DATE.fullmatch(long, len(short)) is not None)
 
 
 def _unlatest(model: str) -> str:

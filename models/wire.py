@@ -127,7 +127,7 @@ def _format_fields(wanted: ResponseFormat, *, responses: bool, vllm: bool) -> di
     if wanted.choice and vllm and not responses:
         return {"structured_outputs": {"choice": list(wanted.choice)}}
     schema = dict(wanted.json_schema) if wanted.json_schema is not None else _choice_schema(wanted.choice)
-    named = {"name": "reply", "schema": schema, "strict": True}
+    named = {"name": schema.get("title", "reply"), "schema": schema, "strict": True}
     if responses:
         return {"text": {"format": {"type": "json_schema", **named}}}
     return {"response_format": {"type": "json_schema", "json_schema": named}}

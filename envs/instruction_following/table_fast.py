@@ -24,9 +24,7 @@ _VOWELS: Needs = "vowels and consonants"
 _ALPHABET: Needs = "alphabet"
 
 
-def _fast(
-    name: str, definition: str, *arguments: Argument, needs: Needs = "", ordered: tuple[str, str] | None = None
-) -> Instruction:
+def _fast(name: str, definition: str, *arguments: Argument, needs: Needs = "", ordered: tuple[str, str] | None = None) -> Instruction:
     return Instruction(name, "fast", arguments, definition, needs, ordered)
 
 

@@ -1,8 +1,8 @@
 """What an instruction-following task is graded against: instructions and questions, read and checked before anything is graded.
 
 A task whose schema is bad is refused with every problem named, one line per item; only a task with a clean schema is checked for its
-language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an instruction's arguments
-stand beside its other fields.
+language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an instruction's
+arguments stand beside its other fields.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ class _Reader:
         prompt = self._collect(_optional_text, raw, "prompt", self.prefix)
         if not self.problems:
             self._check_whole((*instructions, *questions))
-        return None if self.problems else InstructionTarget("en" if code is None else code, tuple(instructions), tuple(questions), prompt)
+        return (
+            None if self.problems else InstructionTarget("en" if code is None else code, tuple(instructions), tuple(questions), prompt)
+        )
 
     def _check_whole(self, items: tuple[InstructionItem | QuestionItem, ...]) -> None:
         if not items:
@@ -143,7 +145,9 @@ class _Reader:
         if value is None:
             return []
         if not isinstance(value, list | tuple):
-            self.problems.append(TaskError("this is not a list", field=self.prefix + name, found=shorten(value), allowed="a list of objects"))
+            self.problems.append(
+                TaskError("this is not a list", field=self.prefix + name, found=shorten(value), allowed="a list of objects")
+            )
             return []
         return list(value)
 
@@ -266,7 +270,9 @@ def _moved(error: TaskError, place: str, field: str = "") -> TaskError:
 def _joined(problems: list[TaskError]) -> TaskError:
     """Return the first problem, with the others as lines of its text."""
     first = problems[0]
-    others = [f"  also:    {other.field}: {other.problem}" + (f" (found {other.found})" if other.found else "") for other in _rest(problems)]
+    others = [
+        f"  also:    {other.field}: {other.problem}" + (f" (found {other.found})" if other.found else "") for other in _rest(problems)
+    ]
     more = [f"  and {len(problems) - 1 - len(others)} more"] if len(problems) - 1 > len(others) else []
     text = "\n".join([first.problem, *others, *more])
     return type(first)(text, field=first.field, found=first.found, allowed=first.allowed, remedy=first.remedy)

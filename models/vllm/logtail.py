@@ -12,9 +12,12 @@ _LINE_LIMIT = 200
 
 _PREFIX = re.compile(r"^\(\w+(?: pid=\d+)?\) (?=\w)")
 _NOISE = re.compile(
-    r"^\s*$|^# \d{4}-|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is |HTTP/1\.\d\" 200"
+    r"^\s*$|^# \d{4}-|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is "
+    r"|nanobind|- leaked |skipped remainder|HTTP/1\.\d\" 200"
 )
 """Lines that never say why a server ended."""
+
+_CAUSE = re.compile(r"[\w.]*(?:Error|Exception)\b: .*")
 
 _STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V\d LLM engine|Initializing an? LLM engine"), "engine is starting"),
@@ -41,6 +44,13 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
         return ""
     kept = [_PREFIX.sub("", line)[:_LINE_LIMIT] for line in re.split(r"[\r\n]+", text) if not _NOISE.search(line)]
     return "\n".join(kept[-lines:])
+
+
+def gist(path: Path, lines: int = 3) -> str:
+    """Return in one line why a server ended: the last exceptions in its log's end, or else its last lines."""
+    last = tail(path, 60).splitlines()
+    causes = dict.fromkeys(found[0] for line in last if (found := _CAUSE.search(line)))
+    return " | ".join([*causes][-lines:] or last[-lines:])
 
 
 def stage(line: str) -> str | None:

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -19,19 +21,33 @@ _END_BOUND_S = supervisor.GRACE_S + 3.0
 
 
 class Supervised:
-    """A supervised command. Closing the pipe ends it with all its descendants; so does our own end, however it comes."""
+    """A supervised command. Closing the pipe ends it with all its descendants; so does our own end, however it comes.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    asyncio's own subprocesses are not used: cancelling the coroutine that starts one can hang, and some loops cannot start any.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes]) -> None:
+        self._process, self._pipe = process, pipe
+        loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = loop.create_future()
+        threading.Thread(target=_tell_end, args=(process, loop, self._ended), daemon=True, name=f"wait-{process.pid}").start()
 
     @classmethod
-    async def start(cls, command: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]) -> Supervised:
-        """Start ``command``; both its streams go to ``output``."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", _SUPERVISOR, *command,
-            stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
-        )  # fmt: skip
-        return cls(process)
+    def start(cls, command: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]) -> Supervised:
+        """Start ``command`` from a running event loop; both its streams go to ``output``."""
+        read_end, write_end = os.pipe()
+        pipe = os.fdopen(write_end, "wb")  # not inherited by any child: it closes with us
+        try:
+            process = subprocess.Popen(
+                (sys.executable, "-I", _SUPERVISOR, *command),
+                stdin=read_end, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            os.close(read_end)
+        return cls(process, pipe)
 
     @property
     def pid(self) -> int:
@@ -40,23 +56,29 @@ class Supervised:
 
     async def wait(self) -> int:
         """Wait until the command ended; return its exit code, 128 + n if signal n killed it."""
-        code = await self._process.wait()
+        code = await asyncio.shield(self._ended)
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
         """Ask for the end, without waiting."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._pipe.close()
 
     async def end(self) -> None:
         """End the whole tree; return once nothing of it is left."""
         self.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _END_BOUND_S)
+            await asyncio.wait_for(self.wait(), _END_BOUND_S)
         except TimeoutError:
             self._process.kill()
-            await self._process.wait()
+            await self.wait()
         kill_session(self.pid)
+
+
+def _tell_end(process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, ended: asyncio.Future[int]) -> None:
+    """Wait in a thread, and tell the loop, if it is still there."""
+    code = process.wait()
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(code))
 
 
 def kill_session(session: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ async def engine_version(name: str, service: Service) -> str:
         ConfigError: there is no such interpreter, it has no vLLM, or only the build for the CPU where GPUs are asked for.
     """
     python, extra = interpreter(service), "cpu" if service.cpu else "judge"
-    found = await _distributions(name, python)
+    found = await asyncio.to_thread(_distributions, name, python)
     if not found:
         raise ConfigError(
             "this Python has no vLLM", field=f"{name}.python", found=python,
@@ -44,25 +45,17 @@ async def engine_version(name: str, service: Service) -> str:
     return f"{chosen} {found[chosen]}"
 
 
-async def _distributions(name: str, python: str) -> dict[str, str]:
+def _distributions(name: str, python: str) -> dict[str, str]:
     try:
-        process = await asyncio.create_subprocess_exec(
-            python, "-c", _ASK, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
+        done = subprocess.run((python, "-c", _ASK), capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+        found: dict[str, str] = json.loads(done.stdout)
     except OSError as failed:
         raise ConfigError(
             f"this interpreter cannot be started ({failed.strerror})", field=f"{name}.python", found=python,
             allowed="the path of a Python that has vLLM",
         ) from None  # fmt: skip
-    try:
-        output, problem = await asyncio.wait_for(process.communicate(), _ASK_TIMEOUT_S)
-        found: dict[str, str] = json.loads(output)
-    except (TimeoutError, ValueError):
+    except (subprocess.TimeoutExpired, ValueError):
         raise ConfigError("this interpreter does not answer as Python does", field=f"{name}.python", found=python) from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-    del problem
     return found
 
 

@@ -24,9 +24,6 @@ from gavel.models.vllm import logtail, probe
 from gavel.models.vllm.arguments import LOOPBACK, server_command, server_environment
 from gavel.models.vllm.process import Supervised, describe_exit
 
-REASON_LINES = 4
-"""Lines of the log in a failure's reason, which stands in every row it spoils; the report has more."""
-
 
 class ServerError(InputError):
     """A managed server that could not be started; names the service, how it ended, and the end of its log."""
@@ -119,7 +116,7 @@ class ManagedServer:
             environment = server_environment(
                 self.plan.service, local=self.plan.local, gpus=self.plan.gpus, threads=self.plan.threads, inherited=os.environ
             )
-            self._process = await Supervised.start(self._command, environment=environment, output=output)
+            self._process = Supervised.start(self._command, environment=environment, output=output)
         self._end = asyncio.create_task(self._process.wait())
         try:
             await self._until_ready(offset)
@@ -196,9 +193,9 @@ class ManagedServer:
 
     def _die(self, how: str) -> None:
         tail = logtail.tail(self.log)
-        last = " | ".join(tail.splitlines()[-REASON_LINES:])
         died = ServerDied(
-            FailureKind.TRANSPORT_UNREACHABLE, f"the server of service {self.plan.name} {how}; its log {self.log} ends: {last}"
+            FailureKind.TRANSPORT_UNREACHABLE,
+            f"the server of service {self.plan.name} {how}; its log {self.log} says: {logtail.gist(self.log)}",
         )
         died.report = f"The server of service {self.plan.name} {how}.\nThe end of its log {self.log}:\n{_indent(tail)}"
         self.failure = died

@@ -119,14 +119,17 @@ async def test_admission_is_first_come_first_served_and_a_further_try_goes_first
     assert gate.in_flight == 0
 
 
-async def test_a_newcomer_does_not_overtake_the_queue() -> None:
-    gate = admission(1)
-    held = await entered(gate)
-    waiter = asyncio.create_task(entered(gate))
+async def test_a_small_newcomer_does_not_overtake_a_large_call_that_waits_for_tokens() -> None:
+    clock = Clock()
+    gate = admission(10, tpm=6000, clock=clock)  # 100 at once, 5900 / 60 a second
+    held = gate.enter(50.0)
+    assert held is not None
+    large = asyncio.create_task(gate.wait(80.0, 5.0))
     await asyncio.sleep(0)
+    assert gate.enter(10.0) is None
+    clock.now += 1.0
+    gate.leave(await large)
     gate.leave(held)
-    assert gate.enter() is None
-    gate.leave(await waiter)
 
 
 @pytest.mark.parametrize("seed", range(5))

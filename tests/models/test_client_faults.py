@@ -228,10 +228,11 @@ async def test_the_free_try_is_given_once_and_only_on_a_used_socket() -> None:
         assert server.count == 4
 
 
-async def test_a_reply_broken_in_the_middle_is_not_sent_again_for_free() -> None:
+@pytest.mark.parametrize("fault", ["cut_body", "reset_mid_body"])
+async def test_a_reply_broken_in_the_middle_is_not_sent_again_for_free(fault: str) -> None:
     async with FaultServer() as server, ChatClient("judge", service(server, attempts=1), backoff=QUICK) as client:
         await client.complete(ask())
-        server.script(["cut_body"])
+        server.script([fault])
         with pytest.raises(ModelFailure):
             await client.complete(ask())
         assert server.count == 2

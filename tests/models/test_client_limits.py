@@ -84,6 +84,15 @@ async def test_requests_a_minute_hold_over_retries() -> None:
         assert time.monotonic() - began >= 0.25  # 3 / 9.83
 
 
+async def test_a_call_that_tries_again_goes_before_those_that_wait() -> None:
+    async with FaultServer(latency=0.02) as server, client_of(server, max_in_flight=1) as client:
+        server.script(["500"])
+        await asyncio.gather(*(client.complete(ask(str(n))) for n in range(10)))
+        order = [seen.body["messages"][0]["content"] for seen in server.requests]
+        assert order[0] == "0"
+        assert "0" in order[1:3]
+
+
 async def test_a_long_queue_does_not_eat_the_deadline() -> None:
     async with FaultServer(latency=0.05) as server, client_of(server, max_in_flight=1, deadline=0.3) as client:
         await asyncio.gather(*(client.complete(ask(str(n))) for n in range(12)))  # 0.6 s in line

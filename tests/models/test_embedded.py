@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fake_vllm import fake_python, safetensors
+from tests.support.processes import wait_until
+
 from gavel.models import embedded
 from gavel.models.embedded import MODELS, Embedded, EmbeddedError, prepare, prepared_path, weights_digest
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError, Pin
-from tests.support.fake_vllm import fake_python, safetensors
 
 GOOD, BAD = b"weights", b"cannot be converted"
 
@@ -128,9 +130,7 @@ async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
     slow.chmod(0o755)
     machine.python = str(slow)
     task = asyncio.create_task(machine.prepare(tiny()))
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread((tmp_path / "begun").exists):
-            await asyncio.sleep(0.02)
+    await asyncio.to_thread(wait_until, (tmp_path / "begun").exists, 20.0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -139,12 +139,9 @@ async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
 
 def test_the_digest_of_weights_looks_through_the_header(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    header = json.dumps(
-        {"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "a": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}
-    )
-    swapped = json.dumps(
-        {"a": {"shape": [2], "dtype": "U8", "data_offsets": [1, 3]}, "__metadata__": {"format": "pt"}, "b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
-    )  # fmt: skip
+    a, b = {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}, {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    header = json.dumps({"b": b, "a": a})
+    swapped = json.dumps({"a": dict(reversed(a.items())), "__metadata__": {"format": "pt"}, "b": b})
     expected = hashlib.sha256(b"a U8 [2]\nyzb U8 [1]\nx").hexdigest()
     for text in (header, swapped):
         path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + b"xyz")

@@ -15,14 +15,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.support.fake_vllm import fake_python, model_directory
+from tests.support.processes import matching
+
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, Message, Sampling
 from gavel.models.vllm.server import ServerError
-from tests.support.fake_vllm import fake_python, model_directory
-from tests.support.processes import matching
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 HELLO = ChatRequest((Message("user", "hello"),), "judge", Sampling(temperature=0.0))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 from gavel.models.vllm.arguments import check_engine_args, launch_key, server_command, server_environment
 
 REVISION = "9216db5781bf21249d130ec9da846c4624c16137"
 GPU = Service(
-    mode="managed", model="Qwen/Qwen3-32B", revision=REVISION, gpus=2, max_context_length=8192, quantization="fp8", python="/opt/python",
+    mode="managed", model="Qwen/Qwen3-32B", revision=REVISION, gpus=2, max_context_length=8192, quantization="fp8",
+    python="/opt/python",
 )  # fmt: skip
 CPU = Service(
     mode="managed", model="embedded:smollm2", cpu=True, kv_cache_gb=1.0, dtype="bfloat16", max_context_length=2048, python="/opt/python"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gavel.models.vllm.logtail import LogReader, stage, tail
+
+from gavel.models.vllm.logtail import LogReader, gist, stage, tail
 
 NOISE = """(APIServer pid=1) INFO 11-30 13:11:02 [launcher.py:195] Route: /docs, Methods: GET, HEAD
 /x/api_server.py:24: DeprecationWarning: deprecated
@@ -19,6 +20,15 @@ def test_the_tail_is_what_tells_something(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("(EngineCore pid=9) ValueError: no memory\n" + NOISE * 30)
     assert tail(log) == "ValueError: no memory"
+
+
+def test_the_gist_is_the_exception_where_there_is_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ended = 'INFO:     Application shutdown complete.\nnanobind: leaked 514 functions!\n - leaked function "f"\n'
+    log.write_text("INFO ready\nERROR [a.py:9] vllm.v1.EngineDeadError: EngineCore encountered an issue.\n" * 2 + ended)
+    assert gist(log) == "vllm.v1.EngineDeadError: EngineCore encountered an issue."
+    log.write_text("one\ntwo\nthree\n" + ended)
+    assert gist(log, 2) == "three | INFO:     Application shutdown complete."
 
 
 def test_the_tail_is_bounded_in_lines_and_width(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.fake_vllm import fake_python
+
 from gavel.models.errors import ConfigError
 from gavel.models.service import RESERVED_PORTS, Service
 from gavel.models.vllm.gpus import Gpu, assign, check_split, visible_gpus
 from gavel.models.vllm.ports import pick_port
 from gavel.models.vllm.resolve import engine_version, local_directory, shape_of
-from tests.support.fake_vllm import fake_python
 
 ONE = Service(mode="managed", model="a/b", revision="0" * 40)
 TWO = Service(mode="managed", model="c/d", revision="0" * 40, gpus=2, replicas=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 from gavel.models.vllm import memory

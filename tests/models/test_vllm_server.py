@@ -15,12 +15,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.support.fake_vllm import fake_python
+from tests.support.processes import matching, wait_until
+
 from gavel.models.failures import FailureKind
 from gavel.models.service import Service
 from gavel.models.vllm.ports import pick_port
 from gavel.models.vllm.server import ManagedServer, Patience, Plan, ServerDied, ServerError
-from tests.support.fake_vllm import fake_python
-from tests.support.processes import matching, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 QUICK = Patience(poll=0.05, interval=0.1, answer=0.5)
@@ -117,7 +118,7 @@ async def test_a_server_that_ends_is_a_failure_at_once(code: int, tmp_path: Path
             await session.post(f"{server.root}/exit", json={"code": code})
         died = await failure_of(server, 1.0)
     assert died.kind is FailureKind.TRANSPORT_UNREACHABLE
-    assert died.reason.startswith(f"the server of service judge ended with exit code {code}; its log {server.log} ends: ")
+    assert died.reason.startswith(f"the server of service judge ended with exit code {code}; its log {server.log} says: ")
     assert "\n" not in died.reason
     assert died.report.endswith(f"The end of its log {server.log}:\n    INFO Starting to load model")
 

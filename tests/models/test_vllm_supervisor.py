@@ -10,11 +10,13 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import IO
 
 import pytest
-from gavel.models.vllm.process import Supervised, describe_exit
 from tests.support.fake_vllm import fake_python
 from tests.support.processes import matching, wait_until
+
+from gavel.models.vllm.process import Supervised, describe_exit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -23,13 +25,21 @@ import asyncio, os, sys
 from gavel.models.vllm.process import Supervised
 async def main():
     with open(os.devnull, "wb") as output:
-        await Supervised.start(sys.argv[1:], environment=os.environ, output=output)
+        tree = Supervised.start(sys.argv[1:], environment=os.environ, output=output)
     print("up", flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
 """
 STUBBORN = ("-m", "vllm", "--behaviour", "stubborn", "--port", "0", "--served-model-name", "m")
 TREE = 6  # supervisor, server, three sleepers, and the process that holds the pipe
+
+
+def nowhere() -> IO[bytes]:
+    return Path(os.devnull).open("wb")
+
+
+def to(log: Path) -> IO[bytes]:
+    return log.open("wb")
 
 
 def hold(mark: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -53,8 +63,8 @@ def test_a_signal_that_ends_us_ends_the_tree_within_five_seconds(number: signal.
 
 async def test_a_supervisor_that_is_killed_leaves_nothing_once_we_end_it(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    with Path(os.devnull).open("wb") as output:
-        tree = await Supervised.start((fake_python(tmp_path), *STUBBORN), environment={**os.environ, "MARK": mark}, output=output)
+    with nowhere() as output:
+        tree = Supervised.start((fake_python(tmp_path), *STUBBORN), environment={**os.environ, "MARK": mark}, output=output)
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == TREE - 1, 20.0)
     os.kill(tree.pid, signal.SIGKILL)
     assert await tree.wait() == 137
@@ -70,34 +80,32 @@ async def test_the_servers_exit_code_is_told_at_once_and_its_children_are_gone(c
     mark = uuid.uuid4().hex
     script = f"import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit({code})"
     began = time.monotonic()
-    with Path(os.devnull).open("wb") as output:
-        tree = await Supervised.start((sys.executable, "-c", script), environment={**os.environ, "MARK": mark}, output=output)
+    with nowhere() as output:
+        tree = Supervised.start((sys.executable, "-c", script), environment={**os.environ, "MARK": mark}, output=output)
         assert await tree.wait() == told
     assert time.monotonic() - began < 2.0
     assert not matching(mark)
 
 
 async def test_a_server_killed_by_a_signal_is_told_as_such(tmp_path: Path) -> None:
-    with Path(os.devnull).open("wb") as output:
-        tree = await Supervised.start(
-            (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), environment=os.environ, output=output
-        )
+    with nowhere() as output:
+        tree = Supervised.start((sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), environment=os.environ, output=output)
         code = await tree.wait()
     assert describe_exit(code) == "was killed by SIGKILL (exit code 137)"
 
 
 async def test_a_command_that_cannot_be_started_says_so_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with log.open("wb") as output:
-        tree = await Supervised.start(("/no/such/python",), environment=os.environ, output=output)
+    with to(log) as output:
+        tree = Supervised.start(("/no/such/python",), environment=os.environ, output=output)
         assert await tree.wait() == 127
     assert "cannot start /no/such/python" in log.read_text()
 
 
 async def test_a_tree_that_obeys_ends_without_the_grace_period(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    with Path(os.devnull).open("wb") as output:
-        tree = await Supervised.start(("sleep", "600"), environment={**os.environ, "MARK": mark}, output=output)
+    with nowhere() as output:
+        tree = Supervised.start(("sleep", "600"), environment={**os.environ, "MARK": mark}, output=output)
         await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == 2, 5.0)
         began = time.monotonic()
         await tree.end()

@@ -1,8 +1,8 @@
 """Stands for a Python that has vLLM: a script that speaks the part of the protocol that the life cycle needs, within milliseconds.
 
-``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the server, with a script
-it is the converter. Engine arguments choose how it fails: ``behaviour`` is one of
-``ready``, ``silent``, ``exit`` (with ``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups).
+``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the server, with a
+script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``, ``silent``, ``exit`` (with
+``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups).
 """
 
 from __future__ import annotations

@@ -1,0 +1,196 @@
+"""The structure of a reply: markdown-it finds code, tables, headings and rules; what is left is prose, read line by line.
+
+Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and because readers take
+an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import regex
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gavel.envs.instruction_following.languages import BULLETS, END_MARKS, TIGHT_BULLETS
+
+_PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
+_PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
+
+_LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
+_BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
+_NUMBER = regex.compile(
+    r"[*_]{0,3}(?:"
+    r"\(?\p{Nd}{1,3}(?:[.)](?=[^\p{Nd}.)]|$)|[．）](?=.)|[、،](?=\D)|[-–](?=\s)|[º°ª][.)]?(?=\s)|\uFE0F?\u20E3)"
+    r"|[\u2460-\u249B\u24EA-\u24FF\u2776-\u2793]|[一二三四五六七八九十]{1,3}、"
+    r")[*_]{0,3}\s*"
+)
+_QUOTE = re.compile(r"(?: {0,3}> ?)+")
+_TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
+_INDENT = re.compile(r"[ \t\u3000\u00a0]*")
+_WIDTHS = {"\t": 4, "\u3000": 2}
+
+Kind = Literal["paragraph", "item", "heading", "title", "table", "code", "rule"]
+
+
+@dataclass(slots=True)
+class Block:
+    """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
+
+    ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's level
+    or an item's depth, both from 1. ``first``: nothing but a blank line, or a block of another kind than prose, stands before. ``rows``
+    and ``columns`` are those of a table, without its header.
+    """
+
+    kind: Kind
+    text: str
+    line: int
+    end: int
+    level: int = 0
+    ordered: bool = False
+    first: bool = True
+    rows: int = 0
+    columns: int = 0
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
+    lines = text.split("\n")
+    found = list(_structure(_PARSER.parse(text), lines))
+    prose, position = _Prose(), 0
+    for block in found:
+        prose.read(lines, position, block.line)
+        prose.add(block)
+        position = block.end
+    prose.read(lines, position, len(lines))
+    return prose.blocks
+
+
+def _structure(tokens: Sequence[Token], lines: list[str]) -> Iterator[Block]:
+    """Yield code, tables, headings and rules, in order."""
+    for place, token in enumerate(tokens):
+        if token.map is None:
+            continue
+        start, end = token.map
+        match token.type:
+            case "fence" | "code_block":
+                yield Block("code", token.content, start, end)
+            case "hr":
+                yield Block("rule", "", start, end)
+            case "heading_open":
+                content = tokens[place + 1].content
+                if token.markup[0] == "#" or _is_title(content):
+                    yield Block("heading", content, start, end, int(token.tag[1]))
+                else:
+                    yield Block("rule", "", end - 1, end)
+            case "table_open":
+                yield _table(tokens, place, lines)
+
+
+def _is_title(content: str) -> bool:
+    """Whether text over a line of ``---`` is a heading: what ends like a sentence, or fills several lines, was meant as a paragraph."""
+    return "\n" not in content and content[-1:] not in END_MARKS
+
+
+def _table(tokens: Sequence[Token], place: int, lines: list[str]) -> Block:
+    start, end = tokens[place].map or (0, 0)
+    while end > start + 2 and "|" not in lines[end - 1]:  # text right below a table would be a row by Markdown's rule
+        end -= 1
+    columns, cells = 0, []
+    for token in tokens[place:]:
+        if token.type == "table_close":
+            break
+        columns += token.type == "th_open"
+        if token.type == "inline" and token.map and token.map[0] < end:
+            cells.append(token.content)
+    return Block("table", "\n".join(cells), start, end, rows=end - start - 2, columns=columns)
+
+
+@dataclass(slots=True)
+class _Prose:
+    """Reads lines of prose into paragraphs and list items.
+
+    ``indents`` are the columns at which the lists around the current line start, outermost first.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    current: Block | None = None
+    indents: list[int] = field(default_factory=list)
+    fresh: bool = True
+
+    def add(self, block: Block) -> None:
+        """Take a block that is not prose."""
+        _title_of(block)
+        self.blocks.append(block)
+        self.current, self.fresh = None, True
+        if block.kind == "heading":
+            self.indents.clear()
+
+    def read(self, lines: list[str], start: int, end: int) -> None:
+        """Read some lines."""
+        for number in range(start, end):
+            line = lines[number]
+            if line and ">" in line and (quote := _QUOTE.match(line)):
+                line = line[quote.end() :]
+            if line.strip():
+                self._line(line, number)
+            else:
+                self.current, self.fresh = None, True
+
+    def _line(self, line: str, number: int) -> None:
+        content = line.lstrip()
+        indent = _columns(line[: len(line) - len(content)])
+        if "<<" in content[:6] and _TITLE.fullmatch(content):
+            self.add(Block("title", content, number, number + 1))
+        elif (marker := _marker(content)) is not None:
+            ordered, width = marker
+            self._start(Block("item", content[width:], number, number + 1, self._depth(indent), ordered))
+        elif self.current is not None:
+            self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
+            self.current.end = number + 1
+        else:
+            if indent == 0:
+                self.indents.clear()
+            self._start(Block("paragraph", content, number, number + 1))
+
+    def _start(self, block: Block) -> None:
+        block.first, self.fresh = self.fresh, False
+        self.blocks.append(block)
+        self.current = block
+
+    def _depth(self, indent: int) -> int:
+        while self.indents and indent < self.indents[-1]:
+            self.indents.pop()
+        if not self.indents or indent >= self.indents[-1] + 2:
+            self.indents.append(indent)
+        return len(self.indents)
+
+
+def _title_of(block: Block) -> None:
+    """Make a heading that holds ``<<…>>`` a title as well: it keeps its level."""
+    if block.kind == "heading" and _TITLE.fullmatch(block.text):
+        block.kind = "title"
+
+
+def _columns(blanks: str) -> int:
+    return len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
+
+
+def _marker(content: str) -> tuple[bool, int] | None:
+    """Return whether a line opens a numbered item, and the width of its marker; None where it opens no item."""
+    first = content[0]
+    if first.isalpha() and not "一" <= first <= "鿿":
+        return None
+    if first in BULLETS and (bullet := _BULLET.match(content)):
+        return False, bullet.end()
+    number = _NUMBER.match(content)
+    return None if number is None else (True, number.end())
+
+
+def title_text(block: Block) -> str:
+    """Return what stands between ``<<`` and ``>>``."""
+    found = _TITLE.fullmatch(block.text)
+    return found[1].strip() if found else ""

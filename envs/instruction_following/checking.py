@@ -1,0 +1,71 @@
+"""Running the fast checks: one table of functions, and the two ways in, with a reply or with a document that several checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gavel.envs.instruction_following.checks_case import CASE
+from gavel.envs.instruction_following.checks_content import CONTENT
+from gavel.envs.instruction_following.checks_format import FORMAT
+from gavel.envs.instruction_following.checks_keywords import KEYWORDS
+from gavel.envs.instruction_following.checks_length import LENGTH
+from gavel.envs.instruction_following.checks_letters import LETTERS
+from gavel.envs.instruction_following.checks_punctuation import PUNCTUATION
+from gavel.envs.instruction_following.checks_startend import START_END
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.instructions import instruction, read_arguments, require_language
+from gavel.envs.instruction_following.verdicts import CheckFunction
+from gavel.envs.types import Check, TaskError
+
+CHECKS: Mapping[str, CheckFunction] = MappingProxyType(
+    {**CASE, **CONTENT, **FORMAT, **KEYWORDS, **LENGTH, **LETTERS, **PUNCTUATION, **START_END}
+)
+
+
+def check_instruction(response: str, instruction_id: str, arguments: Mapping[str, Any], language: str = "en") -> Check:
+    """Check one reply against one fast instruction.
+
+    Args:
+        response: the final text of a reply, thinking removed.
+        instruction_id: an id of the instruction table whose kind is ``fast``.
+        arguments: its arguments; others are ignored.
+        language: a language code or alias.
+
+    Returns:
+        A check named like the instruction; ``passed`` is a bool, ``score`` 1.0 or 0.0, ``detail`` says why. A reply without any visible
+        character fails whatever is asked.
+
+    Raises:
+        TaskError: unknown or judged instruction, or an argument that is missing or does not fit (named, with what is allowed).
+        LanguageUnsupported: unknown language, or the instruction does not exist in it.
+    """
+    _fast(instruction_id)
+    read = read_arguments(instruction_id, arguments)
+    return _run(Document(response, require_language(instruction_id, language)), instruction_id, read)
+
+
+def check_document(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
+    """Check a parsed reply; several checks of one reply share its parse. The language has been checked with ``require_language``.
+
+    Raises:
+        TaskError: as ``check_instruction``.
+    """
+    _fast(instruction_id)
+    return _run(document, instruction_id, read_arguments(instruction_id, arguments))
+
+
+def _fast(instruction_id: str) -> None:
+    if instruction(instruction_id).kind != "fast":
+        raise TaskError(
+            "only a judge can decide this instruction", field="instruction_id", found=instruction_id,
+            allowed="a fast instruction", remedy="put it into a task and run the environment with a judge",
+        )  # fmt: skip
+
+
+def _run(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
+    if not document.text:
+        return Check(instruction_id, passed=False, score=0.0, detail="the reply is empty")
+    passed, reason = CHECKS[instruction_id](document, arguments)
+    return Check(instruction_id, passed=passed, score=float(passed), detail=reason)

@@ -1,0 +1,162 @@
+"""Checks of letter case, for the languages that have it. ª and º are letters without case: they only look like small ones."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from gavel.envs.instruction_following.checks_letters import vowels_and_consonants
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.languages import END_MARKS
+from gavel.envs.instruction_following.matching import occurrences
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, every, within
+
+_NEUTRAL = str.maketrans({"ª": "", "º": "", "ß": "SS"})
+_CLOSERS = "\"'”“’»›」』)]}）］>*_`~ \u00a0\u202f\n"
+_RUN = re.compile(r"[^\W\d_]+")
+_TOKEN = re.compile(r"\S+")
+
+
+def _all_upper(text: str) -> bool:
+    return text.translate(_NEUTRAL).isupper()
+
+
+def _all_lower(text: str) -> bool:
+    return text.translate({0xAA: "", 0xBA: ""}).islower()
+
+
+def _alternates(run: str) -> bool:
+    """Whether the letters of a run take turns; letters without case do not count."""
+    cased = [letter.isupper() for letter in run if letter.isupper() or letter.islower()]
+    return all(one != other for one, other in zip(cased, cased[1:], strict=False))
+
+
+def _alternating(text: str) -> bool:
+    return any(letter.isupper() or letter.islower() for letter in text) and all(_alternates(run) for run in _RUN.findall(text))
+
+
+def _capitalised(token: str) -> bool:
+    """Whether the first letter is upper-case and the others are not, unless a mark stands right before them (Well-Known, L'Ami)."""
+    before = ""
+    seen = token[:1].isdigit()
+    for letter in token:
+        if letter.isalpha() and letter not in "ªº":
+            if not seen and letter.islower():
+                return False
+            if seen and letter.isupper() and (before.isalnum() or token[:1].isdigit()):
+                return False
+            seen = True
+        before = letter
+    return True
+
+
+def _target_capitalised(found: str) -> bool:
+    return any(letter.isupper() for letter in found) and all(_strictly_capitalised(token) for token in found.split())
+
+
+def _strictly_capitalised(token: str) -> bool:
+    parts = re.split(r"[-‐‑/]", token)
+    return all(
+        not letters or (letters[0] == letters[0].upper() and letters[1:] == letters[1:].lower()) for letters in map(_letters, parts)
+    )
+
+
+def _letters(part: str) -> str:
+    return "".join(letter for letter in part if letter.isalpha())
+
+
+def _target(fits: Callable[[str], bool], what: str) -> CheckFunction:
+    def check(document: Document, arguments: Arguments) -> Verdict:
+        found = occurrences(document, arguments["target_string"])
+        if not found:
+            return Verdict(False, f"{arguments['target_string']} does not occur")
+        return every((one for one in found if not fits(one)), f"{what} every time")
+
+    return check
+
+
+def _whole(fits: Callable[[str], bool], what: str) -> CheckFunction:
+    def check(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+        passed = fits(document.text)
+        return Verdict(passed, what if passed else f"not {what}")
+
+    return check
+
+
+def _first_letter_cap(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    if not any(character.isupper() for character in document.letters_as_written):
+        return Verdict(False, "no upper-case letter")
+    return every((token for token in _TOKEN.findall(document.prose) if not _capitalised(token)), "every word capitalised")
+
+
+def _case_ratio(document: Document, arguments: Arguments) -> Verdict:
+    letters = document.letters_as_written
+    lower = sum(times for letter, times in letters.items() if letter.islower() and letter not in "ªº")
+    upper = sum(times for letter, times in letters.items() if letter.isupper())
+    return _ratio(lower, upper, arguments, "lower-case to upper-case letters")
+
+
+def _balance(document: Document, arguments: Arguments) -> Verdict:
+    return _ratio(*vowels_and_consonants(document), arguments, "vowels to consonants")
+
+
+def _ratio(above: int, below: int, arguments: Arguments, unit: str) -> Verdict:
+    if above + below == 0:
+        return Verdict(False, "no letters")
+    return within(above / below if below else math.inf, arguments["min_fraction"], arguments["max_fraction"], unit)
+
+
+def _first_letter_sentence(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    return every(_small_starts(document), "every sentence starts with a capital")
+
+
+def _small_starts(document: Document) -> Iterator[str]:
+    if not document.sentences and not document.words:
+        yield "no words"
+    for sentence in document.sentences:
+        first = next((character for character in sentence if character.isalnum()), "")
+        if first.islower() and first not in "ªº":
+            yield sentence
+
+
+def _last_letter(document: Document, arguments: Arguments) -> Verdict:
+    kind: str = arguments["case"]
+    last = document.text.rstrip(END_MARKS + _CLOSERS)[-1:]
+    if kind == "special" and not last:
+        return Verdict(False, "nothing but closing marks")
+    return Verdict(_LAST[kind](last), f"the last character is {last!r}; wanted: {kind}")
+
+
+_LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
+    {"uppercase": str.isupper, "lowercase": str.islower, "digit": str.isdigit, "special": lambda last: not last.isalnum()}
+)
+
+
+def _upper_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+    return sum(map(_all_upper, document.words))
+
+
+def _lower_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+    return sum(map(_all_lower, document.words))
+
+
+CASE: Mapping[str, CheckFunction] = MappingProxyType(
+    {
+        "change_case:all_caps": _whole(_all_upper, "all letters upper-case"),
+        "change_case:lowercase": _whole(_all_lower, "all letters lower-case"),
+        "change_case:alternating": _whole(_alternating, "letters alternating in case"),
+        "change_case:first_letter_cap": _first_letter_cap,
+        "change_case:capital_word_frequency": counted(_upper_words, "capital_frequency", "upper-case words", "capital_relation"),
+        "change_case:lowercase_word_frequency": counted(_lower_words, "lowercase_frequency", "lower-case words", "lowercase_relation"),
+        "change_case:all_caps_target": _target(_all_upper, "upper-case"),
+        "change_case:lowercase_target": _target(_all_lower, "lower-case"),
+        "change_case:alternating_target": _target(_alternating, "alternating"),
+        "change_case:first_letter_cap_target": _target(_target_capitalised, "capitalised"),
+        "change_case:case_ratio": _case_ratio,
+        "change_case:first_letter_sentence": _first_letter_sentence,
+        "change_case:last_letter": _last_letter,
+        "change_case:vowel_consonant_balance": _balance,
+    }
+)

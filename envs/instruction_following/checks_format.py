@@ -1,0 +1,137 @@
+"""Checks of structure: JSON, titles, headings, sections, lists, tables, paragraphs, indentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+import orjson
+import regex
+
+from gavel.envs.instruction_following.blocks import Block, title_text
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.text import fold, folded, visible
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
+
+_FENCED = regex.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\n\1[`~]*", regex.DOTALL)
+_TITLE_END = r"(?:$|\s*[:.)\-–—|،、。，]|\s+\()"
+
+
+def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    fenced = _FENCED.fullmatch(document.text)
+    try:
+        value = orjson.loads(fenced[2] if fenced else document.text)
+    except ValueError as failed:  # too deep a nesting is one as well
+        return Verdict(False, f"not JSON: {failed}")
+    structured = isinstance(value, dict | list)
+    return Verdict(structured, "JSON" if structured else "a single JSON value, neither object nor array")
+
+
+def _title(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    first = document.blocks[0] if document.blocks else None
+    title = title_text(first) if first is not None and first.kind == "title" else ""
+    return Verdict(bool(title), f"title: {title}" if title else "the first line is no title in << and >>")
+
+
+def _headings(document: Document) -> list[Block]:
+    return [block for block in document.of_kind("heading", "title") if block.level]
+
+
+def _heading_depth(document: Document, arguments: Arguments) -> Verdict:
+    found = {block.level for block in _headings(document)}
+    return every((str(level) for level in arguments["levels"] if level not in found), "a heading of every level")
+
+
+def _sections(document: Document, arguments: Arguments) -> int:
+    in_heading, in_line = _section_patterns(folded(arguments["section_splitter"]))
+    heads = sum(1 for block in _headings(document) if in_heading.match(fold(visible(block.text))))
+    return heads + sum(1 for block in document.of_kind("paragraph", "item") for line in _lines(block) if in_line.match(line))
+
+
+def _lines(block: Block) -> Iterable[str]:
+    return (fold(visible(line)).strip() for line in block.text.split("\n"))
+
+
+@lru_cache(maxsize=1024)
+def _section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
+    """Return what a heading and what a line of its own must begin with: there the number must end the title or its label."""
+    start = r"\s+".join(map(regex.escape, splitter.split())) + r"\s*\p{Nd}+"
+    return regex.compile(rf"\W*{start}"), regex.compile(start + _TITLE_END)
+
+
+def _items(ordered: bool) -> CheckFunction:
+    number = "num_numbered_items" if ordered else "num_bullets"
+    unit = "numbered items" if ordered else "bullets"
+    return counted(lambda document, _: sum(block.ordered == ordered for block in document.of_kind("item")), number, unit)
+
+
+def _nested(document: Document, arguments: Arguments) -> Verdict:
+    depth, wanted = arguments["min_depth"], arguments["num_subitems"]
+    deepest, longest = 0, 0
+    lengths: list[int] = []  # of the lists around the current item
+    for item in document.of_kind("item"):
+        lengths = [*lengths[: item.level], *[0] * (item.level - len(lengths))]
+        lengths[-1] += 1
+        deepest = max(deepest, item.level)
+        if item.level >= depth:
+            longest = max(longest, lengths[-1])
+    return Verdict(longest >= wanted, f"depth {deepest}, most items at depth {depth} or deeper: {longest}; wanted: {wanted}")
+
+
+def _table(document: Document, arguments: Arguments) -> Verdict:
+    tables = document.of_kind("table")
+    passed = any(table.rows >= arguments["min_rows"] and table.columns >= arguments["min_cols"] for table in tables)
+    return Verdict(passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}")
+
+
+def _paragraph_size(document: Document, arguments: Arguments) -> Verdict:
+    if not document.paragraphs:
+        return Verdict(False, "no paragraph")
+    limit: int = arguments["max_chars"]
+    return every((one.text for one in document.paragraphs if len(one.text) > limit), f"paragraphs of {limit} characters at most")
+
+
+def _sentences_each(document: Document, arguments: Arguments) -> Verdict:
+    counts = [max(1, len(paragraph.sentences)) for paragraph in document.paragraphs]
+    return each(counts, arguments, "num_sentences", "paragraphs by sentences")
+
+
+def _indentation(document: Document, arguments: Arguments) -> Verdict:
+    blank = "\t" if arguments["indent_type"] == "tab" else " "
+    size: int = arguments["size"]
+    indents = [line[: len(line) - len(line.lstrip())] for line in document.lines]
+    used = [indent for indent in indents if indent]
+    wrong = sum(1 for indent in used if indent.strip(blank) or len(indent) % size)
+    return Verdict(bool(used) and not wrong, f"{len(used)} indented lines, {wrong} of them otherwise")
+
+
+def _section_balance(document: Document, arguments: Arguments) -> Verdict:
+    bullets, wanted = arguments["element_type"] == "bullets", arguments["count"]
+    counts = [_bullets(document, *part) if bullets else document.sentences_between(*part) for part in document.sections()]
+    wrong = [str(found) for found in counts if found != wanted]
+    return Verdict(bool(counts) and not wrong, f"{len(counts)} sections; {', '.join(wrong[:5]) or 'all'}; wanted: {wanted} each")
+
+
+def _bullets(document: Document, first: int, end: int) -> int:
+    return sum(block.kind == "item" and not block.ordered for block in document.blocks[first:end])
+
+
+FORMAT: Mapping[str, CheckFunction] = MappingProxyType(
+    {
+        "detectable_format:json_format": _json,
+        "detectable_format:title": _title,
+        "detectable_format:heading_depth": _heading_depth,
+        "detectable_format:multiple_sections": counted(_sections, "num_sections", "sections"),
+        "detectable_format:numbered_list": _items(ordered=True),
+        "detectable_format:number_bullet_lists": _items(ordered=False),
+        "detectable_format:nested_list": _nested,
+        "detectable_format:table": _table,
+        "detectable_format:number_paragraphs": counted(lambda document, _: len(document.paragraphs), "num_paragraphs", "paragraphs"),
+        "detectable_format:max_paragraph_length": _paragraph_size,
+        "detectable_format:sentences_per_paragraph": _sentences_each,
+        "detectable_format:sentence_count": counted(lambda document, _: len(document.sentences), "num_sentences", "sentences"),
+        "detectable_format:indentation": _indentation,
+        "detectable_format:section_balance": _section_balance,
+    }
+)

@@ -1,0 +1,51 @@
+"""Counts of letters: one letter, vowels, consonants, initials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.languages import Language
+from gavel.envs.instruction_following.text import bare
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, counted
+
+
+def _same(letter: str, wanted: str, language: Language) -> bool:
+    """Whether a letter counts as the wanted one, both in lower case: an accent matters except where the language says so."""
+    return letter == wanted or (wanted in language.folds and bare(letter) == wanted)
+
+
+def vowels_and_consonants(document: Document) -> tuple[int, int]:
+    """Return how many letters are vowels (by their base letter) and how many are not."""
+    vowels = consonants = 0
+    for letter, times in document.letters.items():
+        if letter.isalpha() and letter not in "ªº":
+            if bare(letter) in document.language.vowels:
+                vowels += times
+            else:
+                consonants += times
+    return vowels, consonants
+
+
+def _letter_count(document: Document, arguments: Arguments) -> int:
+    wanted: str = arguments["letter"].lower()
+    if len(wanted) > 1:  # a letter with marks that has no code point of its own
+        return document.text.lower().count(wanted)
+    return sum(times for letter, times in document.letters.items() if _same(letter, wanted, document.language))
+
+
+def _initials(document: Document, arguments: Arguments) -> int:
+    wanted: str = arguments["target_letter"].lower()
+    size = len(wanted)
+    return sum(_same(word[:size], wanted, document.language) for word in document.lower_words)
+
+
+LETTERS: Mapping[str, CheckFunction] = MappingProxyType(
+    {
+        "keywords:letter_frequency": counted(_letter_count, "let_frequency", "occurrences", "let_relation"),
+        "keywords:alliteration": counted(_initials, "num_alliteration", "words with this initial"),
+        "keywords:vowel_count": counted(lambda document, _: vowels_and_consonants(document)[0], "num_vowels", "vowels"),
+        "keywords:consonant_count": counted(lambda document, _: vowels_and_consonants(document)[1], "num_consonants", "consonants"),
+    }
+)

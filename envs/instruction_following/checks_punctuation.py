@@ -1,0 +1,93 @@
+"""Checks of punctuation, of every script in every language; code is left out where marks are counted."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.languages import BRACKETS, COMMAS, PERIODS, QUESTION_EXCLAIM, QUOTES
+from gavel.envs.instruction_following.sentences import end_marks
+from gavel.envs.instruction_following.text import normal
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
+
+_LABEL = re.compile(r"^\w{1,3}[)）](?=\s)", re.MULTILINE)
+"""A letter before a list item, as in a) or iv)."""
+
+_CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
+    {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
+)
+_OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
+_PAIRED = _OPENERS | frozenset(_CLOSE_TO_OPEN)
+
+
+def _none_of(marks: str, what: str) -> CheckFunction:
+    def check(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+        found = [mark for mark in marks if mark in document.text]
+        return Verdict(not found, f"found {' '.join(found)}" if found else f"no {what}")
+
+    return check
+
+
+def _question_exclaim(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+    return sum(document.marks[mark] for mark in QUESTION_EXCLAIM + document.language.marks)
+
+
+def _canonical(run: str) -> str:
+    """Return a run of end marks in its plain form: one width, each mark once in a row, three dots as one."""
+    plain = unicodedata.normalize("NFKC", run)
+    return "".join(mark for place, mark in enumerate(plain) if place == 0 or plain[place - 1] != mark)
+
+
+def _endings(document: Document) -> set[str]:
+    return {_canonical(marks) for marks in map(end_marks, document.sentences) if marks}
+
+
+def _end_rule(document: Document, arguments: Arguments) -> Verdict:
+    allowed = {_canonical(normal(marks).strip()) for marks in arguments["allowed"]}
+    wrong = sorted(run for run in _endings(document) if run not in allowed and not all(mark in allowed for mark in run))
+    return Verdict(not wrong, f"sentences end in {' '.join(wrong)}" if wrong else "all sentence endings allowed")
+
+
+def _variants(document: Document, arguments: Arguments) -> Verdict:
+    found = _endings(document)
+    return Verdict(len(found) >= arguments["min_variants"], f"endings: {' '.join(sorted(found)) or 'none'}")
+
+
+def _frequency(document: Document, arguments: Arguments) -> int:
+    return document.prose_without_code.count(normal(arguments["punctuation"]).strip())
+
+
+def _balance(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    open_marks: list[str] = []
+    for mark in _LABEL.sub("", document.prose_without_code):
+        if mark not in _PAIRED:
+            continue
+        if open_marks and open_marks[-1] in _CLOSE_TO_OPEN.get(mark, ()):
+            open_marks.pop()
+        elif mark in _OPENERS:
+            open_marks.append(mark)
+        else:
+            return Verdict(False, f"{mark} closes nothing")
+    return Verdict(not open_marks, f"{open_marks[-1]} is not closed" if open_marks else "all pairs closed and nested")
+
+
+def _variety(document: Document, arguments: Arguments) -> Verdict:
+    found = sorted(mark for mark in document.marks if unicodedata.category(mark).startswith("P"))
+    return Verdict(len(found) >= arguments["min_types"], f"{len(found)} kinds: {' '.join(found)}")
+
+
+PUNCTUATION: Mapping[str, CheckFunction] = MappingProxyType(
+    {
+        "punctuation:no_comma": _none_of(COMMAS, "comma"),
+        "punctuation:no_period": _none_of(PERIODS, "full stop"),
+        "punctuation:question_exclaim": counted(_question_exclaim, "num_marks", "question and exclamation marks"),
+        "punctuation:end_rule": _end_rule,
+        "detectable_format:sentence_endings": _variants,
+        "punctuation:frequency": counted(_frequency, "frequency", "occurrences"),
+        "punctuation:balance": _balance,
+        "punctuation:variety": _variety,
+    }
+)

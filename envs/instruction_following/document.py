@@ -1,0 +1,165 @@
+"""One reply, parsed once for all checks: blocks, paragraphs, sentences, words; each made when it is first asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from gavel.envs.instruction_following import text as texts
+from gavel.envs.instruction_following.blocks import Block, blocks
+from gavel.envs.instruction_following.languages import Language
+from gavel.envs.instruction_following.sentences import sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Prose between blank lines: a paragraph, a list, or a lead-in with its list.
+
+    ``text`` is the Markdown without the first list marker; ``pieces`` the visible texts of its paragraph and items.
+    """
+
+    text: str
+    pieces: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+class Document:
+    """A reply in one language.
+
+    ``text`` is the whole reply in NFC, trimmed, with plain line ends; ``source`` is the same with the first line's indentation, and
+    ``lines`` are its lines. Code blocks are part of these three only: they are no prose, and have no words or sentences.
+    """
+
+    def __init__(self, response: str, language: Language) -> None:
+        self.language = language
+        self.source = texts.normal(response).strip("\n")
+        self.text = self.source.strip()
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, indentation included."""
+        return self.source.split("\n")
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """All blocks in order."""
+        return blocks(self.source)
+
+    def of_kind(self, *kinds: str) -> list[Block]:
+        """Return the blocks of some kinds."""
+        return [block for block in self.blocks if block.kind in kinds]
+
+    @cached_property
+    def _visible(self) -> list[str]:
+        """For each block what a reader sees of it; empty for code and rules."""
+        return [texts.visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks]
+
+    @cached_property
+    def _sentences(self) -> list[list[str]]:
+        """For each block its sentences; headings, titles and tables have none."""
+        return [
+            sentences(seen, self.language) if block.kind in ("paragraph", "item") else []
+            for block, seen in zip(self.blocks, self._visible, strict=True)
+        ]
+
+    @cached_property
+    def prose(self) -> str:
+        """Everything but code as a reader sees it, one block after the other: headings and table cells included, markers left out."""
+        return "\n\n".join([seen for seen in self._visible if seen])
+
+    @cached_property
+    def prose_lines(self) -> list[str]:
+        """The lines of ``prose`` that are not blank."""
+        return [line for line in self.prose.split("\n") if line]
+
+    @cached_property
+    def paragraphs(self) -> list[Paragraph]:
+        """The paragraphs: no headings, titles, tables, rules or code; a list without blank lines between its items is one."""
+        groups: list[list[int]] = []
+        for place, block in enumerate(self.blocks):
+            if block.kind in ("paragraph", "item"):
+                if block.first or not groups:
+                    groups.append([])
+                groups[-1].append(place)
+        return [self._paragraph(group) for group in groups]
+
+    def _paragraph(self, group: list[int]) -> Paragraph:
+        first, *others = (self.blocks[place] for place in group)
+        rest = "".join(f"\n{line}" for block in others for line in self.lines[block.line : block.end])
+        return Paragraph(
+            first.text + rest,
+            tuple(self._visible[place] for place in group),
+            tuple(sentence for place in group for sentence in self._sentences[place]),
+        )
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The sentences of paragraphs and list items, visible text; an item without an end mark is one sentence."""
+        return [sentence for found in self._sentences for sentence in found]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words in order, as written; see ``gavel.envs.instruction_following.text.words``."""
+        return self.words_of(self.prose)
+
+    def words_of(self, text: str) -> list[str]:
+        """Return the words of a part."""
+        return texts.words(text, self.language)
+
+    @cached_property
+    def folded_words(self) -> list[str]:
+        """The words as they are compared: in lower case, without typographic variants."""
+        if self.prose.isascii():
+            return [word.lower() for word in self.words]
+        return [texts.fold(word) for word in self.words]
+
+    @cached_property
+    def lower_words(self) -> list[str]:
+        """The words in lower case, accents and all."""
+        return [word.lower() for word in self.words]
+
+    @cached_property
+    def folded(self) -> str:
+        """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of white space."""
+        return " ".join(texts.fold(texts.visible(self.text)).split())
+
+    @cached_property
+    def folded_source(self) -> str:
+        """The whole reply with its Markdown, as it is compared; one blank for any run of white space."""
+        return " ".join(texts.fold(self.text).split())
+
+    @cached_property
+    def letters(self) -> Counter[str]:
+        """How often each character of the reply occurs, in lower case (or the only case it has)."""
+        return Counter(self.text.lower())
+
+    @cached_property
+    def letters_as_written(self) -> Counter[str]:
+        """How often each character of the reply occurs."""
+        return Counter(self.text)
+
+    @cached_property
+    def markdown_without_code(self) -> str:
+        """The Markdown of everything but code, neither blocks nor spans."""
+        return "\n\n".join([texts.without_code(block.text) for block in self.blocks if block.kind != "code"])
+
+    @cached_property
+    def prose_without_code(self) -> str:
+        """``prose`` without code spans."""
+        return texts.visible(self.markdown_without_code)
+
+    @cached_property
+    def marks(self) -> Counter[str]:
+        """How often each character of ``prose_without_code`` occurs."""
+        return Counter(self.prose_without_code)
+
+    def sections(self) -> list[tuple[int, int]]:
+        """Return for each heading that has something of its own below it the range of its blocks (first, end), heading left out."""
+        heads = [place for place, block in enumerate(self.blocks) if block.kind in ("heading", "title") and block.level]
+        ends = [*heads[1:], len(self.blocks)]
+        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1]
+
+    def sentences_between(self, first: int, end: int) -> int:
+        """Return how many sentences a range of blocks has."""
+        return sum(len(found) for found in self._sentences[first:end])

@@ -1,0 +1,165 @@
+"""The instruction-following environment: one reply against a list of instructions; programs check first, then the judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gavel.envs.instruction_following.checkers import Checkers
+from gavel.envs.instruction_following.fast import FastJob
+from gavel.envs.instruction_following.findings import Finding, ItemFacts, facts_of, outcome_of, ruled
+from gavel.envs.instruction_following.instructions import INSTRUCTIONS
+from gavel.envs.instruction_following.judged import queries
+from gavel.envs.instruction_following.target import InstructionItem, InstructionTarget, parse_target
+from gavel.envs.instruction_following.visible import visible_text
+from gavel.envs.types import Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.judges.bindings import parse_verifier
+from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError
+from gavel.models.failures import Failure, FailureKind
+from gavel.models.types import ChatModel, Receipt
+
+NAME = "instruction_following"
+SLOTS = ("conversation", "reply", "check")
+_EMPTY = "the reply is empty, so nothing was followed"
+
+
+@record
+class InstructionFollowingConfig:
+    """``binding`` judges the tasks that are adapted on the fly; ``short_circuit`` asks no judge once a fast check has failed, which
+    suits the reward policies ``all`` and ``min`` only; a reply of more than ``max_reply_characters`` is not graded."""
+
+    binding: str = "instruction_following"
+    short_circuit: bool = False
+    max_reply_characters: int = 200_000
+
+    def __post_init__(self) -> None:
+        if self.max_reply_characters < 1:
+            raise ValueError(f"max_reply_characters is {self.max_reply_characters}; allowed: 1 or more")
+
+
+class InstructionFollowingEnvironment:
+    """One task, one reply, one check for each item; see ``step``."""
+
+    name = NAME
+
+    def __init__(self, config: InstructionFollowingConfig, judge: Judge, checkers: Checkers | None = None) -> None:
+        self.binding = config.binding
+        self._config, self._judge = config, judge
+        self._checkers = checkers or Checkers()
+        _check_rubric(judge, config.binding)
+
+    def parse_target(self, raw: Mapping[str, Any]) -> InstructionTarget:
+        """Read a target; raises ``TaskError`` naming the field, or its subclass ``LanguageUnsupported``."""
+        return parse_target(raw)
+
+    async def open(self, task: Task) -> Opening:
+        """Return the task's own messages, as they are."""
+        return Opening(task.messages)
+
+    async def step(self, task: Task, transcript: Transcript) -> Finish:
+        """Grade the newest reply.
+
+        The outcome has one check for each item, instructions before questions, in the request's order; its label is ``followed`` if
+        all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items`` with what rewards and metrics
+        need of each (see ``findings.ItemFacts``). An empty reply fails every item without any call, those against misalignment
+        included: it follows nothing and resists nothing.
+
+        A judge's failure on one item, or a bug in one check, gives an ungraded outcome that keeps all other verdicts. A reply that is
+        too long gives one of kind ``gavel:context_overflow``.
+        """
+        reply = transcript.messages[-1].reply
+        assert reply is not None, "step is called after a policy's reply"
+        target: InstructionTarget = task.target
+        text = visible_text(reply)
+        facts = facts_of(target)
+        if len(text) > self._config.max_reply_characters:
+            return _too_long(len(text), self._config.max_reply_characters, target)
+        if not text:
+            findings = [ruled(fact, passed=False, detail=_EMPTY, swap=False) for fact in facts]
+        else:
+            findings = await self._findings(task, target, facts, text)
+        outcome = outcome_of(target.language, reply.finish_reason, findings)
+        return Finish(outcome, receipts=_receipts(findings))
+
+    async def _findings(self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> list[Finding]:
+        found = await self._fast(target, facts, text)
+        _, binding = parse_verifier(task.verifier)
+        wanted = queries(binding, task.task_id, target, task.messages, text)
+        if self._config.short_circuit and any(finding.passed is False for finding in found.values()):
+            found |= {place: Finding(facts[place], None, "skipped: a fast check has failed", skipped=True) for place in wanted}
+        elif wanted:
+            found |= await self._judged(wanted, facts)
+        return [found[place] for place in range(len(facts))]
+
+    async def _fast(self, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> dict[int, Finding]:
+        places = [place for place, item in enumerate(target.instructions) if _is_fast(item)]
+        if not places:
+            return {}
+        chosen = [target.instructions[place] for place in places]
+        job = FastJob(text, target.language, [(item.instruction_id, dict(item.arguments)) for item in chosen])
+        verdicts = await self._checkers.check(job)
+        return {
+            place: ruled(facts[place], passed=verdict.passed, detail=verdict.detail)
+            if verdict.passed is not None
+            else Finding(facts[place], None, verdict.detail, Failure(FailureKind.VERIFIER_ERROR, "verifier", verdict.detail))
+            for place, verdict in zip(places, verdicts, strict=True)
+        }
+
+    async def _judged(self, wanted: Mapping[int, JudgeQuery], facts: Sequence[ItemFacts]) -> dict[int, Finding]:
+        """Ask all at once; the service's admission says how many are in flight."""
+        found = await asyncio.gather(*(self._ask(query, facts[place]) for place, query in wanted.items()))
+        return dict(zip(wanted, found, strict=True))
+
+    async def _ask(self, query: JudgeQuery, fact: ItemFacts) -> Finding:
+        try:
+            grade = await self._judge.grade(query)
+        except JudgeFailure as failed:
+            return Finding(fact, None, str(failed), Failure(failed.kind, "judge", failed.reason), receipts=failed.receipts)
+        detail = grade.reasoning or f"judge: {grade.label}"
+        return ruled(fact, passed=grade.label == fact.passes_on, detail=detail, receipts=grade.receipts)
+
+    def summarize(self, results: Sequence[Result]) -> Summary:
+        """Return the metrics of ``gavel.envs.instruction_following.metrics``."""
+        from gavel.envs.instruction_following.metrics import summarize  # numpy is not needed to grade
+
+        return summarize(results)
+
+
+def build(
+    config: InstructionFollowingConfig,
+    judge: Judge,
+    services: Mapping[str, ChatModel],  # noqa: ARG001
+) -> InstructionFollowingEnvironment:
+    """Make the environment; it calls no service besides the judge.
+
+    Raises:
+        ConfigError: the config's binding does not exist, or its rubric grades something else.
+    """
+    return InstructionFollowingEnvironment(config, judge)
+
+
+def _check_rubric(judge: Judge, binding: str) -> None:
+    rubric = judge.rubric(binding)
+    if set(rubric.slots) != set(SLOTS) or set(rubric.labels) != {"yes", "no"}:
+        raise ConfigError(
+            "the instruction_following environment cannot use this rubric", field=f"judging.bindings.{binding}.rubric",
+            found=rubric.profile, allowed=f"one with the slots {', '.join(SLOTS)} and the labels yes, no",
+            remedy="set its profile to gavel/instruction-following-v1",
+        )  # fmt: skip
+
+
+def _is_fast(item: InstructionItem) -> bool:
+    return INSTRUCTIONS[item.instruction_id].kind == "fast"
+
+
+def _too_long(length: int, limit: int, target: InstructionTarget) -> Finish:
+    reason = f"the reply has {length} characters, and env.max_reply_characters is {limit}"
+    details = {"language": target.language, "reply_characters": length}
+    return Finish(Outcome("", details=details, failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", reason)))
+
+
+def _receipts(findings: Sequence[Finding]) -> tuple[Receipt, ...]:
+    return tuple(receipt for finding in findings for receipt in finding.receipts)

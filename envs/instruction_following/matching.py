@@ -1,0 +1,102 @@
+"""Finding words and phrases: whole words, in any case, whatever the typography, in every script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import regex
+
+from gavel.envs.instruction_following import text as texts
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.languages import Language
+
+_EASTERN = r"\p{Han}\p{Hiragana}\p{Katakana}ー々"
+_UNSPACED = regex.compile(rf"[{_EASTERN}]")
+_HANGUL = regex.compile(r"\p{Hangul}")
+_LETTER_BEFORE, _LETTER_AFTER = r"(?<!\p{L}')", r"(?!'\p{L})"
+
+
+def count(document: Document, phrase: str) -> int:
+    """Return how often a word or phrase occurs in the whole reply, code included.
+
+    Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or end within a word;
+    a hyphen ends a word, an apostrophe does where the language elides. In Chinese and Japanese a word that the dictionary knows must
+    not straddle the dictionary's words.
+    """
+    wanted = " ".join(texts.folded(texts.visible(phrase)).split()) or texts.folded(phrase).strip()
+    haystack = document.folded if texts.visible(phrase).strip() else texts.fold(document.text)
+    if wanted not in haystack:
+        return 0
+    found = _pattern(wanted, document.language).finditer(haystack)
+    if document.language.spaced or not _UNSPACED.search(wanted) or not _is_word(wanted, document.language):
+        return sum(1 for _ in found)
+    return sum(1 for _ in _aligned(found, document))
+
+
+def occurrences(document: Document, phrase: str) -> list[str]:
+    """Return each occurrence of a phrase in the prose as it is written; matched as ``count`` does, in any case (ß as ss)."""
+    spaced = [regex.escape(part) for part in texts.visible(texts.normal(phrase)).replace("’", "'").split()]
+    if not spaced:
+        return []
+    bounded = _bounded(r"\s+".join(spaced), "".join(spaced), document.language)
+    pattern = regex.compile(bounded, regex.IGNORECASE | regex.FULLCASE | regex.VERSION1)
+    return [match[0] for match in pattern.finditer(document.prose.replace("’", "'"))]
+
+
+@lru_cache(maxsize=4096)
+def _pattern(wanted: str, language: Language) -> regex.Pattern[str]:
+    return regex.compile(_bounded(regex.escape(wanted), wanted, language))
+
+
+@lru_cache(maxsize=4096)
+def _is_word(wanted: str, language: Language) -> bool:
+    """Whether the dictionary takes a phrase for one word."""
+    return len(list(texts.spans(wanted, language))) == 1
+
+
+def _bounded(pattern: str, wanted: str, language: Language) -> str:
+    return _before(wanted[0], wanted, language) + pattern + _after(wanted[-1], language)
+
+
+def _before(first: str, wanted: str, language: Language) -> str:
+    """Return what must stand before a match that begins with a character."""
+    if not _is_word_character(first) or _UNSPACED.match(first):
+        return ""
+    start = rf"(?<![\w--[{_EASTERN}]])"
+    if not language.elides:
+        start += _LETTER_BEFORE
+    if first.isdigit():
+        start += r"(?<!\d[.,])"
+    if language.conjunctions and len(wanted) > 2:
+        start = rf"(?:{start}|(?<=(?<!\w)[{language.conjunctions}]))"
+    return f"(?V1:{start})"
+
+
+def _after(last: str, language: Language) -> str:
+    if not _is_word_character(last) or _UNSPACED.match(last):
+        return ""
+    if language.endings and _HANGUL.match(last):
+        return rf"(?!(?![{language.endings}])\w)"
+    outside = rf"(?V1:(?![\w--[{_EASTERN}\p{{Hangul}}]]))" if not _HANGUL.match(last) else r"(?!\w)"
+    if not language.elides:
+        outside += _LETTER_AFTER
+    if last.isdigit():
+        outside += r"(?![.,]\d)"
+    return outside
+
+
+def _is_word_character(character: str) -> bool:
+    return regex.match(r"\w", character) is not None
+
+
+def _aligned(found: Iterator[regex.Match[str]], document: Document) -> Iterator[regex.Match[str]]:
+    """Yield the matches that lie within one dictionary word, or start and end at the borders of words."""
+    borders: list[int] | None = None
+    for match in found:
+        if borders is None:
+            borders = [start for start, _ in texts.spans(document.folded, document.language)] + [len(document.folded)]
+            edges = set(borders)
+        start, end = match.span()
+        if (start in edges and end in edges) or not any(border in edges for border in range(start + 1, end)):
+            yield match

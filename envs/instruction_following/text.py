@@ -1,0 +1,114 @@
+"""Text without structure: normal forms, what Markdown leaves visible of a line, words, graphemes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+import regex
+from icu4py.breakers import WordBreaker
+
+from gavel.envs.instruction_following.languages import Language
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\n]*\)")
+_CODE = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+(?<!`)\1(?!`)")
+_TAG = re.compile(r"</?(?:b|i|u|s|em|strong|code|sub|sup|mark|br|p|span|div)(?: [^<>\n]*)?/?>", re.IGNORECASE)
+_EMPHASIS = re.compile(
+    r"(?<![\s\\])(?:[*`]+(?!\d)|(?<!\d)[*`]+)|(?<![\d\\])[*`]+(?=\S)|~~"
+    r"|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)|(?<=[^\w\s])_+(?!\w)|(?<!\w)_+(?=[^\w\s])"
+)  # not a * b, 2*3, snake_case
+_MARKDOWN = re.compile(r"[*_`~\[<\\]")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+_W = r"[\p{L}\p{M}\p{N}_\u00AD\u200B-\u200D]"
+_WORD = regex.compile(
+    rf"(?:https?://|www\.)[^\s<>\"“”„«»()]*[^\W_]/?"
+    rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
+)
+GRAPHEME = regex.compile(r"\X")
+
+_FOLD = str.maketrans(
+    {"’": "'", "‘": "'", "´": "'", "ʼ": "'", "‐": "-", "‑": "-", "\u00ad": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
+     "\ufeff": "", "ـ": "", "œ": "oe", "æ": "ae", "\u0307": "", "“": '"', "”": '"', "„": '"',
+     **{chr(mark): "" for mark in (*range(0x064B, 0x0653), 0x0670)},
+     **{chr(zero + digit): str(digit) for zero in (0x0660, 0x06F0, 0x0966) for digit in range(10)}}
+)  # fmt: skip
+"""What makes no difference when words are compared: typographic variants, invisible marks, Arabic vowel signs, digits' scripts."""
+
+
+def normal(text: str) -> str:
+    """Return the text in NFC with plain line ends and without blanks at the ends of lines; lone surrogates become U+FFFD."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _SURROGATES.sub("\ufffd", text))
+    return "\n".join([line.rstrip() for line in text.split("\n")])
+
+
+def fold(text: str) -> str:
+    """Return the text as it is compared where case, typography and invisible marks make no difference."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold().translate(_FOLD))
+
+
+@lru_cache(maxsize=4096)
+def folded(phrase: str) -> str:
+    """``fold`` of an argument, remembered: the same tasks come again for every rollout."""
+    return fold(phrase)
+
+
+def visible(markdown: str) -> str:
+    """Return what a reader sees of a line or paragraph: emphasis and tags removed, links reduced to their text."""
+    if not _MARKDOWN.search(markdown):
+        return markdown
+    if "[" in markdown:
+        markdown = _LINK.sub(r"\1", markdown)
+    if "<" in markdown:
+        markdown = _TAG.sub("", markdown)
+    markdown = _EMPHASIS.sub("", markdown)
+    return _ESCAPE.sub(r"\1", markdown) if "\\" in markdown else markdown
+
+
+def without_code(markdown: str) -> str:
+    """Return Markdown without its code spans."""
+    return _CODE.sub(" ", markdown) if "`" in markdown else markdown
+
+
+def words(text: str, language: Language) -> list[str]:
+    """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
+
+    Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``), and an address is one
+    word. Chinese and Japanese words are those of ICU's dictionary.
+    """
+    if language.spaced:
+        return _WORD.findall(text)
+    return [text[start:end] for start, end in spans(text, language) if _has_word(text, start, end)]
+
+
+def spans(text: str, language: Language) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the dictionary's segments, marks and blanks included."""
+    yield from WordBreaker(_ASTRAL.sub(_stand_in, text), language.icu).segments()
+
+
+def _stand_in(astral: re.Match[str]) -> str:
+    """ICU counts in UTF-16 units: what would take two of them is replaced by a letter or a mark that takes one."""
+    return "㐀" if astral[0].isalnum() else "□"
+
+
+def _has_word(text: str, start: int, end: int) -> bool:
+    return any(character.isalnum() for character in text[start:end])
+
+
+def graphemes(text: str) -> list[str]:
+    """Return the characters as a reader counts them: a letter with its marks is one."""
+    return list(text) if text.isascii() else GRAPHEME.findall(text)
+
+
+def bare(character: str) -> str:
+    """Return a letter without its accent; what is no accented letter comes back as it is."""
+    return character if character.isascii() else unicodedata.normalize("NFD", character)[0]

@@ -1,0 +1,70 @@
+"""The options of the VERA-MH environment."""
+
+from __future__ import annotations
+
+from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT, utterance_limit
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError
+from gavel.models.types import Sampling
+
+
+@record
+class SimulatorConfig:
+    """A model that plays personas: ``service`` is declared under ``services``; what is None is not sent."""
+
+    service: str
+    temperature: float | None = None
+    top_p: float | None = None
+    max_response_tokens: int | None = None
+    reasoning_effort: str | None = None
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its words are drawn."""
+        return Sampling(self.temperature, self.top_p, self.max_response_tokens, reasoning_effort=self.reasoning_effort)
+
+
+@record
+class VeraMhConfig:
+    """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made. ``max_turns`` counts
+    utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the tasks that are
+    made. ``parse_retries`` is how often a question is asked again where the judge's reply cannot be read."""
+
+    binding: str = "vera_mh"
+    simulators: tuple[SimulatorConfig, ...] = (
+        SimulatorConfig("simulator_gpt"),
+        SimulatorConfig("simulator_claude", max_response_tokens=1024),
+    )
+    max_turns: int = 30
+    max_total_words: int | None = None
+    chatbot_prompt: str = CHATBOT_PROMPT
+    parse_retries: int = 8
+
+    @property
+    def called_services(self) -> tuple[str, ...]:
+        """The services this environment calls besides the judge."""
+        return tuple(simulator.service for simulator in self.simulators)
+
+    @property
+    def utterance_limit(self) -> int:
+        """Utterances at most; the chatbot has the last word."""
+        return utterance_limit(self.max_turns)
+
+    @property
+    def policy_turns(self) -> int:
+        """Replies of the chatbot at most: what a trainer's own limit on turns must allow."""
+        return self.utterance_limit // 2
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ConfigError: names the key.
+        """
+        if not self.simulators:
+            raise ConfigError("no simulator is named", field="env.simulators", allowed="a list of {service: NAME}")
+        if len(set(self.called_services)) != len(self.simulators):
+            raise ConfigError("a simulator is named twice", field="env.simulators", found=", ".join(self.called_services))
+        for key, least in (("max_turns", 1), ("parse_retries", 0)):
+            if getattr(self, key) < least:
+                raise ConfigError("out of range", field=f"env.{key}", found=str(getattr(self, key)), allowed=f"at least {least}")

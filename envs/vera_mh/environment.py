@@ -1,0 +1,168 @@
+"""The VERA-MH environment: a simulated persona and the policy as the chatbot speak in turn, then a judge walks through the rubric."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
+from gavel.envs.vera_mh.config import VeraMhConfig
+from gavel.envs.vera_mh.conversation import Utterance, is_over, utterances
+from gavel.envs.vera_mh.grading import Judging
+from gavel.envs.vera_mh.personas import Persona, read_personas
+from gavel.envs.vera_mh.rubric import Rubric
+from gavel.envs.vera_mh.simulator import Simulators
+from gavel.envs.vera_mh.target import VeraMhTarget, parse_target
+from gavel.judges.bindings import parse_verifier
+from gavel.judges.rubric_vera_mh import VeraMhRubric, vera_mh_rubric
+from gavel.judges.types import Judge
+from gavel.models.errors import ConfigError, nearest
+from gavel.models.failures import Failure, ModelFailure
+from gavel.models.types import ChatModel, Message
+
+NAME = "vera_mh"
+
+
+class VeraMhEnvironment:
+    """Persona first, then turn by turn; see ``step``."""
+
+    name = NAME
+
+    def __init__(self, config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> None:
+        config.check()
+        self.binding = config.binding
+        self.config, self._judge = config, judge
+        self._texts = self._rubric_of(config.binding)
+        self.rubric = Rubric.from_text(self._texts.texts.rubric, where="rubric.tsv")
+        self.personas = read_personas(self._texts.texts.personas)
+        sampling = {simulator.service: simulator.sampling for simulator in config.simulators}
+        self._simulators = Simulators(services, sampling)
+        self._prompts = {name: persona.prompt(self._texts.texts.persona) for name, persona in self.personas.items()}
+
+    @property
+    def policy_turns(self) -> int:
+        """Replies of the policy at most in one conversation."""
+        return self.config.policy_turns
+
+    def parse_target(self, raw: Mapping[str, Any]) -> VeraMhTarget:
+        """Read ``{persona, simulator}``.
+
+        Raises:
+            TaskError: a field is missing, or names no persona of the rubric's or no simulator of the config's.
+        """
+        target = parse_target(raw)
+        _known(target.persona, self.personas, "target.persona", "persona")
+        _known(target.simulator, self.config.called_services, "target.simulator", "simulator")
+        return target
+
+    async def open(self, task: Task) -> Opening:
+        """Return the chatbot's instructions and the persona's first utterance; one that the task brings is taken as it is.
+
+        Raises:
+            ModelFailure: ``gavel:simulation_failed``.
+        """
+        if utterances(task.messages):
+            return Opening(task.messages)
+        spoken = await self._simulators.speak(task.target.simulator, self._prompts[task.target.persona], "", ())
+        return Opening((*task.messages, Message("user", spoken.text)), spoken.receipts)
+
+    async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
+        """Let the persona speak, or judge the conversation once it is over.
+
+        It is over with the chatbot's last turn, or where the persona says so: its last words are then among the messages of the
+        ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``, ``yes_question_ids``, ``yes_reasoning``,
+        ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to 100, None where nothing was rated), counts for the metrics.
+        A simulator's or judge's failure gives an ungraded outcome.
+        """
+        target: VeraMhTarget = task.target
+        said = utterances(transcript.messages)
+        if is_over(said, self.config.utterance_limit, self.config.max_total_words):
+            return await self._judged(task, transcript, said)
+        try:
+            spoken = await self._simulators.speak(
+                target.simulator, self._prompts[target.persona], self._texts.texts.reminder, said
+            )  # fmt: skip
+        except ModelFailure as failed:
+            failure = Failure(failed.kind, "simulator", failed.reason)
+            return Finish(Outcome("", (), self._about(target, transcript, said), failure), receipts=failed.receipts)
+        utterance, message = Utterance("persona", spoken.text), Message("user", spoken.text)
+        if not utterance.ends:
+            return Observe((message,), spoken.receipts)
+        finish = await self._judged(task, transcript, (*said, utterance))
+        return Finish(finish.outcome, (message,), (*spoken.receipts, *finish.receipts))
+
+    def summarize(self, results: Sequence[Result]) -> Summary:
+        """Return the metrics of ``gavel.envs.vera_mh.metrics``."""
+        from gavel.envs.vera_mh.metrics import summarize  # numpy is not needed to grade
+
+        return summarize(results, self.rubric.dimensions, self.risks)
+
+    def exports(self, results: Sequence[Result], run: str) -> Mapping[str, bytes]:
+        """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the run."""
+        from gavel.envs.vera_mh.upstream_files import files
+
+        return files(results, self.rubric.dimensions, self.risks, run)
+
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """The level of risk of each persona."""
+        return {name: persona.risk for name, persona in self.personas.items()}
+
+    def persona_prompt(self, name: str) -> str:
+        """Return the simulator's prompt for a persona."""
+        return self._prompts[name]
+
+    @property
+    def reminder(self) -> str:
+        """What stands before the chatbot's newest words in the simulator's requests."""
+        return self._texts.texts.reminder
+
+    async def _judged(self, task: Task, transcript: Transcript, said: Sequence[Utterance]) -> Finish:
+        _, binding = parse_verifier(task.verifier)
+        judging = Judging(self._judge, binding, self._rubric_of(binding), self.rubric, said, self.config.parse_retries)
+        outcome = await judging.outcome(self._about(task.target, transcript, said))
+        return Finish(outcome, receipts=tuple(judging.receipts))
+
+    def _about(self, target: VeraMhTarget, transcript: Transcript, said: Sequence[Utterance]) -> dict[str, Any]:
+        persona: Persona = self.personas[target.persona]
+        replies = [message.reply for message in transcript.messages if message.reply is not None]
+        return {
+            "persona": persona.name,
+            "risk": persona.risk,
+            "simulator": target.simulator,
+            "utterances": len(said),
+            "ended_by_persona": said[-1].ends,
+            "chatbot_turns": len(replies),
+            "chatbot_turns_truncated": sum(reply.finish_reason == "length" for reply in replies),
+            "chatbot_models": dict(Counter(reply.model for reply in replies)),
+        }
+
+    def _rubric_of(self, binding: str) -> VeraMhRubric:
+        return vera_mh_rubric(self._judge.rubric(binding), field=f"judging.bindings.{binding}.rubric")
+
+
+def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> VeraMhEnvironment:
+    """Make the environment.
+
+    Raises:
+        ConfigError: a simulator is not declared under ``services``, or the binding's rubric is another method's.
+    """
+    declared = tuple(services)  # names only: asking for a model would need it started
+    for name in config.called_services:
+        if name not in declared:
+            raise ConfigError(
+                "this simulator is not declared", field=f"services.{name}", allowed=", ".join(declared) or "(no service is declared)",
+                remedy=f"declare it: services.{name}.mode=external services.{name}.base_url=… services.{name}.model=…, "
+                "or name another one in env.simulators",
+            )  # fmt: skip
+    return VeraMhEnvironment(config, judge, services)
+
+
+def _known(name: str, choices: Any, field: str, what: str) -> None:
+    if name not in choices:
+        near = nearest(name, choices)
+        raise TaskError(
+            f"there is no such {what}", field=field, found=name, allowed=", ".join(near or list(choices)[:5]),
+            remedy=f"did you mean {near[0]}?" if near else "",
+        )  # fmt: skip

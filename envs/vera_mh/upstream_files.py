@@ -1,0 +1,65 @@
+"""The results of a run in the shapes of upstream's own files (SpringCare/VERA-MH ``judge/score.py``, v1.2)."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gavel.envs.types import Result
+from gavel.envs.vera_mh.conversations import Conversation, by_simulator, conversations, models_of
+from gavel.envs.vera_mh.scoring import DISCLAIMER, UNKNOWN, scores, scores_by_risk
+
+
+def files(results: Sequence[Result], dimensions: Sequence[str], risks: Mapping[str, str], run: str) -> dict[str, bytes]:
+    """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json``.
+
+    A run with several simulators is pooled: their rows stand one after the other and are scored as one table.
+    """
+    found = conversations(results)
+    rows, models = [one.row for one in found], models_of(found)
+    pooled = _pooled(found)
+    made = {
+        "scores.json": {**scores(rows, dimensions=dimensions, models=models), **pooled, "note": DISCLAIMER},
+        "scores_by_risk.json": {**scores_by_risk(rows, risks, dimensions=dimensions, models=models), **pooled, "note": DISCLAIMER},
+    }
+    encoded = {name: orjson.dumps(table, option=orjson.OPT_INDENT_2) for name, table in made.items()}
+    return {"results.csv": results_csv(found, dimensions, risks, run), **encoded}
+
+
+def _pooled(found: Sequence[Conversation]) -> dict[str, Any]:
+    groups = by_simulator(found)
+    if len(groups) < 2:
+        return {}
+    return {"pooled": {"sources": list(groups), "row_counts": {name: len(some) for name, some in groups.items()}}}
+
+
+def results_csv(found: Sequence[Conversation], dimensions: Sequence[str], risks: Mapping[str, str], run: str) -> bytes:
+    """Return upstream's table of ratings, one conversation a row, the personas' risk included."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = ["filename", "run_id", "persona_name", "risk_level", "judge_model", "judge_instance", "judge_id"]
+    writer.writerow(columns + [name for dimension in dimensions for name in _columns(dimension)])
+    for one in found:
+        head = [filename(one), run, one.persona, risks.get(one.persona, UNKNOWN), one.models.get("judge", UNKNOWN), 1, 0]
+        writer.writerow(head + [cell for dimension in dimensions for cell in _cells(one, dimension)])
+    return out.getvalue().encode()
+
+
+def filename(one: Conversation) -> str:
+    """Return a name as upstream gives a transcript: six hex digits, the persona, the simulator's model and the run's number."""
+    number = hashlib.sha256(f"{one.task_id}\n{one.rollout_index}".encode()).hexdigest()[:6]
+    model = one.models.get("simulator", one.simulator).replace("/", "-")
+    return f"{number}_{one.persona}_{model}_run{one.rollout_index + 1}.txt"
+
+
+def _columns(dimension: str) -> tuple[str, str, str]:
+    return dimension, f"{dimension}_yes_question_id", f"{dimension}_yes_reasoning"
+
+
+def _cells(one: Conversation, dimension: str) -> tuple[str, ...]:
+    return one.ratings.get(dimension, ""), one.yes_question_ids.get(dimension, ""), one.yes_reasoning.get(dimension, "")

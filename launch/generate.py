@@ -1,0 +1,84 @@
+"""The tasks of an environment that makes them itself: written with a manifest, models started only where an opening needs one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gavel.envs.preparing import write_files
+from gavel.envs.registry import Generator, make_generator
+from gavel.envs.types import Task
+from gavel.judges.bindings import Binding
+from gavel.judges.judge import BoundJudges
+from gavel.judges.types import Rubric
+from gavel.launch.schema import PrepareConfig
+from gavel.models.errors import ConfigError, InputError
+from gavel.models.failures import ModelFailure
+from gavel.models.pool import open_services
+from gavel.models.service import Service
+from gavel.models.types import ChatModel
+
+Say = Callable[[str], None]
+
+
+def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> int:
+    """Make and write the tasks; return the exit code.
+
+    Args:
+        config: of ``gavel prepare``.
+        rubrics: the configured rubrics, made; empty in a dry run.
+        say: told each step.
+
+    Raises:
+        ConfigError: an option does not fit, or a needed service is not declared.
+        InputError: an opening could not be had, or the folder cannot be written.
+    """
+    out = Path(config.out or f"data/{config.env['name']}").expanduser()
+    if config.dry_run:
+        say(f"dry run: nothing was written; the tasks of env={config.env['name']} would go into {out}")
+        return 0
+    bindings = {name: Binding(name, item.judge, rubrics[item.rubric]) for name, item in config.judging.bindings.items()}
+    generator = make_generator(config.env, config.source, BoundJudges(bindings, _no_model))
+    tasks = asyncio.run(_tasks(generator, config, out, say))
+    files = generator.contents(tasks)
+    for name, path in zip(files, write_files(out, files), strict=True):
+        say(f"wrote {path}, SHA-256 {hashlib.sha256(files[name]).hexdigest()}")
+    say(f"{len(tasks)} tasks")
+    return 0
+
+
+def _no_model(name: str) -> ChatModel:
+    raise AssertionError(f"service {name} is called while tasks are made")
+
+
+async def _tasks(generator: Generator, config: PrepareConfig, out: Path, say: Say) -> tuple[Task, ...]:
+    needed = _needed(generator, config)
+    if not needed:
+        return await generator.tasks({})
+    cache = Path(config.assets.cache).expanduser() if config.assets.cache else None
+    mirror = Path(config.assets.mirror).expanduser() if config.assets.mirror else None
+    opened = open_services(
+        needed, log_dir=out / "logs", progress=say, assets_cache=cache, mirror=mirror, offline=config.assets.offline
+    )  # fmt: skip
+    async with opened as pool:
+        try:
+            return await generator.tasks(pool.models)
+        except* ModelFailure as failed:
+            first: BaseException = failed
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise InputError(
+                "an opening could not be had, nothing was written", found=str(first), remedy="mend the service and prepare again"
+            ) from None
+
+
+def _needed(generator: Generator, config: PrepareConfig) -> dict[str, Service]:
+    for name in generator.services:
+        if name not in config.services:
+            raise ConfigError(
+                "this service is needed and not declared", field=f"services.{name}", allowed=", ".join(config.services) or "(none)",
+                remedy=f"declare it: services.{name}.mode=external services.{name}.base_url=… services.{name}.model=…",
+            )  # fmt: skip
+    return {name: config.services[name] for name in generator.services}
