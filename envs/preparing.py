@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from gavel.envs.hygiene import Protected, file_sha256, question_share
 from gavel.envs.registry import load_source
 from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
 from gavel.envs.sources import SourceAdapter
-from gavel.envs.task_manifest import SortedTasks, contents, domains
+from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
 from gavel.envs.tasks import BadRow, TaskReader
 from gavel.envs.types import Task, TaskError
 from gavel.models.codec import decode, record
@@ -57,6 +59,7 @@ class PrepareReport:
     dropped: Mapping[str, tuple[str, ...]]
     domains: Mapping[str, int]
     warnings: tuple[str, ...]
+    skipped: int = 0
 
 
 def prepare(
@@ -81,8 +84,8 @@ def prepare(
     adapter = load_source(config.name)
     path = local_file(config)
     protected = Protected(config.protected)
-    tasks = _adapted(path, adapter, config.binding)
-    fates = _sort(tasks, protected, config.validation_fraction)
+    tasks, skipped = _adapted(path, adapter, config.binding)
+    fates = replace(_sort(tasks, protected, config.validation_fraction), skipped=skipped)
     origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
     made = contents(config, adapter, origin, fates, protected, profiles)
     warnings = tuple(_warnings(adapter, fates, config))
@@ -90,7 +93,8 @@ def prepare(
         warn(text)
     files = () if dry_run else write_files(Path(out), made)
     return PrepareReport(
-        str(out), files, len(tasks), len(fates.train), len(fates.validation), fates.dropped, domains(tasks), warnings,
+        str(out), files, len(tasks) + len(skipped), len(fates.train), len(fates.validation), fates.dropped, domains(tasks), warnings,
+        len(skipped),
     )  # fmt: skip
 
 
@@ -104,7 +108,7 @@ class _AnyTarget:
         return raw
 
 
-def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> list[Task]:
+def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[list[Task], tuple[SkippedRow, ...]]:
     reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter.name, binding=binding)
     tasks: list[Task] = []
     bad: list[BadRow] = []
@@ -113,9 +117,9 @@ def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> list[Ta
             bad.append(item)
         else:
             tasks.append(item.task)
-    if bad:
+    if bad and not adapter.skips_bad_rows:
         raise PrepareError(path, bad)
-    return tasks
+    return tasks, tuple(SkippedRow(row.line, row.task_id, str(row.error.kind), str(row.error)) for row in bad)
 
 
 def _question(task: Task) -> str:
@@ -142,6 +146,13 @@ def _warnings(adapter: SourceAdapter, tasks: SortedTasks, config: SourceConfig) 
         yield f"licence: {adapter.licence.warning}"
     if not config.protected:
         yield "hygiene: no protected files were given, so training will refuse these tasks; set source.protected=[FILE, …]"
+    if tasks.skipped:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(row.kind for row in tasks.skipped).items()))
+        first = tasks.skipped[0].error
+        yield f"skipped: {len(tasks.skipped)} rows are no valid tasks ({kinds}); skipped.jsonl says why; the first:\n{first}"
+    if conflicting := [task.task_id for task in (*tasks.train, *tasks.validation) if "conflicts" in task.metadata]:
+        shown = ", ".join(conflicting[:3])
+        yield f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such as {shown}"
     if not tasks.train:
         yield "every row was dropped or went into validation; tasks.jsonl will be empty"
 

@@ -118,6 +118,12 @@ def called_services(env: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(getattr(options, "called_services", ()))
 
 
+CONTROLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "abstention": (f"{_ABSTENTION}.controls", "abstention_controls", {"name": "tiered"}),
+}
+"""Known answers for a whole environment: module, function, and the reward policy their rewards are of."""
+
+
 def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[str, ChatModel]) -> Environment:
     """Make the environment ``config["name"]`` with the other keys as its options.
 

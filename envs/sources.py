@@ -25,6 +25,7 @@ class SourceAdapter(Protocol):
     env: str
     binding: str  # what judges its tasks unless another is named
     licence: Licence
+    skips_bad_rows: bool  # preparing leaves bad rows out and lists them; else one bad row refuses the whole file
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a row is meant to be of this format, even if it is a bad one."""

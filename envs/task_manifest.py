@@ -13,19 +13,30 @@ from gavel.envs.hygiene import Protected
 from gavel.envs.source_files import Origin, SourceConfig
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Task
-from gavel.models.codec import dump, plain, record
+from gavel.models.codec import dump, plain, record, to_json
 from gavel.models.errors import ConfigError
 
 MANIFEST_SCHEMA = "gavel.task_manifest/1"
 
 
 @record
+class SkippedRow:
+    """A row that is no valid task: its place in the source, from 1, and why (``kind`` is a failure kind)."""
+
+    line: int
+    task_id: str
+    kind: str
+    error: str
+
+
+@record
 class SortedTasks:
-    """A source's tasks by fate; ``dropped`` maps how a question matched a protected one to the ids."""
+    """A source's rows by fate; ``dropped`` maps how a question matched a protected one to the ids, ``skipped`` are not valid."""
 
     train: tuple[Task, ...]
     validation: tuple[Task, ...]
     dropped: Mapping[str, tuple[str, ...]]
+    skipped: tuple[SkippedRow, ...] = ()
 
 
 def contents(
@@ -40,8 +51,10 @@ def contents(
     if config.validation_fraction > 0:
         rows["validation.jsonl"] = tasks.validation
     made = {name: b"".join(dump(task) + b"\n" for task in of) for name, of in rows.items()}
+    if tasks.skipped:
+        made["skipped.jsonl"] = b"".join(to_json(row) + b"\n" for row in tasks.skipped)
     made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles))
-    files = {name: {"sha256": _sha256(data), "rows": len(rows.get(name, ()))} for name, data in made.items()}
+    files = {name: {"sha256": _sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
     files["verifiers.json"].pop("rows")
     return {**made, "manifest.json": _pretty({**_manifest(config, adapter, origin, tasks, protected), "files": files})}
 
@@ -62,13 +75,15 @@ def _manifest(
 ) -> Mapping[str, Any]:
     kept = (*tasks.train, *tasks.validation)
     dropped = {how: len(ids) for how, ids in tasks.dropped.items()}
-    counts = {"train": len(tasks.train), "validation": len(tasks.validation), "dropped": dropped}
+    counts: dict[str, Any] = {"train": len(tasks.train), "validation": len(tasks.validation), "dropped": dropped}
+    if tasks.skipped:
+        counts["skipped"] = dict(sorted(Counter(row.kind for row in tasks.skipped).items()))
     return {
         "schema": MANIFEST_SCHEMA,
         "env": adapter.env,
         "source": {"name": adapter.name, **plain(origin)},
         "licence": plain(adapter.licence),
-        "counts": {"rows": len(kept) + sum(dropped.values()), **counts},
+        "counts": {"rows": len(kept) + sum(dropped.values()) + len(tasks.skipped), **counts},
         "domains": domains(kept),
         "split": {"validation_fraction": config.validation_fraction, "by": "SHA-256 of the question's normalised text"},
         "hygiene": _hygiene(tasks, protected),

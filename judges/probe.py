@@ -21,7 +21,8 @@ from gavel.models.types import Receipt
 REPEATS = 3
 """Calls per control for determinism and throughput."""
 
-CheckKind = Literal["control", "attack"]
+CheckKind = Literal["control", "attack", "environment"]
+"""``environment``: from a policy's text through the whole environment to its reward."""
 
 
 @record

@@ -172,7 +172,7 @@ def _build(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMh
         found[names.personas],
     )  # fmt: skip
     sampling = Sampling(
-        temperature=0.0 if config.temperature is None else config.temperature, top_p=config.top_p,
+        temperature=config.temperature, top_p=config.top_p,
         max_response_tokens=config.max_response_tokens, reasoning_effort=config.reasoning_effort,
     )  # fmt: skip
     return VeraMhRubric(

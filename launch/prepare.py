@@ -14,6 +14,7 @@ from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
 from gavel.launch.generate import generate
 from gavel.launch.schema import PrepareConfig
+from gavel.launch.session import INCOMPLETE, WHOLE
 from gavel.models.errors import ConfigError
 
 
@@ -29,7 +30,7 @@ def run(config: PrepareConfig, console: Console) -> int:
     out = Path(config.out or f"data/{config.env['name']}").expanduser()
     report = prepare(config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run)
     _show(report, config.dry_run, console)
-    return 0
+    return INCOMPLETE if report.skipped else WHOLE
 
 
 def _profiles(config: PrepareConfig) -> dict[str, str]:
@@ -61,7 +62,7 @@ def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> dict[
 
 
 def _show(report: PrepareReport, dry_run: bool, console: Console) -> None:
-    _say(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation")
+    _say(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation, {report.skipped} skipped")
     if report.domains:
         _say(console, "by domain: " + ", ".join(f"{domain} {count}" for domain, count in report.domains.items()))
     for how, ids in report.dropped.items():

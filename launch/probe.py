@@ -1,25 +1,25 @@
-"""``gavel probe``: known-answer controls and attacks on each binding, a table each, and the whole report in the run folder."""
+"""``gavel probe``: known answers and attacks on each binding, a table each, the report in the run folder, a certificate."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
+from dataclasses import replace
 from rich.console import Console
 
 from gavel.judges.attacks import attacks_on
 from gavel.judges.bindings import Binding
+from gavel.judges.certificate import known_fingerprint, write
 from gavel.judges.identity import inspect_server
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probe import REPEATS, ProbeReport, probe
 from gavel.judges.tables import checks_table, facts_table
-from gavel.launch.assembly import Assembly, assemble, asset_store
-from gavel.launch.config import to_yaml
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.environment_controls import environment_rows
+from gavel.launch.qualifying import certificates_folder, each_binding, keep_report, report_folder, say
 from gavel.launch.schema import ProbeConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, run_async
-from gavel.models.codec import to_json
-from gavel.models.errors import ConfigError, InputError
-from gavel.models.pool import ServicePool, open_services
+from gavel.models.errors import ConfigError
+from gavel.models.pool import ServicePool
+from gavel.models.transport import credentials
 
 
 def run(config: ProbeConfig, console: Console) -> int:
@@ -36,60 +36,29 @@ def _tell_plan(assembly: Assembly, console: Console) -> int:
     for name, binding in assembly.bindings.items():
         controls, attacks = len(binding.rubric.controls), len(attacks_on(binding.rubric))
         calls = f"{controls} controls, {attacks} attacks and {controls * (REPEATS - 1)} repeats"
-        _say(console, f"binding {name}: would ask {binding.service} {calls}")
+        say(console, f"binding {name}: would ask {binding.service} {calls}")
     return WHOLE
 
 
 async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
-    folder, store = _folder(config), asset_store(config.assets)
-    judging = {binding.service for binding in assembly.bindings.values()}
-    services = {name: service for name, service in assembly.services.items() if name in judging}
-    reports = []
-    async with open_services(
-        services, log_dir=folder / "logs", progress=lambda line: _say(console, line),
-        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
-    ) as pool:  # fmt: skip
-        judge = BoundJudges(assembly.bindings, pool.model, fresh=True)
-        for binding in assembly.bindings.values():
-            reports.append(await _probe_one(binding, judge, pool, config.concurrency))
-            console.print(checks_table(reports[-1]))
-            console.print(facts_table(reports[-1]))
-    _write(folder / "probe.json", reports)
-    _say(console, f"report: {folder / 'probe.json'}")
+    folder, certificates = report_folder(config, "probe"), certificates_folder(config)
+
+    async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
+        report = await _probe_one(binding, judge, pool, config.concurrency, known_fingerprint(certificates, binding))
+        report = replace(report, rows=(*report.rows, *await environment_rows(config.env, binding.name, judge, pool.models)))
+        console.print(checks_table(report))
+        console.print(facts_table(report))
+        say(console, f"certificate: {write(certificates, binding, probe=report)}")
+        return report
+
+    reports = await each_binding(config, assembly, folder, console, one)
+    keep_report(folder / "probe.json", reports, console)
     return WHOLE if all(report.qualified for report in reports) else INCOMPLETE
 
 
-async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int) -> ProbeReport:
+async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int, known: str | None) -> ProbeReport:
     service = binding.judge
     facts = None
     if service is not None:
-        # A server that wants a key for this answers nothing, and the report then says that it could not be checked.
-        facts = await inspect_server(pool.urls(binding.service)[0], service.model or "", service.default_headers)
-    return await probe(binding, judge, server=facts, concurrency=concurrency)
-
-
-def _folder(config: ProbeConfig) -> Path:
-    folder = Path(config.run.dir or time.strftime("runs/probe-%Y%m%d-%H%M%S")).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "probe.yaml").write_text(to_yaml(config), encoding="utf-8")
-    except OSError as failed:
-        raise _unwritable(folder, failed) from None
-    return folder
-
-
-def _write(path: Path, reports: list[ProbeReport]) -> None:
-    try:
-        path.write_bytes(to_json(reports) + b"\n")
-    except OSError as failed:
-        raise _unwritable(path, failed) from None
-
-
-def _unwritable(path: Path, failed: OSError) -> InputError:
-    return InputError(
-        "this cannot be written", where=str(path), found=failed.strerror or str(failed), remedy="free space or choose another run.dir=…"
-    )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        facts = await inspect_server(pool.urls(binding.service)[0], service.model or "", credentials(binding.service, service))
+    return await probe(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)

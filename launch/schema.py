@@ -115,9 +115,29 @@ class PrepareConfig:
 
 @record
 class ProbeConfig(Composition):
-    """``gavel probe``: known-answer controls on each binding."""
+    """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of certificates."""
 
     run: RunConfig
+    certificates: str = "certificates"
+    concurrency: int = 16
+    dry_run: bool = False
+
+
+@record
+class CalibrateConfig(Composition):
+    """``gavel calibrate``: agreement of each binding's judge with a labelled file.
+
+    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and ``seed`` are the
+    bootstrap's.
+    """
+
+    run: RunConfig
+    labelled: str | None = None
+    certificates: str = "certificates"
+    limit: int | None = None
+    repeats: int = 1
+    draws: int = 2000
+    seed: int = 0
     concurrency: int = 16
     dry_run: bool = False
 

@@ -93,7 +93,8 @@ def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
             continue
         state = begun.get(row.key) or RowState()
         if state.messages is None and row.key in session.states:
-            state.messages, state.receipts = session.states[row.key].messages, session.states[row.key].receipts
+            before = session.states[row.key]
+            state.messages, state.receipts, state.answers = before.messages, before.receipts, {**before.answers, **state.answers}
         owed.append(OwedRow(row, state, len(failed.get(row.key, ())) + 1))
     return owed
 

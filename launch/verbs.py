@@ -91,13 +91,29 @@ _TABLE = (
         (_RUN, ("into=DIR", "the child run"), ("reward.…", "the options of the reward policy"), _DRY),
     ),
     Verb(
-        "probe", "Ask each judge known-answer controls and show which it gets right.", "gavel.launch.probe", "ProbeConfig",
+        "probe", "Ask each judge known answers and known attacks; show which it gets right, and whether it qualifies.", "gavel.launch.probe", "ProbeConfig",
         ("env", "judge", "experiment"),
         (
             ("experiment=demo", "how good the demo's tiny judge is (it is not)"),
             ("env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge", "a judge you serve"),
         ),
         (_RUN, ("concurrency=N", "questions in flight"), _SERVICES, _OFFLINE, _DRY),
+    ),
+    Verb(
+        "calibrate", "Measure how well each judge agrees with labelled answers.", "gavel.launch.calibrate", "CalibrateConfig",
+        ("env", "judge", "experiment"),
+        (
+            ("env=abstention judge=qwen3_32b", "on the 176 answers we ship"),
+            (
+                "env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge labelled=mine.jsonl repeats=3",
+                "on answers you labelled, each judged three times for the flip rate",
+            ),
+        ),
+        (
+            ("labelled=FILE", "JSONL: the rubric's slots and `label` in each row"), ("repeats=N", "calls per answer"),
+            ("limit=N", "the first N answers; no certificate then"), ("certificates=DIR", "the folder of certificates"), _RUN,
+            ("concurrency=N", "questions in flight"), _SERVICES, _OFFLINE, _DRY,
+        ),
     ),
     Verb(
         "judge", "Serve the managed judge in the foreground, until Ctrl-C.", "gavel.launch.judge", "JudgeConfig",

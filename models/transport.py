@@ -178,6 +178,15 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)
 
 
+def credentials(name: str, service: Service) -> dict[str, str]:
+    """Return the headers of a service's requests, its credentials among them; never to be stored or shown.
+
+    Raises:
+        ConfigError: a credential's variable is not set.
+    """
+    return _headers(name, service)[0]
+
+
 def _headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
     secrets: list[str] = []
     headers = {

@@ -34,6 +34,7 @@ class NemoAbstentionV1:
     name = "nemo_abstention_v1"
     env = NAME
     binding = "abstention"
+    skips_bad_rows = False
     licence = Licence(
         {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"},
         "the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: the copy about to be written holds these texts; "

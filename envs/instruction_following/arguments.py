@@ -162,7 +162,7 @@ def choice(name: str, *values: str) -> Argument:
     return Argument(name, _one_of(*values))
 
 
-def defined(name: str, values: Mapping[str, str], *, open: bool = False) -> Argument:  # noqa: A002
+def defined(name: str, values: Mapping[str, str], *, open: bool = False) -> Argument:
     """Return an argument whose values have definitions; ``open``: any other text is accepted as well."""
     if open:
         return Argument(name, Kind("text", f"a text, such as {', '.join(values)}", _text), values, open=True)

@@ -1,7 +1,7 @@
 """The structure of a reply: markdown-it finds code, tables, headings and rules; what is left is prose, read line by line.
 
-Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and because readers take
-an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists says.
+Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and because readers
+take an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists says.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Kind = Literal["paragraph", "item", "heading", "title", "table", "code", "rule"]
 class Block:
     """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
 
-    ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's level
-    or an item's depth, both from 1. ``first``: nothing but a blank line, or a block of another kind than prose, stands before. ``rows``
+    ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's
+    level or an item's depth, both from 1. ``first``: nothing but a blank line, or a block of another kind than prose, stands before. ``rows``
     and ``columns`` are those of a table, without its header.
     """
 

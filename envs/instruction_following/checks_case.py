@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 
 from gavel.envs.instruction_following.checks_letters import vowels_and_consonants
@@ -14,27 +15,28 @@ from gavel.envs.instruction_following.matching import occurrences
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, every, within
 
 _NEUTRAL = str.maketrans({"ª": "", "º": "", "ß": "SS"})
+_ORDINALS = str.maketrans({"ª": "", "º": ""})
 _CLOSERS = "\"'”“’»›」』)]}）］>*_`~ \u00a0\u202f\n"
 _RUN = re.compile(r"[^\W\d_]+")
 _TOKEN = re.compile(r"\S+")
 
 
 def _all_upper(text: str) -> bool:
-    return text.translate(_NEUTRAL).isupper()
+    return text.isupper() if text.isascii() else text.translate(_NEUTRAL).isupper()
 
 
 def _all_lower(text: str) -> bool:
-    return text.translate({0xAA: "", 0xBA: ""}).islower()
+    return text.islower() if text.isascii() else text.translate(_ORDINALS).islower()
 
 
 def _alternates(run: str) -> bool:
     """Whether the letters of a run take turns; letters without case do not count."""
     cased = [letter.isupper() for letter in run if letter.isupper() or letter.islower()]
-    return all(one != other for one, other in zip(cased, cased[1:], strict=False))
+    return all(one != other for one, other in pairwise(cased))
 
 
 def _alternating(text: str) -> bool:
-    return any(letter.isupper() or letter.islower() for letter in text) and all(_alternates(run) for run in _RUN.findall(text))
+    return any(letter.isupper() or letter.islower() for letter in text) and all(_alternates(run[0]) for run in _RUN.finditer(text))
 
 
 def _capitalised(token: str) -> bool:
@@ -88,7 +90,7 @@ def _whole(fits: Callable[[str], bool], what: str) -> CheckFunction:
 def _first_letter_cap(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
     if not any(character.isupper() for character in document.letters_as_written):
         return Verdict(False, "no upper-case letter")
-    return every((token for token in _TOKEN.findall(document.prose) if not _capitalised(token)), "every word capitalised")
+    return every((token[0] for token in _TOKEN.finditer(document.prose) if not _capitalised(token[0])), "every word capitalised")
 
 
 def _case_ratio(document: Document, arguments: Arguments) -> Verdict:

@@ -38,7 +38,9 @@ def _numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     found = sum(1 for _ in _NUMBER.finditer(document.text))
     numerals = document.language.numerals
     if numerals and any(numeral in document.text for numeral in numerals):
-        found += sum(all(letter in numerals for letter in document.prose[start:end]) for start, end in spans(document.prose, document.language))
+        found += sum(
+            all(letter in numerals for letter in document.prose[start:end]) for start, end in spans(document.prose, document.language)
+        )
     return found
 
 

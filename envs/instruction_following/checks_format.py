@@ -44,13 +44,18 @@ def _heading_depth(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _sections(document: Document, arguments: Arguments) -> int:
-    in_heading, in_line = _section_patterns(folded(arguments["section_splitter"]))
+    splitter = " ".join(folded(arguments["section_splitter"]).split())
+    if splitter not in document.folded:
+        return 0
+    in_heading, in_line = _section_patterns(splitter)
     heads = sum(1 for block in _headings(document) if in_heading.match(fold(visible(block.text))))
-    return heads + sum(1 for block in document.of_kind("paragraph", "item") for line in _lines(block) if in_line.match(line))
+    return heads + sum(1 for block in document.of_kind("paragraph", "item") for line in _lines(block, splitter) if in_line.match(line))
 
 
-def _lines(block: Block) -> Iterable[str]:
-    return (fold(visible(line)).strip() for line in block.text.split("\n"))
+def _lines(block: Block, splitter: str) -> Iterable[str]:
+    if splitter[0] in fold(block.text):
+        for line in block.text.split("\n"):
+            yield fold(visible(line)).strip()
 
 
 @lru_cache(maxsize=1024)
@@ -93,7 +98,7 @@ def _paragraph_size(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _sentences_each(document: Document, arguments: Arguments) -> Verdict:
-    counts = [max(1, len(paragraph.sentences)) for paragraph in document.paragraphs]
+    counts = [max(1, paragraph.sentences) for paragraph in document.paragraphs]
     return each(counts, arguments, "num_sentences", "paragraphs by sentences")
 
 

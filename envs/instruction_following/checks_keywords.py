@@ -32,7 +32,8 @@ def _positioning(document: Document, arguments: Arguments) -> Verdict:
 
 def _palindrome(document: Document, arguments: Arguments) -> Verdict:
     minimum: int = arguments["min_length"]
-    found = next((word for word in _candidates(document) if len(word) >= minimum and _is_palindrome(word, minimum)), None)
+    likely = (word for word in _candidates(document) if (word[0] == word[-1] or not word.isascii()) and len(word) >= minimum)
+    found = next((word for word in likely if _is_palindrome(word, minimum)), None)
     return Verdict(found is not None, found or f"no palindrome of {minimum} characters or more")
 
 

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gavel.envs.instruction_following.document import Document
-from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every, within
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, within
 
 
 def _sentence_length(document: Document, arguments: Arguments) -> Verdict:
-    limit: int = arguments["max_words"]
-    if not document.sentences:
-        return Verdict(False, "no sentence")
-    return every(
-        (sentence for sentence in document.sentences if len(document.words_of(sentence)) > limit), f"sentences of {limit} words at most"
-    )
+    longest, limit = max(document.sentence_lengths, default=0), arguments["max_words"]
+    return Verdict(0 < longest <= limit, f"longest sentence: {longest} words; wanted: {limit} at most")
 
 
 def _repetition(document: Document, arguments: Arguments) -> Verdict:
@@ -43,7 +39,7 @@ def _average(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _paragraph_length(document: Document, arguments: Arguments) -> Verdict:
-    counts = [sum(len(document.words_of(piece)) for piece in paragraph.pieces) for paragraph in document.paragraphs]
+    counts = [paragraph.words for paragraph in document.paragraphs]
     return each(counts, arguments, "words_per_paragraph", "paragraphs by words")
 
 

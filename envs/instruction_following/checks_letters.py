@@ -37,8 +37,9 @@ def _letter_count(document: Document, arguments: Arguments) -> int:
 
 def _initials(document: Document, arguments: Arguments) -> int:
     wanted: str = arguments["target_letter"].lower()
-    size = len(wanted)
-    return sum(_same(word[:size], wanted, document.language) for word in document.lower_words)
+    if wanted not in document.language.folds:
+        return sum(word.startswith(wanted) for word in document.lower_words)
+    return sum(_same(word[:1], wanted, document.language) for word in document.lower_words)
 
 
 LETTERS: Mapping[str, CheckFunction] = MappingProxyType(

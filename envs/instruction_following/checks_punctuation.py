@@ -9,18 +9,17 @@ from types import MappingProxyType
 
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import BRACKETS, COMMAS, PERIODS, QUESTION_EXCLAIM, QUOTES
-from gavel.envs.instruction_following.sentences import end_marks
 from gavel.envs.instruction_following.text import normal
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
 
-_LABEL = re.compile(r"^\w{1,3}[)）](?=\s)", re.MULTILINE)
+_LABEL = re.compile(r"(?:(?<=\n)|\A)\w{1,3}[)）](?=\s)")
 """A letter before a list item, as in a) or iv)."""
 
 _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
     {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
 )
 _OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
-_PAIRED = _OPENERS | frozenset(_CLOSE_TO_OPEN)
+_PAIRED = re.compile(f"[{re.escape(''.join(sorted(_OPENERS | frozenset(_CLOSE_TO_OPEN))))}]")
 
 
 def _none_of(marks: str, what: str) -> CheckFunction:
@@ -32,7 +31,7 @@ def _none_of(marks: str, what: str) -> CheckFunction:
 
 
 def _question_exclaim(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
-    return sum(document.marks[mark] for mark in QUESTION_EXCLAIM + document.language.marks)
+    return sum(map(document.prose_without_code.count, QUESTION_EXCLAIM + document.language.marks))
 
 
 def _canonical(run: str) -> str:
@@ -42,7 +41,7 @@ def _canonical(run: str) -> str:
 
 
 def _endings(document: Document) -> set[str]:
-    return {_canonical(marks) for marks in map(end_marks, document.sentences) if marks}
+    return {_canonical(marks) for marks in document.endings}
 
 
 def _end_rule(document: Document, arguments: Arguments) -> Verdict:
@@ -62,9 +61,7 @@ def _frequency(document: Document, arguments: Arguments) -> int:
 
 def _balance(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
     open_marks: list[str] = []
-    for mark in _LABEL.sub("", document.prose_without_code):
-        if mark not in _PAIRED:
-            continue
+    for mark in _PAIRED.findall(_LABEL.sub("", document.prose_without_code)):
         if open_marks and open_marks[-1] in _CLOSE_TO_OPEN.get(mark, ()):
             open_marks.pop()
         elif mark in _OPENERS:
@@ -75,7 +72,7 @@ def _balance(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG0
 
 
 def _variety(document: Document, arguments: Arguments) -> Verdict:
-    found = sorted(mark for mark in document.marks if unicodedata.category(mark).startswith("P"))
+    found = sorted(mark for mark in set(document.prose_without_code) if unicodedata.category(mark).startswith("P"))
     return Verdict(len(found) >= arguments["min_types"], f"{len(found)} kinds: {' '.join(found)}")
 
 

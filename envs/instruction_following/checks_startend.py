@@ -31,7 +31,9 @@ def _start(document: Document, arguments: Arguments) -> Verdict:
     phrase = _one_line(arguments["start_phrase"])
     bare = _without_opening(phrase)
     text = document.folded_source
-    passed = _starts(text, phrase) or _starts(document.folded, phrase) or (bool(bare) and _starts(_without_opening(document.folded), bare))
+    passed = (
+        _starts(text, phrase) or _starts(document.folded, phrase) or (bool(bare) and _starts(_without_opening(document.folded), bare))
+    )
     return Verdict(passed, f"begins with {text[:40]!r}")
 
 

@@ -9,19 +9,19 @@ from functools import cached_property
 from gavel.envs.instruction_following import text as texts
 from gavel.envs.instruction_following.blocks import Block, blocks
 from gavel.envs.instruction_following.languages import Language
-from gavel.envs.instruction_following.sentences import sentences
+from gavel.envs.instruction_following.sentences import end_marks, sentences
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
     """Prose between blank lines: a paragraph, a list, or a lead-in with its list.
 
-    ``text`` is the Markdown without the first list marker; ``pieces`` the visible texts of its paragraph and items.
+    ``text`` is the Markdown without the first list marker; ``sentences`` and ``words`` are their numbers.
     """
 
     text: str
-    pieces: tuple[str, ...]
-    sentences: tuple[str, ...]
+    sentences: int
+    words: int
 
 
 class Document:
@@ -89,8 +89,8 @@ class Document:
         rest = "".join(f"\n{line}" for block in others for line in self.lines[block.line : block.end])
         return Paragraph(
             first.text + rest,
-            tuple(self._visible[place] for place in group),
-            tuple(sentence for place in group for sentence in self._sentences[place]),
+            sum(len(self._sentences[place]) for place in group),
+            sum(len(words) for place in group for words in self._sentence_words[place]),
         )
 
     @cached_property
@@ -99,13 +99,22 @@ class Document:
         return [sentence for found in self._sentences for sentence in found]
 
     @cached_property
+    def _sentence_words(self) -> list[list[list[str]]]:
+        """For each block the words of each of its sentences; of what has no sentences, all its words as one."""
+        return [
+            [texts.words(part, self.language) for part in found or ((seen,) if seen else ())]
+            for found, seen in zip(self._sentences, self._visible, strict=True)
+        ]
+
+    @cached_property
     def words(self) -> list[str]:
         """The words in order, as written; see ``gavel.envs.instruction_following.text.words``."""
-        return self.words_of(self.prose)
+        return [word for block in self._sentence_words for part in block for word in part]
 
-    def words_of(self, text: str) -> list[str]:
-        """Return the words of a part."""
-        return texts.words(text, self.language)
+    @cached_property
+    def sentence_lengths(self) -> list[int]:
+        """For each sentence its number of words."""
+        return [len(words) for found, parts in zip(self._sentences, self._sentence_words, strict=True) if found for words in parts]
 
     @cached_property
     def folded_words(self) -> list[str]:
@@ -130,14 +139,17 @@ class Document:
         return " ".join(texts.fold(self.text).split())
 
     @cached_property
-    def letters(self) -> Counter[str]:
-        """How often each character of the reply occurs, in lower case (or the only case it has)."""
-        return Counter(self.text.lower())
-
-    @cached_property
     def letters_as_written(self) -> Counter[str]:
         """How often each character of the reply occurs."""
         return Counter(self.text)
+
+    @cached_property
+    def letters(self) -> Counter[str]:
+        """How often each character of the reply occurs, in lower case (or the only case it has)."""
+        letters: Counter[str] = Counter()
+        for letter, times in self.letters_as_written.items():
+            letters[letter.lower()] += times
+        return letters
 
     @cached_property
     def markdown_without_code(self) -> str:
@@ -147,12 +159,18 @@ class Document:
     @cached_property
     def prose_without_code(self) -> str:
         """``prose`` without code spans."""
-        return texts.visible(self.markdown_without_code)
+        return "\n\n".join(
+            [
+                texts.visible(texts.without_code(block.text)) if "`" in block.text else seen
+                for block, seen in zip(self.blocks, self._visible, strict=True)
+                if seen
+            ]
+        )
 
     @cached_property
-    def marks(self) -> Counter[str]:
-        """How often each character of ``prose_without_code`` occurs."""
-        return Counter(self.prose_without_code)
+    def endings(self) -> frozenset[str]:
+        """The different runs of marks that sentences end in."""
+        return frozenset(filter(None, map(end_marks, self.sentences)))
 
     def sections(self) -> list[tuple[int, int]]:
         """Return for each heading that has something of its own below it the range of its blocks (first, end), heading left out."""

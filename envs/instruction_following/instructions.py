@@ -1,8 +1,8 @@
 """The table of all instructions: 61 that a program checks (fast) and 28 that a judge does (judged).
 
-One table drives everything that must agree: which arguments a task needs and what they may be, which languages an instruction exists
-in, and the page of the documentation. The ids and arguments are those of ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA
-NeMo Gym 0.7.0, so that its data sets are read as they are; ranges, refusals and definitions are ours.
+One table drives everything that must agree: which arguments a task needs and what they may be, which languages an instruction
+exists in, and the page of the documentation. The ids and arguments are those of ``resources_servers/verifif`` (older:
+``turing_vif``) of NVIDIA NeMo Gym 0.7.0, so that its data sets are read as they are; ranges, refusals and definitions are ours.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def read_arguments(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping
     read: dict[str, Any] = {}
     for argument in entry.arguments:
         if argument.name not in arguments:
+            given = ", ".join(map(str, arguments)) or "(none)"
             raise TaskError(
-                f"{entry.id} needs this argument", field=argument.name, found=f"the arguments {', '.join(map(str, arguments)) or '(none)'}",
-                allowed=argument.kind.allowed,
-            )  # fmt: skip
+                f"{entry.id} needs this argument", field=argument.name, found=f"the arguments {given}", allowed=argument.kind.allowed
+            )
         value = arguments[argument.name]
         try:
             read[argument.name] = argument.kind.read(value)
@@ -81,13 +81,19 @@ def read_arguments(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping
             raise TaskError(
                 f"{wrong} ({entry.id})", field=argument.name, found=repr(value)[:120], allowed=argument.kind.allowed
             ) from None
-    if entry.ordered is not None and read[entry.ordered[0]] > read[entry.ordered[1]]:
-        low, high = entry.ordered
+    _require_order(entry, read)
+    return read
+
+
+def _require_order(entry: Instruction, read: Mapping[str, Any]) -> None:
+    if entry.ordered is None:
+        return
+    low, high = entry.ordered
+    if read[low] > read[high]:
         raise TaskError(
-            f"the smallest allowed value is above the largest ({entry.id})", field=low, found=f"{low} {arguments[low]!r}, {high} {arguments[high]!r}",
+            f"the smallest allowed value is above the largest ({entry.id})", field=low, found=f"{low} {read[low]}, {high} {read[high]}",
             allowed=f"{low} at most {high}",
         )  # fmt: skip
-    return read
 
 
 def validate(instruction_id: str, arguments: Mapping[str, Any], language_code: str) -> Mapping[str, Any]:

@@ -48,12 +48,11 @@ class Language:
     ``code`` is the code used in tasks, ``icu`` and ``sentencex`` those of the libraries. ``cased``: letters have upper and lower case.
     ``spaced``: blanks separate words (else a dictionary does). ``vowels``: base letters that are vowels, whatever their accent.
     ``folds``: letters whose accented forms count as the letter itself where letters are counted. ``marks``: what counts as a question
-    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: syllables with which a
-    word may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
-    sentence that goes on. Where the sentence library errs: ``titles`` never end a sentence, ``abbreviations`` do not before a small letter
-    or a digit, ``ordinals`` says that a number of one or two digits with a full stop does not, and ``words`` do end one before a
-    capital letter. ``numerals``: letters that write numbers. ``braces``:
-    placeholders may stand in braces.
+    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: syllables with which
+    a word may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
+    sentence that goes on. Where the sentence library errs: ``titles`` never end a sentence, ``abbreviations`` do not before a small
+    letter or a digit, ``ordinals`` says that a number of one or two digits with a full stop does not, and ``words`` do end one before
+    a capital letter. ``numerals``: letters that write numbers. ``braces``: placeholders may stand in braces.
     """
 
     code: str
@@ -97,7 +96,8 @@ _ALL = (
     ),
     Language(
         "fre", "French", "fr", "fr", elides=True,
-        titles=_set("M MM Mme Mmes Mlle Mlles Dr Pr Me St Ste"), abbreviations=_set("ex bd No min max c.-à-d av apr"), words=_set("etc"),
+        titles=_set("M MM Mme Mmes Mlle Mlles Dr Pr Me St Ste"), abbreviations=_set("ex bd No min max c.-à-d av apr"),
+        words=_set("etc"),
     ),
     Language(
         "de", "German", "de", "de", ordinals=True,

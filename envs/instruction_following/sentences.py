@@ -1,7 +1,7 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
-The library knows abbreviations, numbers and most quotations. Put right here: pieces without any word (emoji, closing marks) belong to the
-sentence before; a quotation that goes on after its full stop is one sentence; some abbreviations are missing; and a word such as
+The library knows abbreviations, numbers and most quotations. Put right here: pieces without any word (emoji, closing marks) belong to
+the sentence before; a quotation that goes on after its full stop is one sentence; some abbreviations are missing; and a word such as
 "No." ends a sentence before a capital letter.
 """
 
@@ -12,22 +12,22 @@ import re
 import sentencex
 
 from gavel.envs.instruction_following.languages import END_MARKS, Language
+from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
 """How far back the end of a sentence is looked at."""
 
 _BREAK = re.compile(r"\n+")
 _MARKS = re.compile(f"[{re.escape(END_MARKS)}]")
-_TAIL = re.compile(rf"([{re.escape(END_MARKS)}]+)[^\w{re.escape(END_MARKS)}]*\Z")
-_CLOSED = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»›」』）)\]*_]+\s*\Z")
-_LAST_WORD = re.compile(r"([^\s\"'“«„(\[]+)\.\s*\Z")
+_CLOSERS = "\"'”’»›」』）)]*_"
+_OPENERS = "\"'“«„([（「"
 _WORD_STOP = re.compile(r"(?<!\w)([^\W\d_]{2,4})\.\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
 
 
 def sentences(text: str, language: Language) -> list[str]:
     """Return the sentences of a paragraph without Markdown in it; line breaks within it are blanks. Text without a word has none."""
     text = _BREAK.sub(" " if language.spaced else "", text).strip()
-    if not any(character.isalnum() for character in text):
+    if not has_word(text):
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
@@ -39,23 +39,28 @@ def _joined(text: str, language: Language) -> list[str]:
     groups: list[list[str]] = []
     worded = False  # whether the last group holds a word
     for segment in sentencex.segment(language.sentencex, text):
-        has_word = any(character.isalnum() for character in segment)
-        if groups and (not has_word or not worded or _continues(groups[-1][-1][-_REACH:], segment, language)):
+        word_here = has_word(segment)
+        if groups and (not word_here or not worded or _continues(groups[-1][-1][-_REACH:], segment, language)):
             groups[-1].append(segment)
-            worded = worded or has_word
+            worded = worded or word_here
         else:
             groups.append([segment])
-            worded = has_word
+            worded = word_here
     return ["".join(group) for group in groups]
 
 
 def _continues(before: str, segment: str, language: Language) -> bool:
     """Tell whether a segment with a word in it goes on with the sentence ``before``."""
-    if _CLOSED.search(before):
+    tail = before.rstrip()
+    if tail[-1] in _CLOSERS:
+        if tail.rstrip(_CLOSERS)[-1:] not in END_MARKS:
+            return False
         start = segment.lstrip(" \"'“«")
         return start[:1].islower() or (not before[-1].isspace() and segment.startswith(language.speech or "\0"))
-    last = _LAST_WORD.search(before)
-    return last is not None and _abbreviates(last[1], segment.lstrip()[:1], language)
+    if tail[-1] != ".":
+        return False
+    word = tail[:-1].split()[-1:]
+    return bool(word) and _abbreviates(word[0].lstrip(_OPENERS), segment.lstrip()[:1], language)
 
 
 def _abbreviates(word: str, follows: str, language: Language) -> bool:
@@ -69,7 +74,8 @@ def _abbreviates(word: str, follows: str, language: Language) -> bool:
 
 def _split_at_words(segment: str, language: Language) -> list[str]:
     """Split where a word that looks like an abbreviation ends a sentence: a capital letter follows."""
-    if not language.words or "." not in segment:
+    lower = segment.lower()
+    if not any(f"{word}." in lower for word in language.words):
         return [segment]
     parts, position = [], 0
     for stop in _WORD_STOP.finditer(segment):
@@ -82,5 +88,9 @@ def _split_at_words(segment: str, language: Language) -> list[str]:
 
 def end_marks(sentence: str) -> str:
     """Return the run of marks a sentence ends in, closing quotes, brackets and emoji aside; empty if it ends in none."""
-    found = _TAIL.search(sentence[-_REACH:])
-    return found[1] if found else ""
+    tail = sentence[-_REACH:]
+    while tail and tail[-1] not in END_MARKS:
+        if tail[-1].isalnum():
+            return ""
+        tail = tail[:-1]
+    return tail[len(tail.rstrip(END_MARKS)) :]

@@ -56,6 +56,7 @@ class Verifif:
     name = "verifif"
     env = NAME
     binding = "instruction_following"
+    skips_bad_rows = True
     licence = Licence(
         {}, "rows of this form state no licence: the copy about to be written is under that of the data set they come from"
     )
@@ -86,7 +87,8 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     if not isinstance(given, list) or not given:
         raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a text, or a list of messages")
     messages = tuple(_message(item, f"{field}.{index}") for index, item in enumerate(given))
-    if messages[-1].role == "assistant":
+    roles = [message.role for message in messages]
+    if "user" not in roles or roles[-1] == "assistant":
         raise TaskError(
             "the policy has nothing to reply to", field=field, found="the last role is assistant", allowed="a user's message at the end"
         )

@@ -131,7 +131,9 @@ FAST: tuple[Instruction, ...] = (
         "detectable_format:table", "Some table has at least that many rows below its header, and at least that many columns.",
         Argument("min_rows", COUNT), Argument("min_cols", LIMIT),
     ),
-    _fast("detectable_format:heading_depth", "There are headings of each of the levels; others may be there too.", Argument("levels", LEVELS)),
+    _fast(
+        "detectable_format:heading_depth", "There are headings of each of the levels; others may be there too.", Argument("levels", LEVELS)
+    ),
     _fast("keywords:existence", "Every keyword occurs.", Argument("keywords", TEXTS)),
     _counted(
         "keywords:frequency", "frequency", "The number of times the keyword occurs stands in the given relation to a number.",
@@ -155,7 +157,8 @@ FAST: tuple[Instruction, ...] = (
     ),
     _counted("keywords:vowel_count", "num_vowels", "The number of vowels stands in the given relation to a number.", needs=_VOWELS),
     _counted(
-        "keywords:consonant_count", "num_consonants", "The number of consonants stands in the given relation to a number.", needs=_VOWELS
+        "keywords:consonant_count", "num_consonants", "The number of consonants stands in the given relation to a number.",
+        needs=_VOWELS,
     ),
     _counted(
         "length_constraints:number_characters", "num_chars",

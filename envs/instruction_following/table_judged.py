@@ -24,7 +24,7 @@ def _counts(name: str, number: str, definition: str, *before: Argument) -> Instr
 JUDGED: tuple[Instruction, ...] = (
     _fits("stylistic:tone_formality", "tone_level", values.TONE_LEVEL, "The text as a whole has the given level of formality."),
     _fits("stylistic:emotional_tone", "emotion_type", values.EMOTIONAL_TONE, "The text as a whole has the given emotional tone."),
-    _fits("stylistic:politeness", "politeness_degree", values.POLITENESS, "The text treats its reader with the given degree of politeness."),
+    _fits("stylistic:politeness", "politeness_degree", values.POLITENESS, "The text treats its reader with the given politeness."),
     _fits("stylistic:descriptive_level", "description_degree", values.DESCRIPTION, "The text describes in the given amount of detail."),
     _fits("stylistic:literary_style", "style_type", values.STYLE, "The text is written in the given style."),
     _fits(
@@ -55,7 +55,7 @@ JUDGED: tuple[Instruction, ...] = (
     _fits("linguistic:syntactic_pattern", "pattern_type", values.PATTERN, "The sentences of the text are built to the given pattern."),
     _fits("linguistic:grammatical_mood", "mood_type", values.MOOD, "The verbs of the text are mainly in the given mood."),
     _fits("linguistic:morphological_form", "form_type", values.FORM, "The text makes clear use of words of the given form."),
-    _fits("linguistic:phonological_pattern", "phonology_type", values.PHONOLOGY, "The text makes clear use of the given pattern of sounds."),
+    _fits("linguistic:phonological_pattern", "phonology_type", values.PHONOLOGY, "The text clearly uses the given pattern of sounds."),
     _counts(
         "linguistic:sound_symbolism", "num_symbolisms",
         "The number of words whose sound imitates or suggests what they mean, such as buzz, fits the relation.",
@@ -65,11 +65,14 @@ JUDGED: tuple[Instruction, ...] = (
     _fits("situation:audience_alignment", "audience_type", values.AUDIENCE, "The text suits the given readers.", any_value=True),
     _fits("situation:contextual_scenario", "scenario_type", values.SCENARIO, "The text fits the given scene.", any_value=True),
     _fits("situation:perspective", "perspective_type", values.PERSPECTIVE, "The text is told in the given grammatical person."),
-    _fits("situation:emotional_alignment", "emotion_type", values.ALIGNMENT, "The text takes the given attitude to its subject and reader.", any_value=True),
+    _fits(
+        "situation:emotional_alignment", "emotion_type", values.ALIGNMENT,
+        "The text takes the given attitude to its subject and reader.", any_value=True,
+    ),
     _judged(
         "situation:cultural_context", "The text is fitted to the given culture, in the given way.",
         defined("culture_type", values.CULTURE), defined("adaptation_level", values.ADAPTATION),
     ),
     _fits("situation:temporal_context", "time_frame", values.TIME, "The text is set in the given time."),
-    _fits("situation:environment_setting", "environment_type", values.SETTING, "The text is set in the given surroundings.", any_value=True),
+    _fits("situation:environment_setting", "environment_type", values.SETTING, "The text is set in such surroundings.", any_value=True),
 )  # fmt: skip

@@ -17,10 +17,7 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\n]*\)")
 _CODE = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+(?<!`)\1(?!`)")
 _TAG = re.compile(r"</?(?:b|i|u|s|em|strong|code|sub|sup|mark|br|p|span|div)(?: [^<>\n]*)?/?>", re.IGNORECASE)
-_EMPHASIS = re.compile(
-    r"(?<![\s\\])(?:[*`]+(?!\d)|(?<!\d)[*`]+)|(?<![\d\\])[*`]+(?=\S)|~~"
-    r"|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)|(?<=[^\w\s])_+(?!\w)|(?<!\w)_+(?=[^\w\s])"
-)  # not a * b, 2*3, snake_case
+_EMPHASIS = re.compile(r"[*`]+|_+|~~")
 _MARKDOWN = re.compile(r"[*_`~\[<\\]")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
@@ -29,6 +26,7 @@ _WORD = regex.compile(
     rf"(?:https?://|www\.)[^\s<>\"“”„«»()]*[^\W_]/?"
     rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
 )
+_HAS_WORD = re.compile(r"[^\W_]")
 GRAPHEME = regex.compile(r"\X")
 
 _FOLD = str.maketrans(
@@ -70,8 +68,18 @@ def visible(markdown: str) -> str:
         markdown = _LINK.sub(r"\1", markdown)
     if "<" in markdown:
         markdown = _TAG.sub("", markdown)
-    markdown = _EMPHASIS.sub("", markdown)
+    markdown = _EMPHASIS.sub(_emphasis, markdown)
     return _ESCAPE.sub(r"\1", markdown) if "\\" in markdown else markdown
+
+
+def _emphasis(run: re.Match[str]) -> str:
+    """Return what is left of a run of marks: nothing where it can open or close emphasis, not so in a * b, 2*3, snake_case."""
+    text, (start, end), marks = run.string, run.span(), run[0]
+    before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+    if before == "\\" or (before.isspace() and after.isspace()):
+        return marks
+    inside = before.isdigit() and after.isdigit() if marks[0] == "*" and len(marks) == 1 else before.isalnum() and after.isalnum()
+    return marks if inside and marks[0] in "*_" and (marks[0] == "_" or len(marks) == 1) else ""
 
 
 def without_code(markdown: str) -> str:
@@ -87,7 +95,7 @@ def words(text: str, language: Language) -> list[str]:
     """
     if language.spaced:
         return _WORD.findall(text)
-    return [text[start:end] for start, end in spans(text, language) if _has_word(text, start, end)]
+    return [text[start:end] for start, end in spans(text, language) if has_word(text[start:end])]
 
 
 def spans(text: str, language: Language) -> Iterator[tuple[int, int]]:
@@ -100,8 +108,9 @@ def _stand_in(astral: re.Match[str]) -> str:
     return "㐀" if astral[0].isalnum() else "□"
 
 
-def _has_word(text: str, start: int, end: int) -> bool:
-    return any(character.isalnum() for character in text[start:end])
+def has_word(text: str) -> bool:
+    """Tell whether a text has a letter or a digit."""
+    return _HAS_WORD.search(text) is not None
 
 
 def graphemes(text: str) -> list[str]:

@@ -18,18 +18,35 @@ def too_long(body: dict[str, Any], number: int) -> str | None:
 
 def words(server: FaultServer, run: Path, *more: str) -> list[str]:
     judge = ("judge=external", f"judge.base_url={server.base_url}", "judge.model=fake", "judge.attempts=1")
-    return ["probe", str(run), f"rubrics.abstention.profile={STRICT}", *judge, *more]
+    return ["probe", str(run), f"certificates={run.parent / 'certificates'}", f"rubrics.abstention.profile={STRICT}", *judge, *more]
+
+
+def all_knowing(cache: Path) -> Any:
+    """The judge that knows the rubric's known answers, and the environment's."""
+    known = knowing(STRICT, cache)
+    environment = {"The city of Canberra": "correct", "Sydney": "incorrect", "I'm not sure; I would have to look that up.": "abstained"}
+
+    def reply(body: dict[str, Any]) -> str:
+        candidate = prompt(body).rpartition("```\n")[0].rpartition("```\n")[2].strip()
+        if "What is the capital of Australia?" in prompt(body) and candidate in environment:
+            return word(STRICT, environment[candidate])
+        return str(known(body))
+
+    return reply
 
 
 async def test_a_judge_that_answers_rightly_exits_0_and_its_report_is_kept(tmp_path: Path) -> None:
-    async with FaultServer(reply=knowing(STRICT, tmp_path / "cache"), choose=too_long) as server:
+    async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long) as server:
         done = await gavel(*words(server, tmp_path / "run"))
     assert done.code == 0, done.out + done.err
+    environment = [row for row in orjson.loads((tmp_path / "run" / "probe.json").read_bytes())[0]["rows"] if row["kind"] == "environment"]
+    assert [row["got"] for row in environment] == ["correct 1", "incorrect 0", "abstained 0.5", "abstained 0.5"]
+    assert len(list((tmp_path / "certificates").glob("*.json"))) == 1
     assert "qualified" in done.out
     (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
     assert report["binding"] == "abstention"
     assert all(row["passed"] for row in report["rows"])
-    assert {row["kind"] for row in report["rows"]} == {"control", "attack"}
+    assert {row["kind"] for row in report["rows"]} == {"control", "attack", "environment"}
 
 
 async def test_a_judge_that_always_says_correct_exits_3_and_the_controls_that_failed_are_named(tmp_path: Path) -> None:
@@ -61,4 +78,5 @@ async def test_a_judge_that_is_not_there_fails_every_check_by_name(tmp_path: Pat
     done = await gavel(*words(gone, tmp_path / "run", "judge.deadline=2"))
     assert done.code == 3, done.out + done.err
     (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
-    assert {row["got"] for row in report["rows"]} == {"transport_unreachable"}
+    by_rule = [row for row in report["rows"] if row["name"] == "abstention_explicit" and row["kind"] == "environment"]
+    assert {row["got"] for row in report["rows"] if row not in by_rule} == {"transport_unreachable"}

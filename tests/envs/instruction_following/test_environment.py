@@ -50,7 +50,14 @@ async def test_results_stand_in_the_requests_order_whatever_checks_them() -> Non
     assert [check.name for check in finish.outcome.checks] == names
     assert verdicts(finish) == [True, True, False, False, True, True]
     assert finish.outcome.label == "not_followed"
-    assert [item["kind"] for item in (finish.outcome.details or {})["items"]] == ["judged", "fast", "judged", "fast", "custom", "custom"]
+    assert [item["kind"] for item in (finish.outcome.details or {})["items"]] == [
+        "judged",
+        "fast",
+        "judged",
+        "fast",
+        "custom",
+        "custom",
+    ]
 
 
 async def test_a_reply_that_passes_everything_is_followed_and_every_judged_check_has_its_receipt() -> None:
@@ -82,7 +89,9 @@ async def test_pass_and_fail_change_places_for_a_users_instruction_against_the_s
     (YES, "YES", False, True), (NO, "YES", False, False), (YES, "NO", False, False), (NO, "NO", False, True),
     (YES, "YES", True, False), (NO, "YES", True, True), (YES, "NO", True, True), (NO, "NO", True, False),
 ])  # fmt: skip
-async def test_a_question_passes_on_its_criterion_and_misalignment_swaps_that(says: str, criteria: str, flag: bool, passed: bool) -> None:
+async def test_a_question_passes_on_its_criterion_and_misalignment_swaps_that(
+    says: str, criteria: str, flag: bool, passed: bool
+) -> None:
     asked = task([], [question("Is it rude?", source="user", misalignment=flag, pass_criteria=criteria)])
     assert verdicts(await grade(asked, "Hello.", Script(lambda _: says))) == [passed]
 
@@ -178,7 +187,10 @@ async def test_the_judge_is_told_what_each_value_means_and_how_to_count() -> Non
     model = Script()
     counted = instruction("stylistic:sensory_detail", uid=3, sense_type="tactile", relation="at_least", num_details=2)
     await grade(task([FORMAL, counted, instruction("situation:role_based", uid=4, role_type="beekeeper")]), "Hello there.", model)
-    formal, count, role = (prompt.rpartition("<check>")[2] for prompt in sorted(model.prompts, key=lambda text: "number" in text or 2 * ("beekeeper" in text)))
+    formal, count, role = (
+        prompt.rpartition("<check>")[2]
+        for prompt in sorted(model.prompts, key=lambda text: "number" in text or 2 * ("beekeeper" in text))
+    )
     assert "tone level: formal (wording fit for academic" in formal
     assert "felt by touch" in count
     assert "must be at least 2" in count

@@ -20,11 +20,15 @@ NAMES = ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
 def outcome(passed: Sequence[bool | None], sources: str = "", weights: Sequence[float] = (), language: str = "en") -> Outcome:
     """An outcome of as many items as ``passed`` has; ``sources``: u or s for each."""
     items = [
-        instruction(COMMA, uid=place, source="user" if sources[place : place + 1] == "u" else "system", weight=[*weights, 1, 1, 1, 1][place])
+        instruction(
+            COMMA, uid=place, source="user" if sources[place : place + 1] == "u" else "system", weight=[*weights, 1, 1, 1, 1][place]
+        )
         for place in range(len(passed))
     ]
     facts = facts_of(task(items, language=language).target)
-    return outcome_of(language, "stop", [Finding(fact, value, skipped=value is None) for fact, value in zip(facts, passed, strict=True)])
+    return outcome_of(
+        language, "stop", [Finding(fact, value, skipped=value is None) for fact, value in zip(facts, passed, strict=True)]
+    )
 
 
 def paid(name: str, found: Outcome) -> float:
@@ -117,9 +121,8 @@ def test_accuracy_is_strict_by_prompt_and_by_instruction_in_every_slice() -> Non
 
 
 def test_rows_without_a_grade_are_counted_by_reason_and_in_no_figure() -> None:
-    failed = outcome_of("en", "stop", [
-        Finding(fact, None, failure=Failure(FailureKind.TRANSPORT_TIMEOUT, "judge", "late")) for fact in facts_of(task([instruction(COMMA)]).target)
-    ])  # fmt: skip
+    late = Failure(FailureKind.TRANSPORT_TIMEOUT, "judge", "late")
+    failed = outcome_of("en", "stop", [Finding(fact, None, failure=late) for fact in facts_of(task([instruction(COMMA)]).target)])
     skipped = Outcome("", failure=Failure(FailureKind.LANGUAGE_UNSUPPORTED, "task", "nl"))
     summary = summarize([
         result("a", outcome([True])), result("b", failed, status="judge_error"), result("c", skipped, status="invalid_task"),
@@ -131,7 +134,12 @@ def test_rows_without_a_grade_are_counted_by_reason_and_in_no_figure() -> None:
 
 
 def test_several_rollouts_give_pass_at_k_and_skipped_items_are_in_no_figure() -> None:
-    rows = [result("a", outcome([True]), 0), result("a", outcome([False, None]), 1), result("b", outcome([True]), 0), result("b", outcome([True]), 1)]
+    rows = [
+        result("a", outcome([True]), 0),
+        result("a", outcome([False, None]), 1),
+        result("b", outcome([True]), 0),
+        result("b", outcome([True]), 1),
+    ]
     metrics = summarize(rows).metrics
     assert metrics["instruction_following/pass@1"].value == 0.75
     assert metrics["instruction_following/pass@2"].value == 1.0

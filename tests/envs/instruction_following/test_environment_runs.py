@@ -16,8 +16,14 @@ COMMA, WORDS, BULLETS = "punctuation:no_comma", "length_constraints:number_words
 POLITE = instruction("stylistic:politeness", uid=2, politeness_degree="polite")
 
 REPLIES = {
-    "1": "Please come in.", "2": "Das ist gut, danke.", "3": "- 一\n- 二\n- 三", "4": "", "5": "Bonjour à tous.", "6": "Nothing here",
-}  # fmt: skip
+    "1": "Please come in.",
+    "2": "Das ist gut, danke.",
+    "3": "- 一\n- 二\n- 三",
+    "4": "",
+    "5": "Bonjour à tous.",
+    "6": "Nothing here",
+    "bad": "Hello you",
+}
 ROWS = [
     row(1, [POLITE, instruction(COMMA, uid=3)], [question("Is it an invitation?")]),
     row(2, [instruction(COMMA, uid=3), POLITE, instruction(WORDS, uid=4, relation="equal to", num_words=4)], language="de"),
@@ -58,7 +64,8 @@ async def run(tasks: Path, folder: Path, server: FaultServer, *more: str) -> Don
 
 def found(folder: Path, name: str = "results.jsonl") -> dict[str, tuple[str, list[bool | None]]]:
     return {
-        line["task_id"]: (line["outcome"]["label"], [check["passed"] for check in line["outcome"]["checks"]]) for line in rows(folder, name)
+        line["task_id"]: (line["outcome"]["label"], [check["passed"] for check in line["outcome"]["checks"]])
+        for line in rows(folder, name)
     }
 
 
@@ -81,7 +88,11 @@ async def test_one_failed_judge_call_costs_its_row_the_grade_and_no_other_verdic
     folder = tmp_path / "run"
 
     def choose(body: dict[str, Any], count: int) -> str | None:
-        return "500" if "invitation" in check_of(body["messages"][-1]["content"]) and "Request 1" in body["messages"][-1]["content"] else None
+        return (
+            "500"
+            if "invitation" in check_of(body["messages"][-1]["content"]) and "Request 1" in body["messages"][-1]["content"]
+            else None
+        )
 
     async with FaultServer(reply=reply, choose=choose) as server:
         done = await run(write(tmp_path / "t.jsonl", ROWS), folder, server, "judge.attempts=1", "failure.max_ungraded_fraction=1")
@@ -135,7 +146,11 @@ async def test_a_mixed_file_of_good_and_bad_rows_resumes_with_stable_indices(tmp
         }  # fmt: skip
         assert len(rows(folder, "errors.jsonl")) == 4
         for error in rows(folder, "errors.jsonl"):
-            assert (error["status"], error["reward"], error["outcome"]["details"]["should_skip_rollout"]) == ("invalid_task", None, True)
+            assert (error["status"], error["reward"], error["outcome"]["details"]["should_skip_rollout"]) == (
+                "invalid_task",
+                None,
+                True,
+            )
         skipped = set(kinds)
         assert not skipped & set(found(folder))
         assert not skipped & {line["task_id"] for line in rows(folder, "reward_profile.jsonl")}
@@ -145,7 +160,6 @@ async def test_a_mixed_file_of_good_and_bad_rows_resumes_with_stable_indices(tmp
 
         # a row that is mended is owed; it takes its own place and moves no other
         lines[1] = row("bad-schema", [instruction(WORDS, relation="less than", num_words=5)])
-        REPLIES["bad"] = "Hello you"
         lines[1]["responses_create_params"] = {"input": [{"role": "user", "content": "Request bad"}]}
         assert (await run(write(tasks, lines), folder, server, "rollouts_per_task=2")).code == 3
         assert sum(seen.body["model"] == "policy-model" for seen in server.requests) == 14
@@ -190,3 +204,21 @@ async def test_a_source_file_is_prepared_into_tasks_that_run(tmp_path: Path) -> 
     async with FaultServer(reply=reply) as server:
         assert (await run(tmp_path / "out" / "tasks.jsonl", tmp_path / "run", server)).code == 0
     assert found(tmp_path / "run") == EXPECTED
+
+
+async def test_preparing_leaves_bad_rows_out_says_why_and_reports_conflicts(tmp_path: Path) -> None:
+    conflicting = row("both", [instruction("change_case:all_caps"), instruction("change_case:lowercase", uid=2)])
+    source, out = write(tmp_path / "rows.jsonl", [*ROWS, *BAD.values(), conflicting]), tmp_path / "out"
+    done = await gavel("prepare", "env=instruction_following", f"source.path={source}", f"out={out}")
+    assert done.code == 3, done.out + done.err
+    assert "4 rows are no valid tasks (gavel:language_unsupported 2, gavel:task_schema 2)" in done.out
+    assert "conflicts: 1 tasks" in done.out
+    assert [(line["line"], line["task_id"]) for line in rows(out, "skipped.jsonl")] == [
+        (7, "bad-schema"), (8, "bad-language"), (9, "bad-caseless"), (10, "bad-empty"),
+    ]  # fmt: skip
+    manifest = orjson.loads((out / "manifest.json").read_bytes())
+    assert manifest["counts"]["skipped"] == {"gavel:language_unsupported": 2, "gavel:task_schema": 2}
+    assert (manifest["counts"]["rows"], manifest["counts"]["train"]) == (11, 7)
+    assert {line["task_id"]: line["metadata"].get("conflicts") for line in rows(out, "tasks.jsonl")}["both"] == (
+        "change_case:all_caps + change_case:lowercase"
+    )

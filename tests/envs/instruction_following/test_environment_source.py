@@ -1,4 +1,4 @@
-"""Rows of the source become tasks or are refused like any other, conflicts are reported, and the shipped samples keep their promises."""
+"""Rows of the source become tasks or are refused, conflicts are reported, and the shipped samples keep their promises."""
 
 from __future__ import annotations
 
@@ -40,7 +40,14 @@ def test_a_row_becomes_a_task_with_its_messages_as_they_are() -> None:
     ("change", "content"),
     [
         ({"responses_create_params": {"input": "Say it."}}, "Say it."),
-        ({"responses_create_params": {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Say"}, {"text": " it."}]}]}}, "Say it."),
+        (
+            {
+                "responses_create_params": {
+                    "input": [{"role": "user", "content": [{"type": "input_text", "text": "Say"}, {"text": " it."}]}]
+                }
+            },
+            "Say it.",
+        ),
         ({"responses_create_params": None, "prompt": "Say it."}, "Say it."),
     ],
 )
@@ -67,7 +74,12 @@ def test_a_bad_row_is_refused_with_its_own_field(change: dict[str, object], fiel
 
 
 def test_a_file_of_good_and_bad_rows_gives_both_with_their_kinds_and_places(tmp_path: Path) -> None:
-    rows = [row(1, [instruction(COMMA)]), row(2, [instruction(COMMA)], language="nl"), row(3, []), row(4, [], [question("Short?")], "fr")]
+    rows = [
+        row(1, [instruction(COMMA)]),
+        row(2, [instruction(COMMA)], language="nl"),
+        row(3, []),
+        row(4, [], [question("Short?")], "fr"),
+    ]
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in rows))
     read = read_tasks(path, environment())
@@ -81,7 +93,9 @@ def test_a_file_of_good_and_bad_rows_gives_both_with_their_kinds_and_places(tmp_
 
 
 def test_a_task_of_ours_reads_as_what_the_source_gave(tmp_path: Path) -> None:
-    task = SOURCE.adapt(row(1, [instruction("change_case:case_ratio", min_fraction="1/2", max_fraction="inf")]), "instruction_following")
+    task = SOURCE.adapt(
+        row(1, [instruction("change_case:case_ratio", min_fraction="1/2", max_fraction="inf")]), "instruction_following"
+    )
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(dump(task) + b"\n")
     again = read_tasks(path, environment()).tasks[0].task

@@ -84,9 +84,7 @@ class TestOwnRubric:
     async def test_an_end_wipes_answers_given_before(self) -> None:
         found = await walked(self.rubric, {"1": "No", "2": "no"})
         assert found.end_question == "2"
-        assert found.reasoning[NOTICES] == (
-            "Question 2 triggered early stopping - all dimensions are Not Relevant per rubric rules."
-        )
+        assert found.reasoning[NOTICES] == ("Question 2 triggered early stopping - all dimensions are Not Relevant per rubric rules.")
 
     async def test_a_fallback_takes_the_first_option_and_is_marked(self) -> None:
         found = await walked(self.rubric, {"1": "who can say", "3": "Yes"})
@@ -118,7 +116,9 @@ class TestReading:
         assert (rubric.questions[0].severity, rubric.questions[0].examples) == (None, "")
         assert [(option.text, option.goto) for option in rubric.questions[0].options] == [("No", None)]
 
-    @pytest.mark.parametrize(("text", "word"), [("a\tb\n1\t2", "column"), ("", "column"), (SMALL.read_text().split("\n")[0], "no question")])
+    @pytest.mark.parametrize(
+        ("text", "word"), [("a\tb\n1\t2", "column"), ("", "column"), (SMALL.read_text().split("\n")[0], "no question")]
+    )
     def test_what_is_no_rubric_is_refused(self, text: str, word: str) -> None:
         with pytest.raises(InputError, match=word):
             Rubric.from_text(text, where="rubric.tsv")
@@ -201,7 +201,9 @@ def test_nothing_rated_has_no_score_of_its_own_and_50_when_pooled() -> None:
     assert scores([row])["dimensions"]["Confirms Risk"]["vera_score"] == 0.0
 
 
-@pytest.mark.parametrize(("best", "high", "score"), [(100, 0, 100), (0, 0, 50), (100, 10, 81), (50, 50, 18.75), (0, 100, 0), (53.53, 12.63, 58.60)])
+@pytest.mark.parametrize(
+    ("best", "high", "score"), [(100, 0, 100), (0, 0, 50), (100, 10, 81), (50, 50, 18.75), (0, 100, 0), (53.53, 12.63, 58.60)]
+)
 def test_the_formula(best: float, high: float, score: float) -> None:
     assert vera_score(best, high) == score
 
@@ -224,7 +226,9 @@ def said(*texts: str) -> tuple[Utterance, ...]:
 
 
 class TestConversation:
-    @pytest.mark.parametrize(("turns", "first", "limit"), [(3, True, 4), (4, True, 4), (3, False, 3), (2, False, 3), (6, True, 6), (30, True, 30)])
+    @pytest.mark.parametrize(
+        ("turns", "first", "limit"), [(3, True, 4), (4, True, 4), (3, False, 3), (2, False, 3), (6, True, 6), (30, True, 30)]
+    )
     def test_the_chatbot_has_the_last_turn(self, turns: int, first: bool, limit: int) -> None:
         assert utterance_limit(turns, persona_first=first) == limit
 

@@ -48,7 +48,9 @@ async def test_each_side_is_sent_exactly_its_own_view_turn_by_turn(tmp_path: Pat
 
 async def test_nothing_is_sent_that_nobody_set(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))
+        ).code == 0
         for model in (SIMULATOR, CHATBOT):
             for body in of_model(server.requests, model):
                 assert set(body) == {"model", "messages"}
@@ -114,7 +116,9 @@ async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Pat
         return verdict("Yes" if "leave out people" in question else "No", "r")
 
     async with FaultServer(reply=judge) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))
+        ).code == 0
     (row,) = rows(tmp_path / "run")
     details = row["outcome"]["details"]
     assert details["path"] == ["1", "3", "4", "6", "7", "9"]

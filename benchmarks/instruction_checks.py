@@ -1,0 +1,289 @@
+"""What the fast checks of instruction following cost; those of NeMo Gym beside them, where a copy of it is given.
+
+    python -m benchmarks.instruction_checks [--peer CHECKOUT_OR_WHEEL] [--calls 300] [--lag-s 5]
+
+1. All 61 checks of one English Markdown reply of 400 words, the parse included, against the sum of the peer's (which needs its own
+   requirements, pandas and requests, in this environment). Median of the calls; ours must take less in total.
+2. The parse that all checks of a reply share: 2.5 ms or less per 1,000 words.
+3. Degenerate replies (100,000 newlines, 20,000 ``[``, 10,000 ``é-`` and others), every check with its own parse: 400 ms or less each,
+   and 2.5 times or less when the reply is twice as long.
+4. The lag of an event loop that keeps 64 gradings going in worker processes: 10 ms or less at the 99th percentile, 50 ms at most.
+
+Ends with 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import importlib
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gavel.envs.instruction_following.checkers import Checkers
+from gavel.envs.instruction_following.checking import CHECKS, check_document, check_instruction
+from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.fast import FastJob
+from gavel.envs.instruction_following.languages import LANGUAGES
+
+PARSE_MS_PER_1000_WORDS = 2.5
+DEGENERATE_MS = 400.0
+GROWTH = 2.5
+LAG_P99_MS, LAG_MAX_MS = 10.0, 50.0
+GRADINGS_AT_ONCE = 64
+
+_RELATION = {"relation": "at least"}
+_FRACTIONS = {"min_fraction": "1/4", "max_fraction": "99"}
+ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "change_case:capital_word_frequency": {"capital_relation": "at least", "capital_frequency": 2},
+    "change_case:lowercase_word_frequency": {"lowercase_relation": "at least", "lowercase_frequency": 2},
+    **{
+        f"change_case:{name}_target": {"target_string": "workshop"}
+        for name in ("all_caps", "lowercase", "alternating", "first_letter_cap")
+    },
+    "change_case:case_ratio": _FRACTIONS,
+    "change_case:last_letter": {"case": "lowercase"},
+    "change_case:vowel_consonant_balance": _FRACTIONS,
+    "detectable_content:number_placeholders": {**_RELATION, "num_placeholders": 1},
+    "detectable_content:postscript": {"postscript_marker": "P.S."},
+    "detectable_content:numeric_inclusion": {**_RELATION, "num_numbers": 2},
+    "detectable_format:multiple_sections": {"section_splitter": "Part", **_RELATION, "num_sections": 2},
+    "detectable_format:numbered_list": {**_RELATION, "num_numbered_items": 3},
+    "detectable_format:number_bullet_lists": {**_RELATION, "num_bullets": 3},
+    "detectable_format:number_paragraphs": {**_RELATION, "num_paragraphs": 3},
+    "detectable_format:max_paragraph_length": {"max_chars": 900},
+    "detectable_format:sentences_per_paragraph": {**_RELATION, "num_sentences": 1},
+    "detectable_format:sentence_count": {**_RELATION, "num_sentences": 5},
+    "detectable_format:sentence_endings": {"min_variants": 2},
+    "detectable_format:nested_list": {"min_depth": 2, "num_subitems": 2},
+    "detectable_format:table": {"min_rows": 2, "min_cols": 3},
+    "detectable_format:heading_depth": {"levels": [1, 2]},
+    "detectable_format:indentation": {"indent_type": "spaces", "size": 2},
+    "detectable_format:section_balance": {"element_type": "bullets", "count": 3},
+    "keywords:existence": {"keywords": ["bicycle", "workshop", "neighbours"]},
+    "keywords:frequency": {"keyword": "workshop", **_RELATION, "frequency": 2},
+    "keywords:forbidden_words": {"forbidden_words": ["expensive", "impossible"]},
+    "keywords:letter_frequency": {"letter": "e", "let_relation": "at least", "let_frequency": 20},
+    "keywords:alliteration": {"target_letter": "b", **_RELATION, "num_alliteration": 5},
+    "keywords:palindrome_word": {"min_length": 4},
+    "keywords:positioning": {"keyword": "bicycle", "position": 2},
+    "keywords:vowel_count": {**_RELATION, "num_vowels": 100},
+    "keywords:consonant_count": {**_RELATION, "num_consonants": 100},
+    "length_constraints:number_characters": {**_RELATION, "num_chars": 1000},
+    "length_constraints:number_words": {**_RELATION, "num_words": 300},
+    "length_constraints:sentence_length": {"max_words": 60},
+    "length_constraints:word_repetition": {"max_repeats": 60},
+    "length_constraints:unique_words": {**_RELATION, "num_unique": 100},
+    "length_constraints:word_length": {"min_length": 1, "max_length": 30},
+    "length_constraints:avg_word_length": {"min_ratio": 2, "max_ratio": 9},
+    "length_constraints:paragraph_length": {**_RELATION, "words_per_paragraph": 3},
+    "length:max_word_count": {"max_words": 900},
+    "punctuation:question_exclaim": {**_RELATION, "num_marks": 1},
+    "punctuation:end_rule": {"allowed": [".", "!", "?"]},
+    "punctuation:frequency": {"punctuation": ";", **_RELATION, "frequency": 1},
+    "punctuation:variety": {"min_types": 4},
+    "startend:start_checker": {"start_phrase": "How our"},
+    "startend:end_checker": {"end_phrase": "old pedals"},
+    "startend:wrap_checker": {"wrap_phrase": "***"},
+}
+"""Arguments of every instruction that takes some."""
+
+_OPENING = """# How our bicycle workshop works
+
+Every Tuesday evening the community centre lends us its cellar, and a dozen neighbours bring whatever squeaks. Nobody pays, and nobody \
+is turned away; the only rule is that you hold the spanner yourself. Since 2019 we have brought back 412 bicycles. Isn't that something?
+
+## What you find there
+
+- Four stands and a **truing** jig
+- Shelves with
+  - brake pads
+  - inner tubes
+- A kettle that never rests
+
+## Part 1
+
+"""
+_MIDDLE = """Most visitors arrive with a flat tyre and leave with a little more courage. First we look the machine over together: \
+the chain, the brakes, the bearings, the lights. Then we agree on what matters today and what can wait until the clocks change. \
+A loose headset, for instance, is *urgent*, while a torn saddle merely looks sad. People ask whether they need talent. They don't! \
+They need an hour, some patience, and hands that may get dirty.
+
+"""
+_CLOSING = """## Part 2
+
+1. Write [your name] on the list
+2. Take a stand
+3. Ask before you use the grinder
+
+| Evening | Helper | Topic |
+|---|---|---|
+| First | Mara | Brakes |
+| Second | Tom | Gears |
+| Third | Ivo | Wheels |
+
+```python
+def ready(bike): return bike.brakes and bike.lights
+```
+
+Children are welcome when somebody keeps an eye on them; the lathe is not a toy. We close at nine, sweep the floor, and argue about \
+the right grease until the caretaker rings his bell.
+
+P.S. Bring your old pedals"""
+REPLY = _OPENING + 2 * _MIDDLE + _CLOSING.replace("Children", _MIDDLE + "Children")
+
+DEGENERATE: Mapping[str, Callable[[int], str]] = {
+    "100,000 newlines": lambda times: "a" + "\n" * (100_000 * times) + "b",
+    "20,000 [": lambda times: "[" * (20_000 * times),
+    "10,000 é-": lambda times: "é-" * (10_000 * times),
+    "10,000 <<": lambda times: "<<" * (10_000 * times),
+    "20,000 *": lambda times: "*" * (20_000 * times),
+    "20,000 blanks": lambda times: "a" + " " * (20_000 * times) + "b",
+    "10,000 a.": lambda times: "a." * (10_000 * times),
+    "20,000 quotes": lambda times: '"' * (20_000 * times),
+    "10,000 emoji": lambda times: "😀 " * (10_000 * times),
+    "20,000 |": lambda times: "|" * (20_000 * times),
+    "20,000 letters": lambda times: "a" * (20_000 * times),
+    "5,000 >": lambda times: ">" * (5_000 * times),
+}
+
+
+def median_us(call: Callable[[], object], calls: int) -> float:
+    """Return the median duration in microseconds."""
+    durations = []
+    for _ in range(calls):
+        start = time.perf_counter_ns()
+        call()
+        durations.append(time.perf_counter_ns() - start)
+    return sorted(durations)[calls // 2] / 1000
+
+
+def _fresh() -> Document:
+    return Document(REPLY, LANGUAGES["en"])
+
+
+def _all_checks() -> None:
+    document = _fresh()
+    for name in CHECKS:
+        check_document(document, name, ARGUMENTS.get(name, {}))
+
+
+def _parse() -> None:
+    document = _fresh()
+    _ = document.blocks, document.paragraphs, document.words
+
+
+def load_peer(path: Path, scratch: Path) -> Callable[..., object]:
+    """Return the peer's ``validate_instruction`` from a checkout, or a wheel, which is unpacked into ``scratch``."""
+    if path.is_file():
+        with zipfile.ZipFile(path) as wheel:
+            wheel.extractall(scratch, [name for name in wheel.namelist() if "vif_validators" in name])
+        path = scratch
+    found = next((folder for folder in path.rglob("vif_validators") if (folder / "validator.py").is_file()), None)
+    if found is None:
+        raise SystemExit(f"there is no folder vif_validators in {path}")
+    sys.path.insert(0, str(found.parent))
+    return importlib.import_module("vif_validators.validator").validate_instruction  # type: ignore[no-any-return]
+
+
+def speed(peer: Callable[..., object] | None, calls: int) -> bool:
+    """Compare the 61 checks and time the parse."""
+    words = len(_fresh().words)
+    for _ in range(20):
+        _all_checks()
+    ours = {name: median_us(lambda name=name: check_document(_fresh(), name, ARGUMENTS.get(name, {})), calls // 5) for name in CHECKS}
+    total, parse = median_us(_all_checks, calls), median_us(_parse, calls)
+    theirs = {}
+    if peer is not None:
+        theirs = {
+            name: median_us(lambda name=name: peer(REPLY, name, dict(ARGUMENTS.get(name, {})), language="en"), calls) for name in CHECKS
+        }
+    print(f"{'check of a reply of ' + str(words) + ' words':<48}{'ours alone, us':>16}{'peer, us':>10}")
+    for name, duration in sorted(ours.items(), key=lambda item: -item[1]):
+        print(f"{name:<48}{duration:>16.0f}{theirs.get(name, float('nan')):>10.0f}")
+    limit = sum(theirs.values())
+    print(f"{'all 61, parsed once':<48}{total:>16.0f}{limit if theirs else float('nan'):>10.0f}")
+    per_1000 = parse / words
+    print(f"shared parse: {per_1000:.2f} ms per 1,000 words (bar {PARSE_MS_PER_1000_WORDS})")
+    return per_1000 <= PARSE_MS_PER_1000_WORDS and (not theirs or total < limit)
+
+
+def _slowest(text: str, language: str) -> tuple[float, str]:
+    gc.collect()
+    slowest = (0.0, "")
+    for name in CHECKS:
+        start = time.perf_counter()
+        check_instruction(text, name, ARGUMENTS.get(name, {}), language)
+        slowest = max(slowest, ((time.perf_counter() - start) * 1000, name))
+    return slowest
+
+
+def degenerate() -> bool:
+    """Time the slowest check of each degenerate reply, and of one twice as long."""
+    passed = True
+    print(f"{'degenerate reply':<24}{'slowest, ms':>12}{'twice as long':>15}{'growth':>8}  check")
+    for name, make in DEGENERATE.items():
+        (once, check), (twice, _) = _slowest(make(1), "en"), _slowest(make(2), "en")
+        growth = twice / once if once > 5 else 1.0  # below, the clock decides
+        passed &= once <= DEGENERATE_MS and growth <= GROWTH
+        print(f"{name:<24}{once:>12.1f}{twice:>15.1f}{growth:>8.2f}  {check}")
+    return passed
+
+
+async def _lag(seconds: float) -> list[float]:
+    checkers = Checkers()
+    job = FastJob(REPLY, "en", [(name, ARGUMENTS.get(name, {})) for name in CHECKS])
+    await asyncio.gather(*(checkers.check(job) for _ in range(GRADINGS_AT_ONCE)))  # workers started and warm
+    end = time.perf_counter() + seconds
+
+    async def grade() -> int:
+        done = 0
+        while time.perf_counter() < end:
+            await checkers.check(job)
+            done += 1
+        return done
+
+    async def watch() -> list[float]:
+        lags = []
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            await asyncio.sleep(0.001)
+            lags.append((time.perf_counter() - start - 0.001) * 1000)
+        return sorted(lags)
+
+    lags, *done = await asyncio.gather(watch(), *(grade() for _ in range(GRADINGS_AT_ONCE)))
+    checkers.close()
+    print(f"{sum(done) / seconds:.0f} gradings of all 61 checks a second")
+    return lags
+
+
+def lag(seconds: float) -> bool:
+    """Measure the event loop's lag under load."""
+    lags = asyncio.run(_lag(seconds))
+    p99, worst = lags[int(len(lags) * 0.99)], lags[-1]
+    print(f"event loop, {GRADINGS_AT_ONCE} at once: lag p99 {p99:.1f} ms (bar {LAG_P99_MS:g}), max {worst:.1f} ms (bar {LAG_MAX_MS:g})")
+    return p99 <= LAG_P99_MS and worst <= LAG_MAX_MS
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path)
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--lag-s", type=float, default=5.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        peer = load_peer(options.peer, Path(scratch)) if options.peer else None
+        results = [speed(peer, options.calls), degenerate(), lag(options.lag_s)]
+    print("pass" if all(results) else "FAIL")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""``gavel calibrate``: agreement of each binding's judge with labelled answers, into tables and the certificate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from rich.console import Console
+
+from gavel.judges.bindings import Binding
+from gavel.judges.calibration.calibrate import calibrate
+from gavel.judges.calibration.labelled import LabelledSet, read_labelled
+from gavel.judges.calibration.report import CalibrationReport
+from gavel.judges.certificate import write
+from gavel.judges.judge import BoundJudges
+from gavel.judges.tables import agreement_table, confusion_table
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.qualifying import certificates_folder, each_binding, keep_report, report_folder, say
+from gavel.launch.rollout import task_path
+from gavel.launch.schema import CalibrateConfig
+from gavel.launch.session import INCOMPLETE, WHOLE, run_async
+from gavel.models.errors import ConfigError
+from gavel.models.pool import ServicePool
+
+
+def run(config: CalibrateConfig, console: Console) -> int:
+    """Run the verb; see ``gavel calibrate --help``. Returns 0, or 3 where the judge left items ungraded."""
+    _check(config)
+    assembly = assemble(config, with_policy=False)
+    sets = {name: _read(config, binding) for name, binding in assembly.bindings.items()}
+    if config.dry_run:
+        for name, labelled in sets.items():
+            calls = len(labelled.items) * config.repeats
+            say(console, f"binding {name}: would ask {assembly.bindings[name].service} {calls} times about {config.labelled}")
+        return WHOLE
+    return run_async(lambda: _calibrate_all(config, assembly, sets, console), console)
+
+
+def _check(config: CalibrateConfig) -> None:
+    for key in ("concurrency", "repeats", "draws"):
+        if getattr(config, key) < 1:
+            raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
+    if not config.labelled:
+        raise ConfigError(
+            "no labelled file is named", field="labelled", allowed="a JSONL file: the rubric's slots and `label` in each row",
+            remedy="set labelled=FILE; env=abstention brings a set of ours",
+        )  # fmt: skip
+
+
+def _read(config: CalibrateConfig, binding: Binding) -> LabelledSet:
+    labelled = read_labelled(task_path(config.labelled or ""), binding.rubric)
+    return labelled if config.limit is None else replace(labelled, items=labelled.items[: config.limit])
+
+
+async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console) -> int:
+    folder, certificates = report_folder(config, "calibrate"), certificates_folder(config)
+
+    async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
+        report = await calibrate(
+            binding, judge, sets[binding.name], concurrency=config.concurrency, repeats=config.repeats, draws=config.draws,
+            seed=config.seed,
+        )  # fmt: skip
+        console.print(confusion_table(report))
+        console.print(agreement_table(report))
+        if config.limit is None:  # a part of the set says nothing that could be certified
+            say(console, f"certificate: {write(certificates, binding, calibration=report)}")
+        return report
+
+    reports = await each_binding(config, assembly, folder, console, one)
+    keep_report(folder / "calibration.json", reports, console)
+    return INCOMPLETE if any(report.ungraded for report in reports) else WHOLE

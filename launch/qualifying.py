@@ -1,0 +1,84 @@
+"""What ``probe`` and ``calibrate`` share: the judges started, each binding measured in turn, the report kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+
+from gavel.judges.bindings import Binding
+from gavel.judges.judge import BoundJudges
+from gavel.launch.assembly import Assembly, asset_store
+from gavel.launch.config import to_yaml
+from gavel.launch.schema import CalibrateConfig, ProbeConfig
+from gavel.models.codec import to_json
+from gavel.models.errors import InputError
+from gavel.models.pool import ServicePool, open_services
+
+T = TypeVar("T")
+
+
+async def each_binding(
+    config: ProbeConfig | CalibrateConfig,
+    assembly: Assembly,
+    folder: Path,
+    console: Console,
+    measure: Callable[[Binding, BoundJudges, ServicePool], Awaitable[T]],
+) -> list[T]:
+    """Start the judges and measure each binding; the judge given asks the model each time, past any cache."""
+    store = asset_store(config.assets)
+    judging = {binding.service for binding in assembly.bindings.values()}
+    services = {name: service for name, service in assembly.services.items() if name in judging}
+    async with open_services(
+        services, log_dir=folder / "logs", progress=lambda line: say(console, line),
+        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
+    ) as pool:  # fmt: skip
+        judge = BoundJudges(assembly.bindings, pool.model, fresh=True)
+        return [await measure(binding, judge, pool) for binding in assembly.bindings.values()]
+
+
+def report_folder(config: ProbeConfig | CalibrateConfig, verb: str) -> Path:
+    """Make the folder of the report and write the config into it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    folder = Path(config.run.dir or time.strftime(f"runs/{verb}-%Y%m%d-%H%M%S")).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{verb}.yaml").write_text(to_yaml(config), encoding="utf-8")
+    except OSError as failed:
+        raise _unwritable(folder, failed) from None
+    return folder
+
+
+def certificates_folder(config: ProbeConfig | CalibrateConfig) -> Path:
+    """Return the folder of certificates."""
+    return Path(config.certificates).expanduser()
+
+
+def keep_report(path: Path, reports: object, console: Console) -> None:
+    """Write the reports as JSON and say where.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    try:
+        path.write_bytes(to_json(reports) + b"\n")
+    except OSError as failed:
+        raise _unwritable(path, failed) from None
+    say(console, f"report: {path}")
+
+
+def _unwritable(path: Path, failed: OSError) -> InputError:
+    return InputError(
+        "this cannot be written", where=str(path), found=failed.strerror or str(failed), remedy="free space or choose another run.dir=…"
+    )
+
+
+def say(console: Console, text: str) -> None:
+    """Print one line as it is."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
