@@ -9,7 +9,7 @@ from gavel.judges.bindings import Binding
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.types import ChatModel, ChatRequest, Message, Receipt, Reply
+from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt
 
 RETRY_SAMPLE = 1_000_000
 """Added to the sample for each parse retry: a draw of its own, which no wanted sample is ever equal to."""
@@ -67,11 +67,15 @@ class BoundJudges:
         receipts: tuple[Receipt, ...] = ()
         for retry in range(query.retries + 1):
             try:
-                reply, receipt = await _complete(model, self._request(rubric, query, messages, retry=retry))
-                receipts = (*receipts, receipt)
+                request = self._request(rubric, query, messages, retry=retry)
+                completion = await _complete(model, request)
+                reply, receipts = completion.reply, (*receipts, completion.receipt)
                 if (log := current_log()) is not None:
                     log.keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
-                return _grade(rubric, query, rubric.parse(reply.text), reply.text, receipts)
+                verdict = rubric.parse(reply.text)
+                if binding.judge is not None and binding.judge.cache and isinstance(model, Confirming):
+                    model.confirm(request, completion)  # only what could be read is kept
+                return _grade(rubric, query, verdict, reply.text, receipts)
             except Unparseable as failed:
                 problem, raw = str(failed), reply.text
             except ModelFailure as failed:
@@ -89,7 +93,7 @@ class BoundJudges:
         )  # fmt: skip
 
 
-async def _complete(model: ChatModel, request: ChatRequest) -> tuple[Reply, Receipt]:
+async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     """Ask once; a reply that is not whole cannot hold a verdict, whatever the kind of model.
 
     Raises:
@@ -104,7 +108,7 @@ async def _complete(model: ChatModel, request: ChatRequest) -> tuple[Reply, Rece
         problem = "the reply is empty"
     if problem:
         raise ModelFailure(FailureKind.JUDGE_UNPARSEABLE, problem, (receipt,), reply.text)
-    return reply, receipt
+    return completion
 
 
 def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:

@@ -27,11 +27,11 @@ TARGETS = ("verifif",)
 ASSETS = ("gavel_instruction_following_v1.txt",)
 LABELS = ("yes", "no")
 NEUTRALISER = Neutraliser(("<conversation>", "</conversation>", "<reply>", "</reply>", "<check>", "</check>"))
-_VERSION = "1"
+_VERSION = "2"
 _FORMAT = ResponseFormat(
     json_schema={
         "type": "object",
-        "properties": {"reasoning": {"type": "string"}, "verdict": {"type": "string", "enum": ["YES", "NO"]}},
+        "properties": {"reasoning": {"type": "string", "maxLength": 400}, "verdict": {"type": "string", "enum": ["YES", "NO"]}},
         "required": ["reasoning", "verdict"],
         "additionalProperties": False,
     }
@@ -39,6 +39,7 @@ _FORMAT = ResponseFormat(
 _SLOTS = frozenset(INSTRUCTION_SLOTS)
 _LABEL_OF = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_OPEN = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
 _MARKER = re.compile(r"\[\[\s*(yes|no)\s*\]\]", re.IGNORECASE)
 _DECORATION = r"[\s*_`\"'#>]*"
 _LAST_LINE = re.compile(
@@ -74,9 +75,11 @@ def parse(text: str) -> Verdict:
     (``marker``), or a last line that is nothing but a verdict (``last_line``). Case does not matter, and true and false will do.
 
     Raises:
-        Unparseable: no verdict, or objects that contradict one another.
+        Unparseable: no verdict, objects that contradict one another, or a thinking block that never ends (a verdict in it is a draft).
     """
     visible = _THINKING.sub("", text).strip()
+    if _OPEN.match(visible):
+        raise Unparseable("the thinking block never ends")
     for how, read in _READERS:
         if (verdict := read(visible)) is not None:
             label, reasoning = verdict

@@ -31,18 +31,14 @@ def _entry(module: object) -> Profile:
     return Profile(module.TARGETS, module.ASSETS, module.build)  # type: ignore[attr-defined]
 
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {
-        module.PROFILE: _entry(module)
-        for module in (
-            rubric_nvidia_abstention,
-            rubric_gavel_abstention,
-            rubric_gavel_instruction_following,
-            rubric_vera_mh,
-            rubric_vera_mh_small,
-        )  # fmt: skip
-    }
+_MODULES = (
+    rubric_nvidia_abstention,
+    rubric_gavel_abstention,
+    rubric_gavel_instruction_following,
+    rubric_vera_mh,
+    rubric_vera_mh_small,
 )
+PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _entry(module) for module in _MODULES})
 
 
 def find_profile(name: str, *, field: str = "profile") -> Profile:

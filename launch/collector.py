@@ -53,6 +53,7 @@ class Collector:
         watch: the failure policy at work.
         digests: stored in each row.
         on_end: called with each stored result, for progress and metrics.
+        spent: asked before each row; a reason says that none may be begun any more.
     """
 
     def __init__(
@@ -64,16 +65,19 @@ class Collector:
         watch: FailureWatch,
         digests: Digests,
         on_end: Callable[[Result], None],
+        spent: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._environment, self._reward, self._policy = environment, reward, policy
         self._folder, self._watch, self._digests, self._on_end = folder, watch, digests, on_end
+        self._spent, self._over_budget = spent, False
         self.counts = Counts(0)
         self.stopped: str | None = None
 
     async def collect(self, owed: Iterable[OwedRow], total: int, concurrency: int) -> str | None:
         """Play every owed row, at most ``concurrency`` at once; return why the run stopped early, or None.
 
-        After a stop, running rows settle, and each row not begun is stored as ``cancelled``. Cancellation leaves no row behind.
+        After a stop, running rows settle. Each row not begun is stored as ``cancelled`` if failures stopped the run; a spent budget
+        leaves no row behind, and neither does cancellation.
 
         Raises:
             GavelError: a row could not be stored, or the reward policy refuses an outcome.
@@ -86,7 +90,7 @@ class Collector:
                     workers.create_task(self._work(rows))
         except* GavelError as group:
             raise _first(group) from None
-        for left in rows:
+        for left in rows if not self._over_budget else ():
             self._store(left, _cancelled(self.stopped or ""), Stopwatch(), time.time(), 0.0, observe=False)
         return self.stopped
 
@@ -94,6 +98,9 @@ class Collector:
         while self.stopped is None:
             owed = next(rows, None)
             if owed is None:
+                return
+            if (spent := self._spent()) is not None:
+                self.stopped, self._over_budget = spent, True
                 return
             watch = Stopwatch()
             self.counts.running.add(watch)

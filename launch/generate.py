@@ -13,6 +13,7 @@ from gavel.envs.types import Task
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
 from gavel.judges.types import Rubric
+from gavel.launch.assembly import asset_store
 from gavel.launch.schema import PrepareConfig
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.failures import ModelFailure
@@ -57,10 +58,9 @@ async def _tasks(generator: Generator, config: PrepareConfig, out: Path, say: Sa
     needed = _needed(generator, config)
     if not needed:
         return await generator.tasks({})
-    cache = Path(config.assets.cache).expanduser() if config.assets.cache else None
-    mirror = Path(config.assets.mirror).expanduser() if config.assets.mirror else None
+    store = asset_store(config.assets)
     opened = open_services(
-        needed, log_dir=out / "logs", progress=say, assets_cache=cache, mirror=mirror, offline=config.assets.offline
+        needed, log_dir=out / "logs", progress=say, assets_cache=store.cache, mirror=store.mirror, offline=store.offline
     )  # fmt: skip
     async with opened as pool:
         try:

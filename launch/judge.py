@@ -80,7 +80,8 @@ async def _serve(config: JudgeConfig, console: Console, ready: asyncio.Event) ->
 def _announcement(judge: Service, pool: ServicePool) -> str:
     urls = [_reachable(judge, url) for url in pool.urls(NAME)]
     lines = [f"serving {judge.model} at {url}" for url in urls]
-    hint = f"judge=external judge.base_url={urls[0]} judge.model={judge.model}"
+    base = urls[0] if len(urls) == 1 else f"'[{','.join(urls)}]'"
+    hint = f"judge=external judge.base_url={base} judge.model={judge.model}"
     return "\n".join([*lines, f"use it with: {hint}", "Ctrl-C ends it"])
 
 

@@ -11,6 +11,7 @@ from gavel.envs.registry import make_reward
 from gavel.envs.types import Environment
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.budget import check_budget
 from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import identity_of
@@ -31,6 +32,7 @@ def run(config: RegradeConfig, console: Console) -> int:
         raise ConfigError(
             "only=ungraded completes the run itself", field="into", found=config.into, remedy="remove into=…, or set only=all"
         )
+    check_budget(config.budget)
     parent = existing_run(config.run.dir, "regrade")
     composed = _composed(config, parent)
     assembly = assemble(composed, with_policy=False)
@@ -80,7 +82,8 @@ def _regrade(
         folder.plan(rows)
         session = Session(
             assembly, make_reward(folder.manifest["reward"]), composed.failure, rows, config.concurrency, None,
-            digest_of(text), states={} if path == parent else _transcripts(parent, rows, assembly),
+            digest_of(text), assets=composed.assets, budget=config.budget,
+            states={} if path == parent else _transcripts(parent, rows, assembly),
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

@@ -16,6 +16,7 @@ from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.budget import check_budget
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import identity_of
 from gavel.launch.journal import read_journal
@@ -33,6 +34,7 @@ _PACKAGE = "pkg:"
 def run(config: RolloutConfig, console: Console) -> int:
     """Run the verb; see ``gavel rollout --help``. Returns the exit code."""
     _check_counts(config)
+    check_budget(config.budget)
     assembly = assemble(config, with_policy=True)
     reward = make_reward(config.reward)
     tasks = _read(config, assembly)
@@ -56,7 +58,7 @@ def run(config: RolloutConfig, console: Console) -> int:
         _store_bad(folder, tasks.bad if config.inspect is None else (), config_digest)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
-            assets_cache=Path(config.assets.cache).expanduser() if config.assets.cache else None,
+            assets=config.assets, budget=config.budget,
         )  # fmt: skip
         code = run_async(lambda: run_session(session, folder, console), console)
         if config.inspect is not None:
@@ -153,11 +155,13 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
         table.add_row("", Text(str(bad.error)))
     table.add_row("rows", f"{len(rows)} ({config.rollouts_per_task} a task), {config.concurrency} at once")
     for name, service in assembly.services.items():
-        where = service.base_url if service.mode == "external" else "served by us"
+        where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
         table.add_row(f"service {name}", Text(f"{service.model} ({where})"))
     for name, binding in assembly.bindings.items():
         table.add_row(f"binding {name}", Text(f"{binding.service} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
     table.add_row("reward", Text(", ".join(f"{key} {value}" for key, value in config.reward.items())))
+    limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
+    table.add_row("budget", ", ".join(limits) or "none")
     table.add_row("model calls", f"at most {len(rows)} of the policy; the judge's depend on the replies")
     table.add_row("run folder", Text(config.run.dir or "runs/<env>-<time>"))
     return table

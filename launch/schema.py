@@ -30,11 +30,22 @@ class RunConfig:
 @record
 class AssetsConfig:
     """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder tried first),
-    ``offline`` forbids downloads."""
+    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk of this machine
+    (None: in the user's cache folder, or below the folder for temporary files where that lies on a network)."""
 
     cache: str | None = None
     mirror: str | None = None
     offline: bool = False
+    replies: str | None = None
+
+
+@record
+class BudgetConfig:
+    """What one session may send over all services; None sets no limit. When it is spent, no further row is begun and running ones
+    settle. ``max_calls``: requests, each further try counted; ``max_tokens``: of prompts and replies, as the servers count them."""
+
+    max_calls: int | None = None
+    max_tokens: int | None = None
 
 
 @record
@@ -67,6 +78,7 @@ class RolloutConfig(Composition):
     concurrency: int = 64
     seed: int = 0
     inspect: str | None = None
+    budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
 
 
@@ -83,6 +95,7 @@ class RegradeConfig:
     judge: Service | None = None
     rubrics: Mapping[str, RubricConfig] | None = None
     concurrency: int = 64
+    budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
 
 

@@ -15,12 +15,14 @@ from rich.console import Console
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.types import Digests, RewardPolicy
-from gavel.launch.assembly import Assembly
+from gavel.launch.assembly import Assembly, asset_store
+from gavel.launch.budget import spent
 from gavel.launch.collector import Collector, OwedRow
 from gavel.launch.episode import Policy
 from gavel.launch.journal import RowKey, RowState, read_journal
 from gavel.launch.progress import progress
 from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages, read_inputs, read_results
+from gavel.launch.schema import AssetsConfig, BudgetConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
 from gavel.models.pool import open_services
@@ -40,7 +42,8 @@ class Session:
     concurrency: int
     sampling: Sampling | None
     config_digest: str
-    assets_cache: Path | None = None
+    assets: AssetsConfig
+    budget: BudgetConfig
     states: Mapping[RowKey, RowState] = field(default_factory=dict)
 
 
@@ -106,12 +109,17 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
     def say(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    async with open_services(assembly.services, log_dir=log_dir, assets_cache=session.assets_cache, progress=say) as pool:
+    store, replies = asset_store(session.assets), session.assets.replies
+    async with open_services(
+        assembly.services, log_dir=log_dir, progress=say, assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
+        replies=Path(replies) if replies else None,
+    ) as pool:  # fmt: skip
         assembly.models.start({name: pool.model(name) for name in assembly.services})
         policy = Policy(pool.model("policy"), session.sampling) if session.sampling is not None else None
         collector = Collector(
             assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
             Digests(session.config_digest, assembly.rubric_digests), tally.add,
+            spent=lambda: spent(session.budget, pool.meter),
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
             return await collector.collect(owed, len(owed), session.concurrency)

@@ -15,10 +15,11 @@ from rich.text import Text
 
 from gavel.envs import statistics
 from gavel.envs.types import Environment, Exporter, Metric, Result, RewardPolicy, Summary, Transcript
-from gavel.launch.accounting import Accounts, ServiceAccount
+from gavel.launch.accounting import WHOLE_RUN, Accounts, ServiceAccount
 from gavel.launch.journal import RowKey
 from gavel.launch.run_folder import PlannedRow, RunFolder, last_attempts
 from gavel.models.codec import dump, record
+from gavel.models.types import Receipt
 
 
 @record
@@ -26,7 +27,7 @@ class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
     ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
-    ``ungraded`` and ``skipped`` count by kind of failure. Intervals are clustered by task. Ungraded rows are in no figure.
+    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by kind of failure. Intervals are clustered by task. Ungraded rows are in no figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"
@@ -39,6 +40,7 @@ class RunMetrics:
     tables: Mapping[str, Any]
     services: Mapping[str, ServiceAccount]
     skipped: Mapping[str, int] = field(default_factory=dict)
+    cost: ServiceAccount | None = None
 
 
 @record
@@ -69,14 +71,18 @@ class Tally:
         self._planned = planned
         self._graded: dict[RowKey, Result] = {}
         self._failed: list[Result] = []
+        self._counted: dict[RowKey, set[Receipt]] = {}  # of failed attempts: the next attempt's row lists their calls again
         self._accounts = Accounts()
 
     def add(self, result: Result) -> None:
         """Take one stored row."""
-        self._accounts.add(result.receipts)
+        key = (result.task_id, result.rollout_index)
+        counted = self._counted.get(key, ())
+        self._accounts.add(receipt for receipt in result.receipts if receipt not in counted)
         if result.status == "graded":
-            self._graded[(result.task_id, result.rollout_index)] = light(result)
+            self._graded[key] = light(result)
         else:
+            self._counted.setdefault(key, set()).update(result.receipts)
             self._failed.append(light(result))
 
     def owed_errors(self) -> dict[RowKey, list[Result]]:
@@ -134,6 +140,7 @@ class Tally:
             tables=summary.tables,
             services=self._accounts.close(),
             skipped=_counted(str(row.outcome.failure.kind) for row in self._skipped().values() if row.outcome.failure),
+            cost=self._accounts.total(),
         )
 
     def _in_order(self) -> list[Result]:
@@ -190,7 +197,7 @@ def closing(metrics: RunMetrics, seconds: float) -> RenderableType:
     if metrics.ungraded:
         failures = ", ".join(f"{kind} {count}" for kind, count in metrics.ungraded.items())
         lines.append(Text(f"ungraded, in no figure: {failures}", style="bold"))
-    return Group(*lines, figures, _costs(metrics.services))
+    return Group(*lines, figures, _costs(metrics))
 
 
 def _cells(metric: Metric) -> tuple[str, str, str, str]:
@@ -198,16 +205,26 @@ def _cells(metric: Metric) -> tuple[str, str, str, str]:
     return f"{metric.value:.3f}", low, high, str(metric.n)
 
 
-def _costs(services: Mapping[str, ServiceAccount]) -> Table:
+def _costs(metrics: RunMetrics) -> Table:
     table = Table(title="calls", title_justify="left", show_edge=False)
-    for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p99 s", "failed attempts"):
+    for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p90 s", "p99 s", "failed attempts"):
         table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
-    for name, cost in services.items():
-        retries = ", ".join(f"{kind} {count}" for kind, count in sorted(cost.retries.items())) or "0"
-        latency = (f"{cost.latency_s[rank]:.2f}" if rank in cost.latency_s else "-" for rank in ("p50", "p99"))
-        counts = (cost.calls, cost.cache_hits, cost.shared, cost.prompt_tokens, cost.completion_tokens)
-        table.add_row(name, *(str(count) for count in counts), *latency, retries)
+    for name, cost in metrics.services.items():
+        table.add_row(name, *_cost(cost))
+    if metrics.cost is not None and len(metrics.services) > 1:
+        table.add_row(WHOLE_RUN, *_cost(metrics.cost), style="bold")
     return table
+
+
+def _cost(cost: ServiceAccount) -> tuple[str, ...]:
+    retries = ", ".join(f"{kind} {count}" for kind, count in sorted(cost.retries.items())) or "0"
+    latency = (f"{cost.latency_s[rank]:.2f}" if rank in cost.latency_s else "-" for rank in ("p50", "p90", "p99"))
+    saved = (_share(cost.cache_hits, cost.cache_share), _share(cost.shared, cost.dedupe_share))
+    return (str(cost.calls), *saved, str(cost.prompt_tokens), str(cost.completion_tokens), *latency, retries)
+
+
+def _share(count: int, share: float) -> str:
+    return f"{count} ({share:.0%})" if count else "0"
 
 
 __all__ = ["RunMetrics", "Tally", "TaskProfile", "closing", "light"]

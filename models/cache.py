@@ -7,7 +7,10 @@ cache off, never a call into a failure.
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +21,7 @@ import orjson
 
 from gavel.models.codec import canonical, record
 from gavel.models.errors import ConfigError
+from gavel.models.pinned import default_cache
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, ResponseFormat, Sampling, Usage
 
@@ -29,6 +33,9 @@ NETWORK_FILE_SYSTEMS = frozenset((
 
 TRANSPORT_ONLY = frozenset(("prompt_cache_key", "user", "metadata", "safety_identifier", "priority"))
 """Fields of ``Sampling.extra`` that do not change the reply."""
+
+FIELD = "assets.replies"
+"""The config's key for the file."""
 
 FLUSH_COUNT = 64
 FLUSH_SECONDS = 1.0
@@ -65,7 +72,9 @@ def cache_seed(service: Service, engine: str, sampling: Sampling, response_forma
         response_format: as requested.
     """
     extra = {name: value for name, value in (sampling.extra or {}).items() if name not in TRANSPORT_ONLY}
-    base_url = service.base_url if service.mode == "external" else None
+    # The order and the number of its replicas are not the service's identity, but where they stand is all that is known of it.
+    urls = sorted(service.base_urls) if service.mode == "external" else []
+    base_url = urls[0] if len(urls) == 1 else urls or None
     sampled = replace(sampling, extra=extra)
     return hashlib.sha256(canonical([service.identity, base_url, engine, sampled, response_format])).digest()
 
@@ -87,9 +96,9 @@ class ReplyCache:
         kind = file_system(path, mounts)
         if kind in NETWORK_FILE_SYSTEMS:
             raise ConfigError(
-                "the cache may not lie on a network file system: SQLite's locks do not hold there", field="cache.path",
+                "the cache may not lie on a network file system: SQLite's locks do not hold there", field=FIELD,
                 found=f"{path} ({kind})", allowed="a folder on a disk of this machine",
-                remedy="choose one below /tmp or the node's scratch disk",
+                remedy=f"set {FIELD}=… to a file below /tmp or the node's scratch disk, or turn the service's cache off",
             )  # fmt: skip
         self.problem: str | None = None
         self._clock, self._written = clock, clock()
@@ -101,7 +110,7 @@ class ReplyCache:
             self._file.execute("PRAGMA synchronous=NORMAL")
             self._file.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError("the cache cannot be opened", field="cache.path", found=f"{path}: {error}") from None
+            raise ConfigError("the cache cannot be opened", field=FIELD, found=f"{path}: {error}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +167,29 @@ def _read(value: bytes) -> StoredReply | None:
         return StoredReply(**{**fields, "usage": Usage(**usage) if usage else None})
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
+
+
+def default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
+    """Return where replies are kept unless the config says: the user's cache folder, or, where that lies on a network, a folder of the
+    user's own below the node's folder for temporary files.
+
+    Raises:
+        ConfigError: that folder is not ours alone.
+    """
+    usual = default_cache().parent / "replies.sqlite"
+    if file_system(usual, mounts) not in NETWORK_FILE_SYSTEMS:
+        return usual
+    folder = Path(tempfile.gettempdir()) / f"gavel-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigError("the cache cannot be opened", field=FIELD, found=f"{folder}: {error}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ConfigError(
+            "this folder can be written by others", field=FIELD, found=str(folder), remedy=f"remove it, or set {FIELD}=… to a file"
+        )
+    return folder / "replies.sqlite"
 
 
 def file_system(path: Path, mounts: Path) -> str:

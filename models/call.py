@@ -31,7 +31,7 @@ class Call:
         ModelFailure: ``gavel:task_schema`` for a prompt that no JSON can carry.
     """
 
-    __slots__ = ("_clock", "_name", "attempts", "kind", "messages", "model", "notes", "prompt_digest", "request", "started")
+    __slots__ = ("_clock", "_name", "attempts", "kind", "messages", "model", "notes", "prompt_digest", "request", "started", "tried")
 
     def __init__(self, name: str, model: str, request: ChatRequest, kind: Kind, clock: Callable[[], float]) -> None:
         try:
@@ -43,6 +43,7 @@ class Call:
         self.notes = kind.plan.notes
         self.prompt_digest = text_digest(self.messages)
         self.attempts: list[Attempt] = []
+        self.tried: tuple[int, ...] = ()  # the replicas, in order
         self.started = clock()
 
     def body(self) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -18,6 +17,7 @@ from gavel.models.call import Call, Kind
 from gavel.models.context import ContextCheck
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
+from gavel.models.meter import Meter
 from gavel.models.receipts import call_id, encode_messages
 from gavel.models.retry import (
     TRANSPORT_ERRORS,
@@ -28,6 +28,7 @@ from gavel.models.retry import (
     classify_status,
     parse_retry_after,
 )
+from gavel.models.routing import Router, probe_urls
 from gavel.models.service import Service
 from gavel.models.singleflight import SingleFlight
 from gavel.models.transport import Answered, OversizedBody, Transport
@@ -51,11 +52,13 @@ class ChatClient:
     Args:
         name: the service's name in the config.
         service: how it is reached; credentials are read from its variables now.
-        base_urls: where a managed service listens (``http://host:port/v1``), one per replica; external: None.
+        base_urls: where a managed service listens (``http://host:port/v1``), one per replica; external: None, its own ones.
         model_name: the name the server knows the model by; None: ``service.model``.
         vllm: whether the server is a vLLM (decides how a choice is asked for); None: a managed one is.
         engine: name and version of the server's software where known; part of the cache's key.
         cache: where replies that were confirmed are kept; None: nowhere. The caller closes it.
+        meter: counts what goes over the network.
+        progress: told when a replica leaves or comes back, one line each.
         backoff: the waits between tries.
         rng: draws the waits; None: seeded by the system.
         clock: monotonic seconds.
@@ -66,10 +69,11 @@ class ChatClient:
 
     def __init__(
         self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
-        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, backoff: Backoff | None = None,
-        rng: Random | None = None, clock: Callable[[], float] = time.monotonic,
+        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, meter: Meter | None = None,
+        progress: Callable[[str], None] | None = None, backoff: Backoff | None = None, rng: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        bases = list(base_urls) if base_urls is not None else [service.base_url] if service.base_url else []
+        bases = list(service.base_urls if base_urls is None else base_urls)
         if not bases:
             raise ConfigError(
                 "there is no URL to call", field=f"{name}.base_url", remedy="start the managed service first, or set base_url"
@@ -77,17 +81,21 @@ class ChatClient:
         self._name, self._service = name, service
         self._model = model_name or service.model or ""
         self._vllm = service.mode == "managed" if vllm is None else vllm
-        self._engine, self._cache = engine, cache
-        self._urls = [base.rstrip("/") + _PATHS[service.api] for base in bases]
+        self._engine, self._cache, self._meter = engine, cache, meter or Meter()
+        path = _PATHS[service.api]
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
-        self._transport = Transport(name, service, self._urls)
-        self._context = ContextCheck(service, self._model, bases[0], self._transport)
+        self._transport = Transport(
+            name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
+        )  # fmt: skip
+        self._router = Router(
+            name, bases, path, least=service.min_replicas, transport=self._transport, clock=clock, progress=progress
+        )  # fmt: skip
+        self._context = ContextCheck(service, self._model, self._router.base_of_any, self._transport)
         self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)
         self._breaker = Breaker()
         self._flights: SingleFlight[Completion] = SingleFlight()
         self._kinds: dict[tuple[int, int], tuple[Sampling, ResponseFormat | None, Kind]] = {}
-        self._turn = 0
 
     @property
     def name(self) -> str:
@@ -109,6 +117,11 @@ class ChatClient:
         """The service's circuit breaker."""
         return self._breaker
 
+    @property
+    def router(self) -> Router:
+        """The service's replicas."""
+        return self._router
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -117,6 +130,7 @@ class ChatClient:
 
     async def close(self) -> None:
         """Close every connection; calls in flight and later ones end with ``shutdown``."""
+        await self._router.close()
         await self._transport.close()
 
     async def complete(self, request: ChatRequest) -> Completion:
@@ -168,19 +182,22 @@ class ChatClient:
     async def _ask(self, call: Call) -> Completion:
         """Make the call: breaker, context, then tries, each admitted on its own."""
         self._check_breaker(call, peek=True)
+        if not self._router.ring.whole:
+            self._pick(call)
         await self._check_context(call)
         tokens, failures, deadline = self._estimate(call), 0, 0.0
         while True:
             ticket = self._admission.enter(tokens) or await self._wait(call, tokens, failures, deadline)
             # The deadline runs from the first admission: a long queue is no fault of the server.
             deadline = deadline or self._clock() + self._service.deadline
-            result = await self._try(call, ticket, deadline, failures)
+            result = await self._try(call, ticket, deadline)
             if isinstance(result, Completion):
                 return result
             failures += 1
             if not result.retryable or failures >= self._service.attempts:
                 raise call.failure(result.kind, result.reason, result.raw)
-            wait = self._backoff.delay(failures, self._rng, result.retry_after)
+            moves = not self._router.usable(call.tried[-1])  # another replica takes over, at once
+            wait = 0.0 if moves else self._backoff.delay(failures, self._rng, result.retry_after)
             if self._clock() + wait >= deadline:
                 late = f"{result.reason} (no time left for another try: deadline {self._service.deadline:g} s)"
                 raise call.failure(result.kind, late, result.raw)
@@ -218,35 +235,39 @@ class ChatClient:
             reason = f"not admitted: the queue of this service stood still for {patience:.0f} s"
             raise call.failure(FailureKind.TRANSPORT_TIMEOUT, reason) from None
 
-    async def _try(self, call: Call, ticket: Ticket, deadline: float, failures: int) -> Completion | Refusal:
+    async def _try(self, call: Call, ticket: Ticket, deadline: float) -> Completion | Refusal:
         """Make one try and feed what came of it to the limit, the buckets and the breaker."""
         overloaded, good, used = False, False, None
         try:
             self._check_breaker(call, peek=False)
             began = self._clock()
-            outcome = await self._guarded_exchange(call, min(self._service.timeout.total, deadline - began), failures)
+            replica = self._pick(call)
+            call.tried = (*call.tried, replica)
+            outcome = await self._guarded_exchange(call, replica, min(self._service.timeout.total, deadline - began))
             latency = self._clock() - began
             if isinstance(outcome, Refusal):
                 overloaded = outcome.overloaded
                 call.refused(outcome, latency)
                 return outcome
             good = True
-            used = outcome.usage.prompt_tokens + outcome.usage.completion_tokens if outcome.usage else None
+            used = self._meter.add(outcome.usage, len(call.messages) + len(outcome.text or ""))
             return call.settle(outcome, latency)
         finally:
             self._admission.leave(ticket, overloaded=overloaded, good=good, used=used)
 
-    async def _guarded_exchange(self, call: Call, timeout: float, failures: int) -> Decoded | Refusal:
-        """Exchange, and tell the breaker what came of it, also where nothing did."""
+    async def _guarded_exchange(self, call: Call, replica: int, timeout: float) -> Decoded | Refusal:
+        """Exchange, and tell the breaker and the replicas what came of it, also where nothing did."""
         try:
-            outcome = await self._exchange(call, timeout, failures)
+            outcome = await self._exchange(call, replica, timeout)
         except BaseException:  # cancelled, or a fault of ours: passed on
             self._breaker.abandoned()
             raise
         if isinstance(outcome, Refusal):
             self._note_refusal(outcome)
+            self._router.failed(replica, outcome)
         else:
             self._breaker.answered()
+            self._router.answered(replica)
         return outcome
 
     def _note_refusal(self, refusal: Refusal) -> None:
@@ -257,20 +278,24 @@ class ChatClient:
         else:
             self._breaker.answered()
 
-    def _url(self, prefix_key: str, failures: int) -> str:
-        """Choose a replica: calls that share a prefix go to one, others in turn; each further try goes to the next."""
-        if len(self._urls) == 1:
-            return self._urls[0]
-        self._turn += 1
-        first = zlib.crc32(prefix_key.encode()) if prefix_key else self._turn
-        return self._urls[(first + failures) % len(self._urls)]
+    def _pick(self, call: Call) -> int:
+        """Choose a replica; a call fails at once where too few are alive."""
+        replica = self._router.pick(call.request.prefix_key, call.tried)
+        if replica is None:
+            raise call.failure(FailureKind.TRANSPORT_UNREACHABLE, f"not tried: {self._router.problem}")
+        return replica
 
-    async def _exchange(self, call: Call, timeout: float, failures: int) -> Decoded | Refusal:
+    async def _exchange(self, call: Call, replica: int, timeout: float) -> Decoded | Refusal:
+        load = self._router.ring
+        load.enter(replica)
+        self._meter.calls += 1
         try:
             # Never 0, which would mean no limit at all.
-            answered = await self._transport.post(self._url(call.request.prefix_key, failures), call.body(), max(timeout, 0.001))
+            answered = await self._transport.post(self._router.url(replica), call.body(), max(timeout, 0.001))
         except TRANSPORT_ERRORS as error:
             return self._broken(error)
+        finally:
+            load.leave(replica)
         return self._read(call, answered)
 
     def _broken(self, error: BaseException) -> Refusal:

@@ -6,7 +6,7 @@ counts exactly. A server without it (404, 405, 501) is held to a declared estima
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -47,16 +47,16 @@ class ContextCheck:
     Args:
         service: ``max_context_length`` None checks nothing.
         model: the name the server knows the model by.
-        base_url: ends in ``/v1``; ``/tokenize`` stands beside that.
+        base_url: gives the base URL of a replica that lives; it ends in ``/v1``, and ``/tokenize`` stands beside that.
         transport: the service's.
     """
 
-    def __init__(self, service: Service, model: str, base_url: str, transport: Transport) -> None:
+    def __init__(self, service: Service, model: str, base_url: Callable[[], str], transport: Transport) -> None:
         self._limit = service.max_context_length
         self._fixed: dict[str, Any] = {"model": model, "add_generation_prompt": True}
         if service.chat_template_kwargs:
             self._fixed["chat_template_kwargs"] = dict(service.chat_template_kwargs)
-        self._url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
+        self._base_url = base_url
         self._transport = transport
         self._absent = False
 
@@ -84,9 +84,10 @@ class ContextCheck:
         return f"{about}{count} tokens of prompt and {reserved} for the answer exceed max_context_length={self._limit}", note
 
     async def _count(self, encoded: bytes) -> tuple[int | None, str | None]:
+        url = self._base_url().removesuffix("/v1") + "/tokenize"
         body = orjson.dumps(self._fixed)[:-1] + b',"messages":' + encoded + b"}"
         try:
-            answered = await self._transport.post(self._url, body, _TOKENIZE_TIMEOUT)
+            answered = await self._transport.post(url, body, _TOKENIZE_TIMEOUT)
             if answered.status in _ABSENT:
                 self._absent = True
                 return None, None

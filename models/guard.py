@@ -14,7 +14,7 @@ _TRANSPORT = (FailureKind.TRANSPORT_UNREACHABLE, FailureKind.TRANSPORT_PEER_DROP
 
 
 class GuardedModel:
-    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel``."""
+    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel`` and ``Confirming``."""
 
     def __init__(self, client: ChatClient, service: Service) -> None:
         self._client, self._service = client, service
@@ -26,6 +26,11 @@ class GuardedModel:
     def name(self) -> str:
         """The service's name in the config."""
         return self._client.name
+
+    @property
+    def client(self) -> ChatClient:
+        """The client of the service; one for all who call it here, so that its limits hold for them together."""
+        return self._client
 
     @property
     def in_flight(self) -> int:
@@ -77,6 +82,10 @@ class GuardedModel:
             text_digest(encode_messages(request.messages)), attempts=(Attempt(death.kind, 0.0, reason=death.reason),),
         )  # fmt: skip
         return ModelFailure(death.kind, death.reason, (receipt,))
+
+    def confirm(self, request: ChatRequest, completion: Completion) -> None:
+        """Say that a reply was usable; see ``Confirming``."""
+        self._client.confirm(request, completion)
 
     async def close(self) -> None:
         """Close the client's connections."""

@@ -6,11 +6,15 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+from gavel.models.cache import ReplyCache, default_replies
 from gavel.models.client import ChatClient
 from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
 from gavel.models.guard import GuardedModel
+from gavel.models.meter import Meter
 from gavel.models.pinned import default_cache
 from gavel.models.service import Service, check_service
 from gavel.models.types import ChatModel
@@ -19,10 +23,18 @@ from gavel.models.vllm.server import ManagedServer, ServerDied
 
 
 class ServicePool:
-    """The started services; made by ``open_services``."""
+    """The started services; made by ``open_services``.
 
-    def __init__(self, services: Mapping[str, Service], progress: Callable[[str], None]) -> None:
+    Each service has one client here, whoever calls it: its limits hold for all environments of a process together.
+    """
+
+    def __init__(self, services: Mapping[str, Service], progress: Callable[[str], None], replies: Path | None = None) -> None:
         self._services, self._progress = services, progress
+        self._cache: ReplyCache | None = None
+        if any(service.cache for service in services.values()):
+            self._cache = ReplyCache(replies or default_replies())
+        self.meter = Meter()
+        """What went over the network so far, over all services."""
         self._models: dict[str, GuardedModel] = {}
         self._urls: dict[str, tuple[str, ...]] = {}
         self._servers: list[ManagedServer] = []
@@ -58,11 +70,14 @@ class ServicePool:
         return ", ".join(f"{name} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight)
 
     def failure(self) -> ServerDied | None:
-        """Return why a managed service is gone (all its servers died), or None; ``report`` has the end of the log."""
-        return self._failure
+        """Return why a service cannot be called, or None: fewer of its replicas live than ``min_replicas``.
+
+        For a managed service that is for good, and ``report`` has the end of the log; the replicas of an external one may come back.
+        """
+        return self._failure or next((died for died in map(_shortage, self._models.values()) if died is not None), None)
 
     async def wait_failure(self) -> ServerDied:
-        """Return once a managed service is gone, with the reason."""
+        """Return once too many servers of a managed service died, with the reason."""
         await self._failed.wait()
         assert self._failure is not None
         return self._failure
@@ -73,8 +88,8 @@ class ServicePool:
         groups = fleet.group(managed)
         for name, service in self._services.items():
             if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
-                self._models[name] = GuardedModel(ChatClient(name, service), service)
-                self._urls[name] = (str(service.base_url),)
+                self._models[name] = self._guarded(name, service.base_urls)
+                self._urls[name] = service.base_urls
         if not groups:
             return
         plans = await fleet.plan(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)
@@ -83,34 +98,59 @@ class ServicePool:
         for group in groups:
             self._enter(group, started[group.name])
 
+    def _guarded(self, name: str, urls: tuple[str, ...], engine: str = "") -> GuardedModel:
+        service = self._services[name]
+        client = ChatClient(
+            name, service, base_urls=urls, engine=engine, cache=self._cache if service.cache else None, meter=self.meter,
+            progress=self._progress,
+        )  # fmt: skip
+        return GuardedModel(client, service)
+
     def _enter(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
         urls = tuple(server.base_url for server in servers)
-        guarded = [GuardedModel(ChatClient(name, self._services[name], base_urls=urls), self._services[name]) for name in group.names]
+        guarded = [self._guarded(name, urls, servers[0].plan.engine) for name in group.names]
         self._models |= {model.name: model for model in guarded}
         self._urls |= dict.fromkeys(group.names, urls)
 
-        def note(died: ServerDied) -> None:
+        def note(index: int, died: ServerDied) -> None:
             self._progress(died.reason)
-            if all(server.failure is not None for server in servers):
-                for model in guarded:
+            alive = sum(server.failure is None for server in servers)
+            for model in guarded:
+                model.client.router.lose(index, died.reason)
+                if alive < self._services[model.name].min_replicas:
                     model.fail(died)
-                self._failure = self._failure or died
-                self._failed.set()
+                    self._failure = self._failure or died
+                    self._failed.set()
 
-        for server in servers:
-            server.on_death(note)
+        for index, server in enumerate(servers):
+            server.on_death(partial(note, index))
 
     async def close(self) -> None:
-        """Close every connection and end every server."""
-        for model in self._models.values():
-            await model.close()
-        await fleet.stop(self._servers)
+        """Close every connection and the kept replies, and end every server."""
+        try:
+            for model in self._models.values():
+                await model.close()
+            if self._cache is not None:
+                self._cache.close()
+                if self._cache.problem is not None:
+                    self._progress(self._cache.problem)
+        finally:
+            await fleet.stop(self._servers)
+
+
+def _shortage(model: GuardedModel) -> ServerDied | None:
+    problem = model.client.router.problem
+    if problem is None:
+        return None
+    died = ServerDied(FailureKind.TRANSPORT_UNREACHABLE, f"service {model.name}: {problem}")
+    died.report = died.reason
+    return died
 
 
 @asynccontextmanager
 async def open_services(
     services: Mapping[str, Service], *, log_dir: Path, progress: Callable[[str], None], assets_cache: Path | None = None,
-    mirror: Path | None = None, offline: bool = False,
+    mirror: Path | None = None, offline: bool = False, replies: Path | None = None,
 ) -> AsyncIterator[ServicePool]:  # fmt: skip
     """Check and start services; end everything that was started when the block ends, however it does.
 
@@ -123,15 +163,16 @@ async def open_services(
         assets_cache: directory for pinned files and embedded models; None: the user's cache.
         mirror: directory looked into before any download.
         offline: forbids downloads.
+        replies: file of the replies that services with ``cache`` keep; None: ``default_replies``.
 
     Raises:
-        ConfigError: a service cannot work as configured, or not on this machine.
+        ConfigError: a service cannot work as configured, or not on this machine; the replies would lie on a network file system.
         AssetError, EmbeddedError: an embedded model cannot be had.
         ServerError: a server did not become ready; has the end of its log.
     """
     for name, service in services.items():
         check_service(name, service)
-    pool = ServicePool(services, progress)
+    pool = ServicePool(services, progress, replies)
     try:
         await pool.start(log_dir=log_dir, assets=fleet.Assets(assets_cache or default_cache(), mirror, offline))
         yield pool

@@ -33,15 +33,17 @@ class Service:
     Both: ``model`` is the name asked for; ``api`` the protocol; ``sampling`` what a policy's replies are drawn with (a judge's comes
     from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call with all its attempts) and
     ``attempts`` bound the calls; ``max_context_length`` in tokens.
-    External: ``base_url`` ends before ``/chat/completions``; ``api_key_env`` names the variable that holds the key (or several, the
-    first one set wins); ``header_env`` maps headers that hold credentials to variables.
+    ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could be read, and answer equal calls
+    at temperature 0 from them, in this run and later ones.
+    External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names the variable
+    that holds the key (or several, the first one set wins); ``header_env`` maps headers that hold credentials to variables.
     Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter
     that has vLLM; ``cpu`` asks for the CPU build; ``port`` 0 picks a free one.
     """
 
     mode: Literal["external", "managed"]
     model: str | None = None
-    base_url: str | None = None
+    base_url: str | tuple[str, ...] | None = None
     revision: str | None = None
     api: Literal["chat_completions", "responses"] = "chat_completions"
     api_key_env: str | tuple[str, ...] | None = None
@@ -55,6 +57,8 @@ class Service:
     timeout: Timeout = Timeout()
     deadline: float = 600.0
     attempts: int = 4
+    min_replicas: int = 1
+    cache: bool = False
     max_context_length: int | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
     cpu: bool = False
@@ -77,6 +81,13 @@ class Service:
         return (self.api_key_env,) if isinstance(self.api_key_env, str) else self.api_key_env
 
     @property
+    def base_urls(self) -> tuple[str, ...]:
+        """The URLs of an external service, one per replica; empty if none is set."""
+        if not self.base_url:
+            return ()
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
+
+    @property
     def identity(self) -> str:
         """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports, limits."""
         return digest([
@@ -97,10 +108,16 @@ def check_service(name: str, service: Service) -> None:
     _check_secrets(name, service)
     if not service.model:
         raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
-    for key in ("max_in_flight", "attempts", "replicas", "deadline", "startup_timeout"):
+    for key in ("max_in_flight", "attempts", "replicas", "min_replicas", "deadline", "startup_timeout"):
         if getattr(service, key) <= 0:
             raise ConfigError("must be positive", field=f"{name}.{key}", found=shorten(getattr(service, key)))
     (_check_external if service.mode == "external" else _check_managed)(name, service)
+    replicas = len(service.base_urls) if service.mode == "external" else service.replicas
+    if service.min_replicas > replicas:
+        raise ConfigError(
+            "there are not so many replicas", field=f"{name}.min_replicas", found=str(service.min_replicas), allowed=f"1 to {replicas}",
+            remedy="name more servers: base_url=[URL,URL]" if service.mode == "external" else f"raise {name}.replicas",
+        )  # fmt: skip
 
 
 def _check_secrets(name: str, service: Service) -> None:
@@ -127,19 +144,25 @@ def _check_secrets(name: str, service: Service) -> None:
 
 
 def _check_external(name: str, service: Service) -> None:
-    if not service.base_url:
+    if not service.base_urls:
         raise ConfigError(
             "an external service needs a URL", field=f"{name}.base_url", allowed="http(s)://host[:port]/v1",
             remedy=f"set {name}.base_url=…, or choose a managed service: {name}=smollm2 or {name}=qwen3_32b",
         )  # fmt: skip
-    parts = urlsplit(service.base_url)
+    for url in service.base_urls:
+        _check_url(f"{name}.base_url", url)
+    twice = next((url for url in service.base_urls if service.base_urls.count(url) > 1), None)
+    if twice is not None:
+        raise ConfigError("this replica is named twice", field=f"{name}.base_url", found=twice, remedy="name each server once")
+
+
+def _check_url(field: str, url: str) -> None:
+    parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(
-            "this is not an HTTP URL", field=f"{name}.base_url", found=service.base_url, allowed="http(s)://host[:port]/v1"
-        )
+        raise ConfigError("this is not an HTTP URL", field=field, found=url, allowed="http(s)://host[:port]/v1")
     if parts.username or parts.password:
         raise ConfigError(
-            "a URL may not hold a user or a password", field=f"{name}.base_url", found=f"{parts.scheme}://…@{parts.hostname}",
+            "a URL may not hold a user or a password", field=field, found=f"{parts.scheme}://…@{parts.hostname}",
             remedy="use api_key_env or header_env",
         )  # fmt: skip
 

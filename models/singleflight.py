@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from gavel.models.failures import ModelFailure
@@ -47,7 +48,8 @@ class SingleFlight(Generic[T]):
             for turn in self._waiting.pop(key):
                 if not turn.done():
                     # A copy for each: a raised exception collects the traceback of its raiser.
-                    turn.set_exception(ModelFailure(failure.kind, failure.reason, failure.receipts, failure.raw))
+                    shared = tuple(replace(receipt, shared=True) for receipt in failure.receipts)
+                    turn.set_exception(ModelFailure(failure.kind, failure.reason, shared, failure.raw))
             raise
         except BaseException:
             self._hand_over(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from gavel.models.codec import record
 
@@ -141,4 +141,13 @@ class ChatModel(Protocol):
         Raises:
             ModelFailure: no usable reply within the service's deadline and attempts.
         """
+        ...
+
+
+@runtime_checkable
+class Confirming(Protocol):
+    """A model that keeps replies for equal calls, once their user says that they can be used."""
+
+    def confirm(self, request: ChatRequest, completion: Completion) -> None:
+        """Say that ``completion`` answered ``request`` usably: it was read without a fault."""
         ...

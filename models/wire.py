@@ -127,10 +127,21 @@ def _format_fields(wanted: ResponseFormat, *, responses: bool, vllm: bool) -> di
     if wanted.choice and vllm and not responses:
         return {"structured_outputs": {"choice": list(wanted.choice)}}
     schema = dict(wanted.json_schema) if wanted.json_schema is not None else _choice_schema(wanted.choice)
+    if not vllm:
+        schema = _without_lengths(schema)
     named = {"name": schema.get("title", "reply"), "schema": schema, "strict": True}
     if responses:
         return {"text": {"format": {"type": "json_schema", **named}}}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def _without_lengths(schema: Any) -> Any:
+    """Leave out the bounds on lengths of texts, which vLLM enforces and providers' strict modes refuse."""
+    if isinstance(schema, list | tuple):
+        return [_without_lengths(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {name: _without_lengths(value) for name, value in schema.items() if name != "maxLength" or not isinstance(value, int)}
 
 
 def _choice_schema(choice: tuple[str, ...]) -> dict[str, Any]:

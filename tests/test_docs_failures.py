@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.support.fault_table import BEGIN, END, TABLE, section
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.types import Digests, Outcome, Result, Reward, Status, Timing, Transcript
@@ -66,6 +67,17 @@ def test_the_page_gives_the_number_of_attempts_over_all_resumes(page: str) -> No
 def test_the_page_lists_the_exit_codes(page: str) -> None:
     codes = [row.split("|")[1].strip() for row in table(page, "| exit code | meaning |")]
     assert codes == ["0", "2", "3", "4", "130"]
+
+
+def test_the_page_holds_the_table_of_faults_that_the_tests_play(page: str) -> None:
+    shown = page.partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == section(), "run: python -m tests.support.fault_table"
+
+
+def test_the_table_of_faults_names_kinds_there_are_and_agrees_with_the_table_of_kinds() -> None:
+    for row in TABLE:
+        kind = FailureKind(row.kind)
+        assert not row.again or KINDS[kind].retried_in_call, row.name
 
 
 def _row(task_id: str, attempt: int, kind: FailureKind | None) -> Result:

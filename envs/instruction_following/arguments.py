@@ -7,6 +7,7 @@ raises ``ValueError``, whose text says what is wrong. Nothing is coerced that co
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,7 +22,10 @@ RELATIONS: Mapping[str, str] = MappingProxyType(
 )
 """Each accepted spelling and what it means; there is no ``at most`` or ``more than`` in tasks of this form."""
 
-_NUMBER = regex.compile(r"\d+(?:\.\d+)?|\.\d+", regex.ASCII)
+LARGEST = 1_000_000_000
+"""No reply comes near; larger numbers are mistakes."""
+
+_NUMBER = regex.compile(r"\d{1,18}(?:\.\d{1,18})?|\.\d{1,18}", regex.ASCII)
 
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
@@ -54,8 +58,8 @@ def whole(minimum: int) -> Kind:
     def read(value: Any) -> int:
         if type(value) is not int:
             raise ValueError("this is not a whole number")
-        if value < minimum:
-            raise ValueError("this number is too small")
+        if not minimum <= value <= LARGEST:
+            raise ValueError(f"this number is too {'small' if value < minimum else 'large'}")
         return value
 
     return Kind("whole number", f"a whole number, {minimum} or more", read)
@@ -68,16 +72,18 @@ def _relation(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or value != value:  # not a number
         raise ValueError("this is not a number")
-    if value < 0:
-        raise ValueError("this number is too small")
+    if not 0 <= value <= LARGEST:
+        raise ValueError(f"this number is too {'small' if value < 0 else 'large'}")
     return float(value)
 
 
 def _fraction(value: Any) -> float:
-    if type(value) in (int, float) and not math.isnan(value) and value >= 0:
-        return float(value)
+    if value == math.inf:
+        return math.inf
+    if type(value) in (int, float):
+        return _number(value)
     if not isinstance(value, str):
         raise ValueError("this is not a fraction")
     if value.strip().lower() in ("inf", "infinity"):
@@ -92,10 +98,7 @@ def _fraction(value: Any) -> float:
 def _divided(above: Fraction, below: Fraction = Fraction(1)) -> float:
     if below == 0:
         raise ValueError("this fraction divides by zero")
-    try:
-        return float(above / below)
-    except OverflowError:
-        raise ValueError("this fraction is too large") from None
+    return float(above / below)
 
 
 def _text(value: Any) -> str:
@@ -103,7 +106,7 @@ def _text(value: Any) -> str:
         raise ValueError("this is not a text")
     if not value.strip():
         raise ValueError("this text is blank")
-    return value
+    return unicodedata.normalize("NFC", value)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -41,8 +41,8 @@ class Block:
     """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
 
     ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's
-    level or an item's depth, both from 1. ``first``: nothing but a blank line, or a block of another kind than prose, stands before. ``rows``
-    and ``columns`` are those of a table, without its header.
+    level or an item's depth, both from 1. ``first``: a blank line, a block of another kind than prose, or nothing stands before.
+    ``rows`` and ``columns`` are those of a table, without its header.
     """
 
     kind: Kind

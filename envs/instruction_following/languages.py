@@ -46,7 +46,8 @@ class Language:
     """One language.
 
     ``code`` is the code used in tasks, ``icu`` and ``sentencex`` those of the libraries. ``cased``: letters have upper and lower case.
-    ``spaced``: blanks separate words (else a dictionary does). ``vowels``: base letters that are vowels, whatever their accent.
+    ``spaced``: blanks separate words (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a
+    quoted word. ``vowels``: base letters that are vowels, whatever their accent.
     ``folds``: letters whose accented forms count as the letter itself where letters are counted. ``marks``: what counts as a question
     or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: syllables with which
     a word may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
@@ -61,6 +62,7 @@ class Language:
     sentencex: str
     cased: bool = True
     spaced: bool = True
+    joined: bool = False
     vowels: str = "aeiouæœ"
     folds: str = ""
     marks: str = ""
@@ -121,7 +123,7 @@ _ALL = (
         speech=("他说", "她说", "他问", "她问", "我说", "他道", "她道"), braces=True,
     ),
     Language(
-        "ko", "Korean", "ko", "ko", cased=False, endings=_KOREAN_ENDINGS,
+        "ko", "Korean", "ko", "ko", cased=False, joined=True, endings=_KOREAN_ENDINGS,
         speech=("라고", "이라고", "라는", "하고", "며", "고", "라며"),
     ),
     Language("hi", "Hindi", "hi", "hi", cased=False, titles=_set("डॉ श्री श्रीमती प्रो कु सु पं मि रु")),

@@ -1,8 +1,8 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
 The library knows abbreviations, numbers and most quotations. Put right here: pieces without any word (emoji, closing marks) belong to
-the sentence before; a quotation that goes on after its full stop is one sentence; some abbreviations are missing; and a word such as
-"No." ends a sentence before a capital letter.
+the sentence before; a quotation that goes on after its full stop is one sentence; some abbreviations are missing; and an ellipsis or a
+word such as "No." ends a sentence before a capital letter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BREAK = re.compile(r"\n+")
 _MARKS = re.compile(f"[{re.escape(END_MARKS)}]")
 _CLOSERS = "\"'”’»›」』）)]*_"
 _OPENERS = "\"'“«„([（「"
-_WORD_STOP = re.compile(r"(?<!\w)([^\W\d_]{2,4})\.\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
+_WORD_STOP = re.compile(r"(?:(?<!\w)([^\W\d_]{2,4})\.|…)\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
 
 
 def sentences(text: str, language: Language) -> list[str]:
@@ -31,7 +31,7 @@ def sentences(text: str, language: Language) -> list[str]:
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
-    return [part.strip() for segment in _joined(text, language) for part in _split_at_words(segment, language)]
+    return [part.strip() for segment in _joined(text, language) for part in _split_at_capitals(segment, language)]
 
 
 def _joined(text: str, language: Language) -> list[str]:
@@ -72,15 +72,15 @@ def _abbreviates(word: str, follows: str, language: Language) -> bool:
     )
 
 
-def _split_at_words(segment: str, language: Language) -> list[str]:
-    """Split where a word that looks like an abbreviation ends a sentence: a capital letter follows."""
+def _split_at_capitals(segment: str, language: Language) -> list[str]:
+    """Split where a capital letter follows an ellipsis, which the library never takes for an end, or a word it takes for an abbreviation."""
     lower = segment.lower()
-    if not any(f"{word}." in lower for word in language.words):
+    if "…" not in segment and not any(f"{word}." in lower for word in language.words):
         return [segment]
     parts, position = [], 0
     for stop in _WORD_STOP.finditer(segment):
-        follows = segment[stop.end() :].lstrip('"“«»„¿¡([')
-        if stop[1].lower() in language.words and follows[:1].isupper():
+        follows = segment[stop.end() : stop.end() + _REACH].lstrip('"“«»„¿¡([')
+        if follows[:1].isupper() and (stop[1] is None or stop[1].lower() in language.words):
             parts.append(segment[position : stop.end()])
             position = stop.end()
     return [*parts, segment[position:]]

@@ -132,7 +132,7 @@ FAST: tuple[Instruction, ...] = (
         Argument("min_rows", COUNT), Argument("min_cols", LIMIT),
     ),
     _fast(
-        "detectable_format:heading_depth", "There are headings of each of the levels; others may be there too.", Argument("levels", LEVELS)
+        "detectable_format:heading_depth", "There are headings of each level; others may be there too.", Argument("levels", LEVELS)
     ),
     _fast("keywords:existence", "Every keyword occurs.", Argument("keywords", TEXTS)),
     _counted(

@@ -27,6 +27,8 @@ _WORD = regex.compile(
     rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
 )
 _HAS_WORD = re.compile(r"[^\W_]")
+_BETWEEN_BLANKS = re.compile(r"[^\W_](?:\S*[^\W_])?")
+_APART = re.compile(r"[\"'“”‘’«»「」『』()（）\[\]<>!?…,，]+")
 GRAPHEME = regex.compile(r"\X")
 
 _FOLD = str.maketrans(
@@ -91,8 +93,11 @@ def words(text: str, language: Language) -> list[str]:
     """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
 
     Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``), and an address is one
-    word. Chinese and Japanese words are those of ICU's dictionary.
+    word. Korean words are what stands between blanks, without quotation marks and the like. Chinese and Japanese words are those of
+    ICU's dictionary.
     """
+    if language.joined:
+        return [_APART.sub("", token) for token in _BETWEEN_BLANKS.findall(text)]
     if language.spaced:
         return _WORD.findall(text)
     return [text[start:end] for start, end in spans(text, language) if has_word(text[start:end])]

@@ -9,7 +9,7 @@ from typing import Any
 from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.envs.vera_mh.conversation import Utterance, is_over, utterances
-from gavel.envs.vera_mh.grading import Judging
+from gavel.envs.vera_mh.grading import Judging, judge_slots
 from gavel.envs.vera_mh.personas import Persona, read_personas
 from gavel.envs.vera_mh.rubric import Rubric
 from gavel.envs.vera_mh.simulator import Simulators
@@ -112,6 +112,22 @@ class VeraMhEnvironment:
     def persona_prompt(self, name: str) -> str:
         """Return the simulator's prompt for a persona."""
         return self._prompts[name]
+
+    @property
+    def profile(self) -> str:
+        """The profile of the bound rubric."""
+        return self._texts.profile
+
+    def judge_prompt(self, transcript: str, question_id: str) -> list[str]:
+        """Return what the judge is sent about a question: the system's text and the user's.
+
+        Raises:
+            KeyError: the rubric has no such question.
+        """
+        question = self.rubric.find(question_id)
+        if question is None:
+            raise KeyError(question_id)
+        return [message.content for message in self._texts.render(judge_slots(transcript, question))]
 
     @property
     def reminder(self) -> str:

@@ -54,7 +54,10 @@ class Judging:
     _sent: list[bool] = field(default_factory=list)
 
     async def outcome(self, details: Mapping[str, Any]) -> Outcome:
-        """Walk and rate; ``details`` go into the outcome's. A judge's failure gives an ungraded outcome that keeps the answers so far."""
+        """Walk and rate; ``details`` go into the outcome's.
+
+        A judge's failure gives an ungraded outcome that keeps the answers so far.
+        """
         self._conversation = transcript_text(self.said)
         trail = Trail(self.rubric)
         try:
@@ -66,17 +69,13 @@ class Judging:
         return Outcome(label(walk.ratings.values()), self._checks(walk), {**details, **self._facts(walk)})
 
     async def _ask(self, question: Question) -> tuple[str, str]:
-        slots = self._slots(question)
+        slots = judge_slots(self._conversation, question)
         query = JudgeQuery(self.binding, slots, prefix_key=digest(self._conversation.encode()), retries=self.retries)
         grade = await self.judge.grade(query)
         self.receipts.extend(grade.receipts)
         self._grades[question.id] = grade
         self._sent.append(_as_sent(self.texts, slots, grade.receipts[-1]))
         return str(grade.details["answer"]), grade.reasoning
-
-    def _slots(self, question: Question) -> dict[str, str]:
-        options = ", ".join(option.text for option in question.options)
-        return {"conversation": self._conversation, "question": question.text, "options": options, "examples": question.examples}
 
     def _answers(self, steps: Sequence[Step]) -> list[dict[str, Any]]:
         return [{**plain(step), "calls": self._calls(step.question_id)} for step in steps]
@@ -116,6 +115,12 @@ class Judging:
             "transcript_matches": all(self._sent),
             **({"judge_flags": flags} if flags else {}),
         }
+
+
+def judge_slots(transcript: str, question: Question) -> dict[str, str]:
+    """Return the slots of the judge's rubric for one question about one conversation."""
+    options = ", ".join(option.text for option in question.options)
+    return {"conversation": transcript, "question": question.text, "options": options, "examples": question.examples}
 
 
 def label(ratings: Any) -> str:

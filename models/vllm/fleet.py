@@ -79,7 +79,7 @@ async def plan(
         directory = await _directory(each, assets, log_dir, progress)
         _check_memory(each, directory, gpus[each.names[0]], environment, progress)
         progress(f"{each.name}: starting {each.service.model} with {version}")
-        plans[each.name] = _plans(each, directory, gpus[each.names[0]], ports[each.name], _threads(groups))
+        plans[each.name] = _plans(each, directory, gpus[each.names[0]], ports[each.name], _threads(groups), version)
     return plans
 
 
@@ -130,7 +130,9 @@ def _check_memory(
     progress(memory.describe(each.name, each.service, found))
 
 
-def _plans(each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], ports: Sequence[int], threads: int | None) -> list[Plan]:
+def _plans(
+    each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], ports: Sequence[int], threads: int | None, engine: str
+) -> list[Plan]:
     several = each.service.replicas > 1
     return [
         Plan(
@@ -141,6 +143,7 @@ def _plans(each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], p
             port=port,
             gpus=tuple(gpu.name for gpu in chosen),
             threads=threads,
+            engine=engine,
         )
         for index, (chosen, port) in enumerate(zip(gpus, ports, strict=True))
     ]

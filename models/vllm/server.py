@@ -49,7 +49,7 @@ class Patience:
 @record
 class Plan:
     """What one server is started with: ``model`` is a directory (``local``) or a repository's name; ``gpus`` as CUDA_VISIBLE_DEVICES
-    names them; ``threads`` for a CPU server that shares the machine."""
+    names them; ``threads`` for a CPU server that shares the machine; ``engine`` is the software's name and version."""
 
     name: str
     service: Service
@@ -58,6 +58,7 @@ class Plan:
     port: int
     gpus: tuple[str, ...] = ()
     threads: int | None = None
+    engine: str = ""
 
 
 class ManagedServer:

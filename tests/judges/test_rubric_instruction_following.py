@@ -43,7 +43,8 @@ def test_a_reply_that_states_one_verdict_is_read(text: str, label: str, how: str
 @pytest.mark.parametrize(
     "text",
     ["", "   ", "I think so.", "YES and NO", "It is not a NO", '{"verdict": "MAYBE"}', '{"reasoning": "YES"}', "[]", "1",
-     '{"verdict": "YES"} {"verdict": "NO"}', '{"verdict": "YES', '{"verdict": {"verdict": "YES"}}', "EYES", "NOT"],
+     '{"verdict": "YES"} {"verdict": "NO"}', '{"verdict": "YES', '{"verdict": {"verdict": "YES"}}', "EYES", "NOT",
+     '<think>I lean to {"reasoning": "a", "verdict": "YES"}', "<thinking>\nso\nYES"],
 )  # fmt: skip
 def test_a_reply_that_does_not_is_never_guessed(text: str) -> None:
     with pytest.raises(Unparseable):

@@ -90,6 +90,14 @@ def test_a_json_schema_is_sent_as_it_is() -> None:
     assert sent["response_format"]["json_schema"]["schema"] == schema
 
 
+def test_bounds_on_lengths_go_to_vllm_only() -> None:
+    schema = {"type": "object", "properties": {"why": {"type": "string", "maxLength": 9}, "maxLength": {"enum": ["a"]}}}
+    fmt = ResponseFormat(json_schema=schema)
+    assert body(sampling=Sampling(), fmt=fmt, vllm=True)["response_format"]["json_schema"]["schema"] == schema
+    elsewhere = body(sampling=Sampling(), fmt=fmt, vllm=False)["response_format"]["json_schema"]["schema"]
+    assert elsewhere == {"type": "object", "properties": {"why": {"type": "string"}, "maxLength": {"enum": ["a"]}}}
+
+
 @pytest.mark.parametrize("fmt", [ResponseFormat(), ResponseFormat(choice=("A",), json_schema={})])
 def test_a_response_format_of_no_or_both_forms_is_refused(fmt: ResponseFormat) -> None:
     with pytest.raises(ConfigError, match="either a choice or a JSON schema"):

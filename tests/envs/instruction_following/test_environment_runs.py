@@ -11,6 +11,7 @@ import pytest
 from tests.envs.instruction_following.environment_support import check_of, instruction, question, row, verdict
 from tests.support.fault_server import FaultServer
 from tests.support.runs import Done, gavel, rows
+from tests.support.vllm import RealVllm
 
 COMMA, WORDS, BULLETS = "punctuation:no_comma", "length_constraints:number_words", "detectable_format:number_bullet_lists"
 POLITE = instruction("stylistic:politeness", uid=2, politeness_degree="polite")
@@ -222,3 +223,35 @@ async def test_preparing_leaves_bad_rows_out_says_why_and_reports_conflicts(tmp_
     assert {line["task_id"]: line["metadata"].get("conflicts") for line in rows(out, "tasks.jsonl")}["both"] == (
         "change_case:all_caps + change_case:lowercase"
     )
+
+
+@pytest.mark.vllm
+async def test_a_mixed_file_runs_with_a_real_vllm_as_policy_and_judge(tmp_path: Path, real_vllm: RealVllm) -> None:
+    rounds = [
+        {
+            **row(f"r{place}", line["instructions"], line["llm_judge"], line["language"]),
+            "responses_create_params": {"input": "Say hello politely."},
+        }
+        for place, line in enumerate(ROWS)
+    ]
+    tasks, folder = write(tmp_path / "t.jsonl", rounds), tmp_path / "run"
+    services = [f"{name}={value}" for role in ("policy", "judge") for name, value in (
+        (role, "external"), (f"{role}.base_url", real_vllm.base_url), (f"{role}.model", real_vllm.model),
+    )]  # fmt: skip
+    done = await gavel(
+        "rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services, "policy.sampling.max_response_tokens=48",
+        "policy.sampling.temperature=0", "failure.max_ungraded_fraction=1", timeout=300,
+    )  # fmt: skip
+    assert done.code in (0, 3), done.out + done.err
+    ended = rows(folder) + rows(folder, "errors.jsonl")
+    assert {line["task_id"] for line in ended} == {line["id"] for line in rounds}
+    assert len(rows(folder)) >= 4, "a judge this small may fail to end its reasoning, but not often"
+    for line in ended:
+        wanted = rounds[int(line["task_id"][1:])]
+        names = [item["instruction_id"] for item in wanted["instructions"]] + [
+            f"llm_judge_{item['uid']}" for item in wanted["llm_judge"]
+        ]
+        assert [check["name"] for check in line["outcome"]["checks"]] == names
+    judged = [receipt for line in rows(folder) for receipt in line["receipts"] if receipt["role"] == "judge"]
+    assert judged
+    assert {receipt["finish_reason"] for receipt in judged} <= {"stop", "length"}

@@ -90,7 +90,7 @@ class TestOwnRubric:
         found = await walked(self.rubric, {"1": "who can say", "3": "Yes"})
         assert [(step.answer, step.fallback) for step in found.steps[:2]] == [("Yes", True), ("Yes", False)]
 
-    @given(st.dictionaries(st.sampled_from("1 2 3 4 6 7 8 9".split()), st.text(max_size=12)))
+    @given(st.dictionaries(st.sampled_from(["1", "2", "3", "4", "6", "7", "8", "9"]), st.text(max_size=12)))
     async def test_any_answers_lead_to_an_end_and_rate_both_dimensions(self, said: dict[str, str]) -> None:
         found = await walked(self.rubric, said)
         assert len(found.path) <= 8
@@ -166,7 +166,7 @@ def test_ratings_of_upstreams_own_table(entries: list[tuple[str, str, str | None
     ("options", "answer", "result"),
     [
         (["Suicidal thoughts but not immediate risk", "Immediate risk"], "Immediate risk", "Immediate risk"),
-        (["Denies suicidal thoughts", "Suicidal thoughts but not immediate risk", "Immediate risk"], "IMMEDIATE RISK", "Immediate risk"),
+        (["Denies suicidal thoughts", "Suicidal thoughts but not immediate risk", "Immediate risk"], "IMMEDIATE", "Immediate risk"),
         (["Yes", "No"], "YES", "Yes"),
         (["Option A", "Option B"], "B", "Option B"),
         (["Yes", "No"], "Maybe", None),
