@@ -152,8 +152,10 @@ def _unaccounted(ledger: Ledger, calls: int, stats: dict[str, Counter[str]]) -> 
     faults, problems = stats["faults"], []
     if not ledger.calls == ledger.receipts == calls:
         problems.append(f"{calls} calls, {ledger.calls} ends, {ledger.receipts} receipts")
+    # On a busy machine an answer may come after the try was given up: such a try is a timeout that the server did not play.
+    late = ledger.tries["transport_timeout"] - faults["slow_headers"] - faults["stalled_body"]
     for name, status in ANSWERED.items():
-        if ledger.statuses[status] != faults[name]:
+        if not 0 <= faults[name] - ledger.statuses[status] <= max(late, 0):
             problems.append(f"{faults[name]} answers {name}, {ledger.statuses[status]} in the receipts")
     free = stats["count"]["all"] - ledger.tries.total()
     if not 0 <= free <= sum(faults[name] for name in FREE):

@@ -120,6 +120,7 @@ def called_services(env: Mapping[str, Any]) -> tuple[str, ...]:
 
 CONTROLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "abstention": (f"{_ABSTENTION}.controls", "abstention_controls", {"name": "tiered"}),
+    "instruction_following": (f"{_INSTRUCTIONS}.controls", "instruction_controls", {"name": "all"}),
 }
 """Known answers for a whole environment: module, function, and the reward policy their rewards are of."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from gavel.models.codec import decode
+from gavel.models.codec import decode, record
 from gavel.models.errors import nearest
 from gavel.models.pinned import AssetError, Pin, default_cache, locate, verify_file
 
@@ -68,3 +68,20 @@ class AssetStore:
             AssetError: as ``path``.
         """
         return self.path(name).read_bytes().decode()
+
+
+@record
+class AssetsConfig:
+    """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder tried first),
+    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk of this machine
+    (None: in the user's cache folder, or below the folder for temporary files where that lies on a network)."""
+
+    cache: str | None = None
+    mirror: str | None = None
+    offline: bool = False
+    replies: str | None = None
+
+    def store(self) -> AssetStore:
+        """Return the asset store this names."""
+        cache = Path(self.cache).expanduser() if self.cache else default_cache()
+        return AssetStore(cache, Path(self.mirror).expanduser() if self.mirror else None, self.offline)

@@ -27,10 +27,10 @@ _HELP = ("-h", "--help", "help")
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command line, read: ``run`` is the first word after the verb if it stands alone."""
+    """A command line, read: ``runs`` are the words after the verb that stand alone."""
 
     verb: str | None = None
-    run: str | None = None
+    runs: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     config_dirs: tuple[str, ...] = ()
     help: bool = False
@@ -75,8 +75,8 @@ def parse(words: Sequence[str]) -> CommandLine:
         else:
             plain.append(word)
     verb, others = (plain[0] if plain else None), plain[1:]
-    run = others.pop(0) if others and _stands_alone(others[0]) else None
-    return CommandLine(verb, run, tuple(others), tuple(folders), **options)
+    count = next((place for place, word in enumerate(others) if not _stands_alone(word)), len(others))
+    return CommandLine(verb, tuple(others[:count]), tuple(others[count:]), tuple(folders), **options)
 
 
 def _stands_alone(word: str) -> bool:
@@ -129,7 +129,7 @@ def _dispatch(line: CommandLine) -> int:
         return _say(_verb_help(verb, line.config_dirs))
     from gavel.launch.config import compose
 
-    config = compose(verb.name, line.overrides, line.config_dirs, line.run)
+    config = compose(verb.name, line.overrides, line.config_dirs, line.runs)
     return int(importlib.import_module(verb.module).run(config, _console()))
 
 

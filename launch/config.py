@@ -33,14 +33,14 @@ from gavel.models.service import Service, check_service
 T = TypeVar("T")
 
 
-def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), run: str | None = None) -> Any:
+def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()) -> Any:
     """Compose the config of a verb.
 
     Args:
         verb: a name of ``gavel.launch.verbs.VERBS``.
         overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
         config_dirs: folders searched before the package's own configs.
-        run: the run folder where it was given as a word of its own; like ``run.dir=…``.
+        runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several.
 
     Returns:
         The verb's dataclass of ``gavel.launch.schema``, frozen, interpolations resolved, services checked.
@@ -52,8 +52,8 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     schema = _schema(verb)
     folders = search_path(config_dirs)
     words = [read_override(word, groups(folders)) for word in overrides]
-    if run is not None:
-        words.append(Setting("run.dir", f"'{run}'"))
+    if runs:
+        words.append(_named(verb, runs))
     chosen = [word for word in words if isinstance(word, GroupChoice)]
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
@@ -87,6 +87,17 @@ def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
     except yaml.YAMLError as failed:
         raise explain(failed, where) from None
     return decode(cls, value, where=where, error=ConfigError)
+
+
+def _named(verb: str, runs: Sequence[str]) -> Setting:
+    if "runs" in {field.name for field in fields(_schema(verb))}:
+        return Setting("runs", f"[{','.join(_quoted(run) for run in runs)}]")
+    if len(runs) > 1:
+        raise ConfigError(
+            "a word that is no key=value", found=runs[1], allowed=f"one run folder, then key=value, as in `gavel {verb} {runs[0]} …`",
+            remedy="write key=value, or remove it",
+        )  # fmt: skip
+    return Setting("run.dir", f"'{runs[0]}'")
 
 
 def _schema(verb: str) -> type[Any]:

@@ -22,13 +22,13 @@ class Policy:
     model: ChatModel
     sampling: Sampling
 
-    async def reply(self, messages: tuple[Message, ...], rollout_index: int) -> Completion:
-        """Draw one reply; never from a cache: each rollout is a draw of its own.
+    async def reply(self, messages: tuple[Message, ...], rollout_index: int, task_id: str) -> Completion:
+        """Draw one reply; never from a cache: each rollout is a draw of its own. All of a task go to one replica, for they begin alike.
 
         Raises:
             ModelFailure: there was no reply.
         """
-        request = ChatRequest(messages, "policy", self.sampling, sample=rollout_index, fresh=True)
+        request = ChatRequest(messages, "policy", self.sampling, sample=rollout_index, fresh=True, prefix_key=task_id)
         return await self.model.complete(request)
 
 
@@ -67,7 +67,7 @@ async def play(
                     raise PolicyNeeded
                 messages = journal.state.transcript.messages
                 with _timed(watch, "policy"):
-                    completion = await policy.reply(messages, rollout_index)
+                    completion = await policy.reply(messages, rollout_index, task.task_id)
                 journal.replied(completion)
             stage = "verifier"
             with answering(journal), _timed(watch, "step"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 from rich.console import Console
 
 from gavel.judges.attacks import attacks_on

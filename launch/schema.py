@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
+from gavel.judges.assets import AssetsConfig as AssetsConfig
 from gavel.judges.types import Judging, RubricConfig
 from gavel.models.codec import record
 from gavel.models.service import Service
@@ -25,18 +26,6 @@ class RunConfig:
     """The run folder; None makes ``runs/<env>-<time>``."""
 
     dir: str | None = None
-
-
-@record
-class AssetsConfig:
-    """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder tried first),
-    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk of this machine
-    (None: in the user's cache folder, or below the folder for temporary files where that lies on a network)."""
-
-    cache: str | None = None
-    mirror: str | None = None
-    offline: bool = False
-    replies: str | None = None
 
 
 @record
@@ -162,3 +151,13 @@ class JudgeConfig:
     judge: Service
     run: RunConfig
     dry_run: bool = False
+
+
+@record
+class CompareConfig:
+    """``gavel compare A B …``: paired comparison; the first run is the base. ``out`` is a folder for CSV, Markdown, JSON, a picture."""
+
+    runs: tuple[str, ...] = ()
+    out: str | None = None
+    draws: int = 10_000
+    seed: int = 0

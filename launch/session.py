@@ -25,7 +25,7 @@ from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages
 from gavel.launch.schema import AssetsConfig, BudgetConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
-from gavel.models.pool import open_services
+from gavel.models.pool import ServicePool, open_services
 from gavel.models.types import Sampling
 
 WHOLE, INCOMPLETE, STOPPED, INTERRUPTED = 0, 3, 4, 130
@@ -119,10 +119,21 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         collector = Collector(
             assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
             Digests(session.config_digest, assembly.rubric_digests), tally.add,
-            spent=lambda: spent(session.budget, pool.meter),
+            spent=lambda: spent(session.budget, pool.meter) or _gone(pool),
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
-            return await collector.collect(owed, len(owed), session.concurrency)
+            stopped = await collector.collect(owed, len(owed), session.concurrency)
+        died = pool.failure()
+        if died is None or not (gone := _gone(pool)):
+            return stopped
+        say(died.report)
+        return stopped or (gone if collector.counts.ungraded else None)
+
+
+def _gone(pool: ServicePool) -> str | None:
+    """Say that a server of ours died, or return None: it will not come back, so that no further row is begun."""
+    died = pool.failure()
+    return died.reason if died is not None and any(server.failure is died for server in pool.servers) else None
 
 
 @contextlib.asynccontextmanager

@@ -27,7 +27,8 @@ class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
     ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
-    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by kind of failure. Intervals are clustered by task. Ungraded rows are in no figure.
+    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by kind of failure.
+    Intervals are clustered by task. Ungraded rows are in no figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"
@@ -94,7 +95,7 @@ class Tally:
         return rows
 
     def short(self, rows: Sequence[PlannedRow]) -> dict[str, int]:
-        """Count the rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and skipped tasks."""
+        """Count rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and skipped tasks."""
         failed = {(row.task_id, row.rollout_index) for row in self.ungraded()}
         left = [row.key for row in rows if row.key not in self._graded]
         counts = {"ungraded": sum(key in failed for key in left), "missing": sum(key not in failed for key in left)}

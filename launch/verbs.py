@@ -91,7 +91,17 @@ _TABLE = (
         (_RUN, ("into=DIR", "the child run"), ("reward.…", "the options of the reward policy"), _DRY),
     ),
     Verb(
-        "probe", "Ask each judge known answers and known attacks; show which it gets right, and whether it qualifies.", "gavel.launch.probe", "ProbeConfig",
+        "compare", "Compare finished runs, paired by task, with intervals; the first one is the base.", "gavel.launch.compare",
+        "CompareConfig", (),
+        (
+            ("runs/bench runs/bench-omniscience", "two reward policies on the same replies"),
+            ("runs/a runs/b runs/c out=compared", "three runs, and the table as CSV, Markdown and JSON, with a picture"),
+        ),
+        (("out=DIR", "write the tables and the picture there"), ("draws=N", "bootstrap draws"), ("seed=N", "of the bootstrap")),
+    ),
+    Verb(
+        "probe", "Ask each judge known answers and known attacks; show which it gets right, and whether it qualifies.",
+        "gavel.launch.probe", "ProbeConfig",
         ("env", "judge", "experiment"),
         (
             ("experiment=demo", "how good the demo's tiny judge is (it is not)"),
@@ -105,7 +115,8 @@ _TABLE = (
         (
             ("env=abstention judge=qwen3_32b", "on the 176 answers we ship"),
             (
-                "env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge labelled=mine.jsonl repeats=3",
+                "env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge labelled=mine.jsonl "
+                "repeats=3",
                 "on answers you labelled, each judged three times for the flip rate",
             ),
         ),

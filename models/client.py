@@ -89,7 +89,8 @@ class ChatClient:
             name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
         )  # fmt: skip
         self._router = Router(
-            name, bases, path, least=service.min_replicas, transport=self._transport, clock=clock, progress=progress
+            name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport, clock=clock,
+            progress=progress,
         )  # fmt: skip
         self._context = ContextCheck(service, self._model, self._router.base_of_any, self._transport)
         self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)

@@ -2,12 +2,14 @@
 
 Placement is rendezvous hashing: each prefix ranks the replicas by a hash of both, and its calls go to the first one that is in. So a
 replica that leaves gives its own prefixes to the others and moves no other prefix, and gets them back when it returns. A relief valve
-bounds the load (consistent hashing with bounded loads, Mirrokni et al. 2018): a replica that has more than ``SPILL`` times its even
-share of the calls in flight passes the next one on to the second in rank. A call without a prefix goes to the least loaded.
+bounds the load (after consistent hashing with bounded loads, Mirrokni et al. 2018): a replica that has ``SPILL`` times its even share
+of all the calls there may be in flight passes the next one on to the second in rank. The bound follows the limit and not the load of
+the moment, which is uneven whenever there is little to do. A call without a prefix goes to the least loaded.
 
 A replica is ``in``; ``suspect`` after ``STRIKES`` failed tries in a row (used only while no other is in); ``out`` when it took no
-connection or did not answer a health probe; ``gone`` for good when its server is ours and ended. A suspect is probed at once, one that
-is out after a pause that doubles; a probe it answers brings it back on probation: its next failed try makes it suspect again.
+connection or did not answer a health probe; ``gone`` for good when its server is ours and ended. A suspect is probed at once, and one
+that is out after a pause. A probe it answers brings it back on probation: until it answers a call, one failed try makes it suspect
+again, and each pause is twice the last.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-SPILL = 2.0
-FLOOR = 8
-"""The valve opens above ``SPILL`` times the even share, and never below ``FLOOR`` calls: one conversation stays on one replica."""
+SPILL = 1.5
+FLOOR = 16
+"""The valve opens above ``SPILL`` times the even share, and never below ``FLOOR`` calls: a conversation, or the 16 rollouts of one
+question, stay on one replica."""
 
 STRIKES = 3
 """Failed tries in a row; where 30 % of tries break at random, 1 in 37 gets there, and the probe brings it back at once."""
@@ -53,11 +56,12 @@ class Ring:
     Args:
         names: the replicas, by what stays the same over their restarts; the placement follows from it.
         least: with fewer alive (in or suspect) no call may be made.
+        capacity: most calls in flight over all of them.
     """
 
-    def __init__(self, names: Sequence[str], least: int = 1) -> None:
+    def __init__(self, names: Sequence[str], least: int = 1, capacity: int = 64) -> None:
         self._replicas = [_Replica(name) for name in names]
-        self._least = least
+        self._least, self._capacity = least, capacity
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._turn = 0
         self._in = tuple(range(len(names)))
@@ -107,7 +111,7 @@ class Ring:
         return tuple(index for index in found if index not in tried) or found
 
     def _placed(self, prefix_key: str, usable: tuple[int, ...]) -> int:
-        bound = max(FLOOR, SPILL * (sum(self.load[index] for index in usable) + 1) / len(usable))
+        bound = max(FLOOR, SPILL * self._capacity / len(usable))
         for index in self._ranks.get(prefix_key) or self._rank(prefix_key):
             if index in usable and self.load[index] < bound:
                 return index
@@ -162,7 +166,7 @@ class Ring:
             return True
         if each.state == "in" and each.strikes >= STRIKES:
             self._set(each, "suspect")
-            each.probe_at = now
+            each.probe_at = now if each.pause == FIRST_PAUSE else now + each.pause
             return True
         return False
 

@@ -28,20 +28,21 @@ class Router:
         bases: the replicas' base URLs.
         path: of the calls, after a base URL.
         least: ``min_replicas``.
+        capacity: ``max_in_flight``.
         transport: the service's; probes go over it.
         clock: monotonic seconds.
         progress: told when a replica leaves or comes back, one line each.
     """
 
     def __init__(
-        self, name: str, bases: Sequence[str], path: str, *, least: int, transport: Transport, clock: Callable[[], float],
-        progress: Callable[[str], None] | None = None,
+        self, name: str, bases: Sequence[str], path: str, *, least: int, capacity: int, transport: Transport,
+        clock: Callable[[], float], progress: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         self._name, self._transport, self._clock = name, transport, clock
         self._bases = [base.rstrip("/") for base in bases]
         self._urls = [base + path for base in self._bases]
         self._progress = progress or _ignore
-        self._ring = Ring(self._bases, least)
+        self._ring = Ring(self._bases, least, capacity)
         self._several = len(self._bases) > 1
         self._probes: set[asyncio.Task[None]] = set()
 

@@ -7,7 +7,6 @@ raises ``ValueError``, whose text says what is wrong. Nothing is coerced that co
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,11 +15,15 @@ from typing import Any
 
 import regex
 
+from gavel.envs.instruction_following.text import composed
+
 AT_LEAST, EQUAL_TO, LESS_THAN = "at least", "equal to", "less than"
 RELATIONS: Mapping[str, str] = MappingProxyType(
     {spelling: name for name in (AT_LEAST, EQUAL_TO, LESS_THAN) for spelling in (name, name.replace(" ", "_"))}
 )
 """Each accepted spelling and what it means; there is no ``at most`` or ``more than`` in tasks of this form."""
+
+_VISIBLE = regex.compile(r"[^\s\p{C}\p{M}]")
 
 LARGEST = 1_000_000_000
 """No reply comes near; larger numbers are mistakes."""
@@ -104,9 +107,9 @@ def _divided(above: Fraction, below: Fraction = Fraction(1)) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("this is not a text")
-    if not value.strip():
+    if not _VISIBLE.search(value):
         raise ValueError("this text is blank")
-    return unicodedata.normalize("NFC", value)
+    return composed(value)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -33,7 +33,10 @@ _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
 _WIDTHS = {"\t": 4, "\u3000": 2}
 
+_LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
+
 Kind = Literal["paragraph", "item", "heading", "title", "table", "code", "rule"]
+Marker = Literal["", "bullet", "number", "letter"]
 
 
 @dataclass(slots=True)
@@ -41,8 +44,8 @@ class Block:
     """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
 
     ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's
-    level or an item's depth, both from 1. ``first``: a blank line, a block of another kind than prose, or nothing stands before.
-    ``rows`` and ``columns`` are those of a table, without its header.
+    level or an item's depth, both from 1. ``marker``: what opens an item. ``first``: a blank line, a block of another kind than prose,
+    or nothing stands before. ``rows`` and ``columns`` are those of a table, without its header.
     """
 
     kind: Kind
@@ -50,7 +53,7 @@ class Block:
     line: int
     end: int
     level: int = 0
-    ordered: bool = False
+    marker: Marker = ""
     first: bool = True
     rows: int = 0
     columns: int = 0
@@ -146,8 +149,8 @@ class _Prose:
         if "<<" in content[:6] and _TITLE.fullmatch(content):
             self.add(Block("title", content, number, number + 1))
         elif (marker := _marker(content)) is not None:
-            ordered, width = marker
-            self._start(Block("item", content[width:], number, number + 1, self._depth(indent), ordered))
+            kind, width = marker
+            self._start(Block("item", content[width:], number, number + 1, self._depth(indent), kind))
         elif self.current is not None:
             self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
             self.current.end = number + 1
@@ -179,15 +182,16 @@ def _columns(blanks: str) -> int:
     return len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
 
 
-def _marker(content: str) -> tuple[bool, int] | None:
-    """Return whether a line opens a numbered item, and the width of its marker; None where it opens no item."""
+def _marker(content: str) -> tuple[Marker, int] | None:
+    """Return what kind of item a line opens, and the width of its marker; None where it opens none."""
     first = content[0]
     if first.isalpha() and not "一" <= first <= "鿿":
-        return None
+        letter = _LETTER.match(content)
+        return None if letter is None else ("letter", letter.end())
     if first in BULLETS and (bullet := _BULLET.match(content)):
-        return False, bullet.end()
+        return "bullet", bullet.end()
     number = _NUMBER.match(content)
-    return None if number is None else (True, number.end())
+    return None if number is None else ("number", number.end())
 
 
 def title_text(block: Block) -> str:

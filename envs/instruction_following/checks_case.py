@@ -137,10 +137,14 @@ _LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
 
 
 def _upper_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+    if document.prose.isascii():
+        return sum([word.isupper() for word in document.words])
     return sum(map(_all_upper, document.words))
 
 
 def _lower_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+    if document.prose.isascii():
+        return sum([word.islower() for word in document.words])
     return sum(map(_all_lower, document.words))
 
 

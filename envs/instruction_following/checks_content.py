@@ -11,7 +11,7 @@ from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.text import fold, folded, spans, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
 
-_BRACKETS = regex.compile(r"!?[\[［]((?>[^\[\]［］\n]+))[\]］](?!\(|: (?:https?:|<))")
+_BRACKETS = regex.compile(r"(?<![A-Za-z0-9_])!?[\[［]((?>[^\[\]［］\n]+))[\]］](?!\(|: (?:https?:|<))")
 _BRACES = regex.compile(r"\{((?>[^{}\"':\n]+))\}")
 _NO_NAME = regex.compile(r"[\s\d.,;:–—\-*†‡]*|[xX✓✔]|\^.*")
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:٫٬]\p{Nd}+)*+")

@@ -9,23 +9,30 @@ from types import MappingProxyType
 import orjson
 import regex
 
-from gavel.envs.instruction_following.blocks import Block, title_text
+from gavel.envs.instruction_following.blocks import Block, Marker, title_text
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.text import fold, folded, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
 
-_FENCED = regex.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\n\1[`~]*", regex.DOTALL)
+_LABEL = regex.compile(r"\A[ \t]*[\w-]*\s")
 _TITLE_END = r"(?:$|\s*[:.)\-–—|،、。，]|\s+\()"
 
 
 def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
-    fenced = _FENCED.fullmatch(document.text)
     try:
-        value = orjson.loads(fenced[2] if fenced else document.text)
+        value = orjson.loads(_unfenced(document.text))
     except ValueError as failed:  # too deep a nesting is one as well
         return Verdict(False, f"not JSON: {failed}")
     structured = isinstance(value, dict | list)
     return Verdict(structured, "JSON" if structured else "a single JSON value, neither object nor array")
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in the code fence around a whole reply; what is no JSON within it is not looked for."""
+    for fence in ("```", "~~~"):
+        if text.startswith(fence) and text.endswith(fence) and len(text) > 2 * len(fence):
+            return _LABEL.sub("", text.strip(fence[0]), count=1)
+    return text
 
 
 def _title(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
@@ -65,10 +72,8 @@ def _section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[
     return regex.compile(rf"\W*{start}"), regex.compile(start + _TITLE_END)
 
 
-def _items(ordered: bool) -> CheckFunction:
-    number = "num_numbered_items" if ordered else "num_bullets"
-    unit = "numbered items" if ordered else "bullets"
-    return counted(lambda document, _: sum(block.ordered == ordered for block in document.of_kind("item")), number, unit)
+def _items(marker: Marker, number: str) -> CheckFunction:
+    return counted(lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items")
 
 
 def _nested(document: Document, arguments: Arguments) -> Verdict:
@@ -119,7 +124,7 @@ def _section_balance(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _bullets(document: Document, first: int, end: int) -> int:
-    return sum(block.kind == "item" and not block.ordered for block in document.blocks[first:end])
+    return sum(block.marker == "bullet" for block in document.blocks[first:end])
 
 
 FORMAT: Mapping[str, CheckFunction] = MappingProxyType(
@@ -128,8 +133,8 @@ FORMAT: Mapping[str, CheckFunction] = MappingProxyType(
         "detectable_format:title": _title,
         "detectable_format:heading_depth": _heading_depth,
         "detectable_format:multiple_sections": counted(_sections, "num_sections", "sections"),
-        "detectable_format:numbered_list": _items(ordered=True),
-        "detectable_format:number_bullet_lists": _items(ordered=False),
+        "detectable_format:numbered_list": _items("number", "num_numbered_items"),
+        "detectable_format:number_bullet_lists": _items("bullet", "num_bullets"),
         "detectable_format:nested_list": _nested,
         "detectable_format:table": _table,
         "detectable_format:number_paragraphs": counted(lambda document, _: len(document.paragraphs), "num_paragraphs", "paragraphs"),

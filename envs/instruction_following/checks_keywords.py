@@ -32,7 +32,7 @@ def _positioning(document: Document, arguments: Arguments) -> Verdict:
 
 def _palindrome(document: Document, arguments: Arguments) -> Verdict:
     minimum: int = arguments["min_length"]
-    likely = (word for word in _candidates(document) if (word[0] == word[-1] or not word.isascii()) and len(word) >= minimum)
+    likely = [word for word in _candidates(document) if len(word) >= minimum and (word[0] == word[-1] or not word.isascii())]
     found = next((word for word in likely if _is_palindrome(word, minimum)), None)
     return Verdict(found is not None, found or f"no palindrome of {minimum} characters or more")
 

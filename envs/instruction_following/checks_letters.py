@@ -38,7 +38,7 @@ def _letter_count(document: Document, arguments: Arguments) -> int:
 def _initials(document: Document, arguments: Arguments) -> int:
     wanted: str = arguments["target_letter"].lower()
     if wanted not in document.language.folds:
-        return sum(word.startswith(wanted) for word in document.lower_words)
+        return sum([word.startswith(wanted) for word in document.lower_words])
     return sum(_same(word[:1], wanted, document.language) for word in document.lower_words)
 
 

@@ -12,9 +12,6 @@ from gavel.envs.instruction_following.languages import BRACKETS, COMMAS, PERIODS
 from gavel.envs.instruction_following.text import normal
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
 
-_LABEL = re.compile(r"(?:(?<=\n)|\A)\w{1,3}[)）](?=\s)")
-"""A letter before a list item, as in a) or iv)."""
-
 _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
     {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
 )
@@ -61,7 +58,7 @@ def _frequency(document: Document, arguments: Arguments) -> int:
 
 def _balance(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
     open_marks: list[str] = []
-    for mark in _PAIRED.findall(_LABEL.sub("", document.prose_without_code)):
+    for mark in _PAIRED.findall(document.prose_without_code):
         if open_marks and open_marks[-1] in _CLOSE_TO_OPEN.get(mark, ()):
             open_marks.pop()
         elif mark in _OPENERS:

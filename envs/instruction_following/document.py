@@ -33,7 +33,7 @@ class Document:
 
     def __init__(self, response: str, language: Language) -> None:
         self.language = language
-        self.source = texts.normal(response).strip("\n")
+        self.source = texts.normal(response).strip("\n\ufeff")
         self.text = self.source.strip()
 
     @cached_property

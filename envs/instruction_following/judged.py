@@ -24,7 +24,7 @@ def queries(binding: str, task_id: str, target: InstructionTarget, messages: Ite
     asked = {place: check for place, item in enumerate(target.items) if (check := check_text(item)) is not None}
     if not asked:
         return {}
-    conversation = target.prompt or conversation_text(messages)
+    conversation = conversation_text(messages) or target.prompt or ""
     prefix = f"{task_id}/{reply[:_KEY_LENGTH]}"
     return {
         place: JudgeQuery(binding, {"conversation": conversation, "reply": reply, "check": check}, prefix_key=prefix)

@@ -73,7 +73,7 @@ def _abbreviates(word: str, follows: str, language: Language) -> bool:
 
 
 def _split_at_capitals(segment: str, language: Language) -> list[str]:
-    """Split where a capital letter follows an ellipsis, which the library never takes for an end, or a word it takes for an abbreviation."""
+    """Split where a capital letter follows an ellipsis, never an end to the library, or a word it takes for an abbreviation."""
     lower = segment.lower()
     if "…" not in segment and not any(f"{word}." in lower for word in language.words):
         return [segment]

@@ -66,7 +66,7 @@ class QuestionItem:
 
 @record
 class InstructionTarget:
-    """At least one item; ``language`` is a code of the language table; ``prompt`` is what was asked, where the task says so."""
+    """At least one item; ``language`` is a code of the language table; ``prompt`` is what was asked, for a task without messages."""
 
     language: str
     instructions: tuple[InstructionItem, ...]

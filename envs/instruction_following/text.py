@@ -40,13 +40,16 @@ _FOLD = str.maketrans(
 """What makes no difference when words are compared: typographic variants, invisible marks, Arabic vowel signs, digits' scripts."""
 
 
+def composed(text: str) -> str:
+    """Return the text in NFC; lone surrogates, which no library takes, become U+FFFD."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _SURROGATES.sub("\ufffd", text))
+
+
 def normal(text: str) -> str:
-    """Return the text in NFC with plain line ends and without blanks at the ends of lines; lone surrogates become U+FFFD."""
+    """Return the text composed, with plain line ends and without blanks at the ends of lines."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", _SURROGATES.sub("\ufffd", text))
-    return "\n".join([line.rstrip() for line in text.split("\n")])
+    return "\n".join([line.rstrip() for line in composed(text).split("\n")])
 
 
 def fold(text: str) -> str:
@@ -58,8 +61,8 @@ def fold(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def folded(phrase: str) -> str:
-    """``fold`` of an argument, remembered: the same tasks come again for every rollout."""
-    return fold(phrase)
+    """``fold`` of an argument, remembered: the same tasks come again for every rollout. What would vanish stays as it is."""
+    return fold(phrase) if fold(phrase).strip() else phrase
 
 
 def visible(markdown: str) -> str:

@@ -91,7 +91,7 @@ def calibrate(
         InputError: nothing is graded, or upstream's process failed.
     """
     folder = _checked(Path(upstream).expanduser(), environment)
-    graded = [result for result in results if result.status == "graded"]
+    graded = sorted((result for result in results if result.status == "graded"), key=lambda row: (row.task_id, row.rollout_index))
     if not graded:
         raise InputError("there is nothing to compare", where=run, found="no graded conversation", remedy="finish the run first")
     cases = {f"{result.task_id}#{result.rollout_index}": _Case.of(result, environment) for result in graded}

@@ -48,10 +48,18 @@ def test_the_keys_of_the_one_service_case_reach_the_config() -> None:
     assert set(config.service_table) == {"policy", "general"}
 
 
-@pytest.mark.parametrize("verb", VERBS)
+NEEDS = {"vera_mh_recommended": ("policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m")}
+"""What an experiment leaves to its user: the policy that a benchmark is of."""
+
+
+def _needed(verb: str, experiment: str) -> list[str]:
+    return [word for word in NEEDS.get(experiment, ()) if "policy" in VERBS[verb].groups]
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS.values() if "experiment" in verb.groups])
 @pytest.mark.parametrize("experiment", choices("experiment", [CONF]))
 def test_every_experiment_composes_with_every_verb(verb: str, experiment: str) -> None:
-    words = [f"experiment={experiment}"]
+    words = [f"experiment={experiment}", *_needed(verb, experiment)]
     assert type(compose(verb, words)).__name__ == VERBS[verb].schema
 
 
@@ -60,8 +68,9 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
     for verb in VERBS.values():
         if group not in verb.groups:
             continue
-        both = [group for group in ("policy", "judge") if group in verb.groups]
+        both = [name for name in ("policy", "judge") if name in verb.groups and group != "experiment"]
         words = [f"{name}=smollm2" for name in both if name != group] + [f"{group}={choice}"]
+        words += _needed(verb.name, choice) if group == "experiment" else []
         words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
         compose(verb.name, words)
 
@@ -105,15 +114,15 @@ def test_another_choice_of_a_group_leaves_nothing_of_the_first() -> None:
 
 
 def test_the_word_after_the_verb_is_the_run_folder_whatever_its_characters() -> None:
-    assert compose("rescore", ["reward.abstain=0.3"], run="runs/it's a (new), one=1").run.dir == "runs/it's a (new), one=1"
-    assert compose("rescore", run="17").run.dir == "17"
+    assert compose("rescore", ["reward.abstain=0.3"], runs=["runs/it's a (new), one=1"]).run.dir == "runs/it's a (new), one=1"
+    assert compose("rescore", runs=["17"]).run.dir == "17"
 
 
 def test_regrade_keeps_judge_and_rubrics_of_the_run_unless_they_are_given() -> None:
-    kept = compose("regrade", run="runs/x")
+    kept = compose("regrade", runs=["runs/x"])
     assert kept.judge is None
     assert kept.rubrics is None
-    other = compose("regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], run="runs/x")
+    other = compose("regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], runs=["runs/x"])
     assert other.judge.model == "j"
     assert other.rubrics["abstention"].profile == "gavel/qa-abstention-v1"
 

@@ -6,13 +6,14 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from tests.envs.instruction_following.environment_support import check_of, question, row, verdict
+from tests.envs.instruction_following.environment_support import check_of, question, verdict
+from tests.envs.instruction_following.environment_support import row as source_of
 from tests.support.fault_server import FaultServer
 from tests.support.fault_table import HARMLESS, LABELS, OWN, PASSING, TABLE, TRIPPING, Expected, of_policy
 from tests.support.faults import NAMES, Fault
@@ -63,11 +64,16 @@ def numbers(count: int) -> list[int]:
     return [number for number in range(2 * count + 4) if number % 4 < 2][:count]
 
 
+def write(path: Path, lines: Iterable[Any]) -> Path:
+    """Write a file of tasks, and the folder it stands in."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    return path
+
+
 async def play(folder: Path, chosen: Sequence[int], choose: Any, *more: str) -> tuple[int, Path]:
     """Run the rows ``chosen`` against a faulty server; return the exit code and the run folder."""
-    folder.mkdir(exist_ok=True)
-    tasks = folder / "t.jsonl"
-    tasks.write_bytes(b"".join(orjson.dumps(source_row(number)) + b"\n" for number in chosen))
+    tasks = write(folder / "t.jsonl", map(source_row, chosen))
     began = time.monotonic()
     async with FaultServer(reply=asked, choose=choose, record=False) as server:
         done = await gavel(*arguments(tasks, folder / "run", server.base_url, *LIMITS, *more), timeout=DEADLINE)
@@ -99,7 +105,12 @@ def ends(run: Path, chosen: Sequence[int]) -> dict[int, str]:
 def facts(run: Path) -> dict[str, Any]:
     """What must not depend on faults, of each graded row."""
     return {
-        line["task_id"]: (line["outcome"]["label"], line["outcome"]["details"], line["reward"], line["transcript"]["messages"][-1]["content"])
+        line["task_id"]: (
+            line["outcome"]["label"],
+            line["outcome"]["details"],
+            line["reward"],
+            line["transcript"]["messages"][-1]["content"],
+        )
         for line in rows(run)
     }
 
@@ -186,7 +197,9 @@ async def test_faults_of_every_kind_in_bursts_change_no_grade(model: str, share:
 
 
 @pytest.mark.parametrize("row", TRIPPING, ids=lambda row: row.name)
-async def test_a_refusal_for_good_ends_every_later_call_at_once_as_its_kind(row: Expected, tmp_path: Path, whole: dict[str, Any]) -> None:
+async def test_a_refusal_for_good_ends_every_later_call_at_once_as_its_kind(
+    row: Expected, tmp_path: Path, whole: dict[str, Any]
+) -> None:
     chosen = numbers(40)
     at_once = 4
 
@@ -216,8 +229,7 @@ async def test_a_refusal_for_good_ends_every_later_call_at_once_as_its_kind(row:
 @pytest.mark.parametrize("model", [JUDGE, POLICY])
 async def test_a_server_that_restarts_in_the_middle_costs_no_grade(model: str, tmp_path: Path, whole: dict[str, Any]) -> None:
     chosen = numbers(200)
-    tasks = tmp_path / "t.jsonl"
-    tasks.write_bytes(b"".join(orjson.dumps(source_row(number)) + b"\n" for number in chosen))
+    tasks = write(tmp_path / "t.jsonl", map(source_row, chosen))
     async with FaultServer(reply=asked, latency=0.02) as steady, FaultServer(reply=asked, latency=0.02) as shaky:
         urls = (shaky.base_url, steady.base_url) if model == POLICY else (steady.base_url, shaky.base_url)
         words = arguments(tasks, tmp_path / "run", urls[0], *LIMITS, "concurrency=16", judge_url=urls[1])
@@ -244,9 +256,10 @@ async def test_faults_in_a_reply_of_several_fields_never_become_a_verdict(tmp_pa
         prompt = body["messages"][-1]["content"]
         return "Please come in." if body["model"] == POLICY else verdict("fragment" not in check_of(prompt))
 
-    tasks = tmp_path / "t.jsonl"
-    lines = [row(k, [], [question("Is it an invitation?"), question("Is it a fragment?", uid=10)]) for k in range(1, 1 + len(SHAPED))]
-    tasks.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    lines = [
+        source_of(k, [], [question("Is it an invitation?"), question("Is it a fragment?", uid=10)]) for k in range(1, 1 + len(SHAPED))
+    ]
+    tasks = write(tmp_path / "t.jsonl", lines)
     tries: Counter[tuple[int, str]] = Counter()
 
     def faulty(strikes: Callable[[int], bool]) -> Callable[[dict[str, Any], int], str | None]:
@@ -264,7 +277,9 @@ async def test_faults_in_a_reply_of_several_fields_never_become_a_verdict(tmp_pa
     async def run(name: str, strikes: Callable[[int], bool]) -> dict[str, Any]:
         async with FaultServer(reply=said, choose=faulty(strikes)) as server:
             words = arguments(tasks, tmp_path / name, server.base_url, *LIMITS, "judge.attempts=2")
-            words = ["env=instruction_following" if word == "env=abstention" else word for word in words if "rubrics.abstention" not in word]
+            words = [
+                "env=instruction_following" if word == "env=abstention" else word for word in words if "rubrics.abstention" not in word
+            ]
             done = await gavel(*words, timeout=DEADLINE)
         assert done.code in (0, 3), done.out + done.err
         for line in rows(tmp_path / name, "errors.jsonl"):

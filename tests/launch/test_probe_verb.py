@@ -39,7 +39,9 @@ async def test_a_judge_that_answers_rightly_exits_0_and_its_report_is_kept(tmp_p
     async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long) as server:
         done = await gavel(*words(server, tmp_path / "run"))
     assert done.code == 0, done.out + done.err
-    environment = [row for row in orjson.loads((tmp_path / "run" / "probe.json").read_bytes())[0]["rows"] if row["kind"] == "environment"]
+    environment = [
+        row for row in orjson.loads((tmp_path / "run" / "probe.json").read_bytes())[0]["rows"] if row["kind"] == "environment"
+    ]
     assert [row["got"] for row in environment] == ["correct 1", "incorrect 0", "abstained 0.5", "abstained 0.5"]
     assert len(list((tmp_path / "certificates").glob("*.json"))) == 1
     assert "qualified" in done.out

@@ -1,7 +1,4 @@
-"""The promises of the managed service, kept by the real vLLM (CPU build) with the real embedded model.
-
-The last test kills the session's server; modules that use it stand before this one.
-"""
+"""The promises of the managed service, kept by the real vLLM (CPU build) with the real embedded model."""
 
 from __future__ import annotations
 

@@ -84,6 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(400, {"error": {"message": "this model has no chat template"}})
         else:
             if body["messages"][-1]["content"] == "slow":
+                print("slow: came in", flush=True)  # noqa: T201
                 time.sleep(60)
             message = {"role": "assistant", "content": "OK"}
             usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}

@@ -1,6 +1,6 @@
 """What each fault must come to in a rollout, as one table; ``docs/failures.md`` shows it.
 
-    python -m tests.support.fault_table        # writes the marked section of the page anew
+python -m tests.support.fault_table        # writes the marked section of the page anew
 """
 
 from __future__ import annotations

@@ -40,10 +40,11 @@ class RealVllm:
         self.python, self.log_dir, self.lines = python, log_dir, list[str]()
         self.services = {"policy": smollm2(python, "policy"), "general": smollm2(python)}
         self.pool: ServicePool
-        self._ready, self._error = threading.Event(), list[BaseException]()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="real-vllm")
 
     def start(self) -> None:
+        self.lines.clear()
+        self._ready, self._error = threading.Event(), list[BaseException]()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="real-vllm")
         self._thread.start()
         assert self._ready.wait(_START_BOUND_S), f"vLLM did not start: {self.lines}"
         if self._error:
@@ -76,10 +77,23 @@ class RealVllm:
         """The name the server knows its model by."""
         return str(self.services["general"].model)
 
+    def revive(self) -> None:
+        """Start the server again if a test killed it."""
+        if self.pool.failure() is not None:
+            self.stop()
+            self.start()
+
     def stop(self) -> None:
         if not self._error:
             self._loop.call_soon_threadsafe(self._asked.set)
         self._thread.join(30)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that start a real server, or wait for the session's, the time that takes."""
+    for item in items:
+        if item.get_closest_marker("vllm") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1.5 * _START_BOUND_S))
 
 
 @pytest.fixture(scope="session")
@@ -93,9 +107,16 @@ def vllm_python() -> str:
     return sys.executable
 
 
+@pytest.fixture
+def real_vllm(session_vllm: RealVllm) -> RealVllm:
+    """The session's server, ready; started again if the test before killed it."""
+    session_vllm.revive()
+    return session_vllm
+
+
 @pytest.fixture(scope="session")
-def real_vllm(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealVllm]:
-    """The session's server, ready."""
+def session_vllm(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealVllm]:
+    """The session's server, whatever became of it; tests ask for ``real_vllm``."""
     server = RealVllm(vllm_python, tmp_path_factory.mktemp("vllm"))
     try:
         server.start()

@@ -84,7 +84,9 @@ def test_every_agreed_case_gets_its_verdict() -> None:
 @needs_shared
 def test_the_defects_of_the_peer_are_right_here_but_for_the_deviations_we_name() -> None:
     found = rows(SHARED / "defects.jsonl")
-    wrong = [row for row in found if verdict(row["response"], row["instruction_id"], row["kwargs"], row["language"]) != row["right_verdict"]]
+    wrong = [
+        row for row in found if verdict(row["response"], row["instruction_id"], row["kwargs"], row["language"]) != row["right_verdict"]
+    ]
     high = [row for row in wrong if row["confidence"] == "high"]
     assert len(high) <= 0.05 * sum(row["confidence"] == "high" for row in found), high
     assert {(row["language"], row["instruction_id"]) for row in wrong} <= set(KNOWN_DEVIATIONS), wrong
@@ -102,7 +104,8 @@ def test_instructions_of_case_and_letters_exist_only_where_letters_have_case(lan
 
 LETTERS = ("letter_frequency", "alliteration", "vowel_count", "consonant_count")
 SAMPLE: dict[str, dict[str, Any]] = {
-    row["instruction_id"]: row["arguments"] for row in rows(OWN / "vectors.jsonl") if isinstance(row["verdict"], bool)
+    **{check["instruction_id"]: check["arguments"] for row in rows(OWN / "replies.jsonl") for check in row["checks"]},
+    **{row["instruction_id"]: row["arguments"] for row in rows(OWN / "vectors.jsonl") if isinstance(row["verdict"], bool)},
 }
 
 

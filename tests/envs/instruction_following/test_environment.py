@@ -20,8 +20,10 @@ from tests.envs.instruction_following.environment_support import (
 )
 from tests.support.fault_server import FaultServer
 
+from gavel.envs.instruction_following.controls import instruction_controls
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig, InstructionFollowingEnvironment
 from gavel.envs.instruction_following.findings import verification
+from gavel.envs.registry import make_reward
 from gavel.envs.types import Message, Opening, Transcript
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding
@@ -255,6 +257,21 @@ async def test_the_peers_form_of_a_result_follows_from_the_checks() -> None:
     ]  # fmt: skip
     failed = await grade(task([FORMAL]), "Hi.", Script(lambda _: NONSENSE))
     assert verification(failed.outcome).validation_results[0]["status"] == "Skipped"
+
+
+async def test_the_environments_own_known_answers_come_out_under_a_judge_that_is_right() -> None:
+    controls = {control.name: control for control in instruction_controls()}
+
+    def judge(name: str) -> Script:
+        return Script(lambda check: verdict("date" in check or name != "judged_failed"))
+
+    for name, control in controls.items():
+        made = environment(judge(name))
+        finish = await made.step(control.task(BINDING), control.transcript())
+        assert (finish.outcome.label, make_reward({"name": "all"}).reward(finish.outcome).value) == (control.label, control.reward), (
+            name
+        )
+        assert verdicts(finish).count(False) == (name != "all_followed"), f"{name} fails one item alone"
 
 
 def test_a_rubric_that_grades_something_else_is_refused() -> None:

@@ -227,20 +227,14 @@ async def test_preparing_leaves_bad_rows_out_says_why_and_reports_conflicts(tmp_
 
 @pytest.mark.vllm
 async def test_a_mixed_file_runs_with_a_real_vllm_as_policy_and_judge(tmp_path: Path, real_vllm: RealVllm) -> None:
-    rounds = [
-        {
-            **row(f"r{place}", line["instructions"], line["llm_judge"], line["language"]),
-            "responses_create_params": {"input": "Say hello politely."},
-        }
-        for place, line in enumerate(ROWS)
-    ]
+    rounds = [row(f"r{place}", line["instructions"], line["llm_judge"], line["language"]) for place, line in enumerate(ROWS)]
     tasks, folder = write(tmp_path / "t.jsonl", rounds), tmp_path / "run"
     services = [f"{name}={value}" for role in ("policy", "judge") for name, value in (
         (role, "external"), (f"{role}.base_url", real_vllm.base_url), (f"{role}.model", real_vllm.model),
     )]  # fmt: skip
     done = await gavel(
-        "rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services, "policy.sampling.max_response_tokens=48",
-        "policy.sampling.temperature=0", "failure.max_ungraded_fraction=1", timeout=300,
+        "rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services,
+        "policy.sampling.max_response_tokens=48", "policy.sampling.temperature=0", "failure.max_ungraded_fraction=1", timeout=300,
     )  # fmt: skip
     assert done.code in (0, 3), done.out + done.err
     ended = rows(folder) + rows(folder, "errors.jsonl")

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+import yaml
 from tests.envs.instruction_following.environment_support import VERIFIER, environment, instruction, question, row
 
-from gavel.envs.instruction_following.environment import NAME
+from gavel.envs.instruction_following.environment import NAME, InstructionFollowingConfig
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS, LanguageUnsupported
 from gavel.envs.instruction_following.judged import check_text
 from gavel.envs.instruction_following.languages import LANGUAGES
+from gavel.envs.instruction_following.rewards import AGGREGATES
 from gavel.envs.instruction_following.source import Verifif, conflicts_of
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
+from gavel.envs.source_files import SourceConfig
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Task, TaskError
-from gavel.models.codec import dump
+from gavel.judges.rubric_gavel_instruction_following import PROFILE
+from gavel.judges.types import BindingConfig, Judging, RubricConfig
+from gavel.launch.config import compose
+from gavel.models.codec import decode, dump, plain
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message
 
@@ -176,3 +183,41 @@ def test_the_samples_are_stored_byte_for_byte_as_the_codec_writes_them(samples: 
     assert b"".join(dump(task) + b"\n" for task in samples) == data
     assert {(task.verifier, task.metadata["licence"], task.metadata["source"]) for task in samples} == {(VERIFIER, "CC0-1.0", "gavel")}
     assert not [task.task_id for task in samples if conflicts_of(task.target)]
+
+
+CONF = Path(__file__).parents[3] / "conf"
+
+
+def config(group: str, name: str) -> Any:
+    return yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
+
+
+def test_the_configs_hold_every_option_at_its_default() -> None:
+    loaded = config("env", "instruction_following")
+    assert loaded["env"] == {"name": NAME, **plain(InstructionFollowingConfig())}
+    rubric = decode(RubricConfig, loaded["rubrics"]["instruction_following"])
+    assert (rubric, set(loaded["rubrics"]["instruction_following"])) == (RubricConfig(PROFILE, 512, 0.0), set(plain(rubric)))
+    assert decode(Judging, loaded["judging"]).bindings == {"instruction_following": BindingConfig("general", "instruction_following")}
+    assert decode(SourceConfig, config("source", "verifif")) == SourceConfig("verifif", binding="instruction_following")
+    assert set(config("source", "verifif")) == set(plain(SourceConfig("x")))
+    for name in AGGREGATES:
+        assert config("reward", name) == {"name": name}
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "section", "expected"),
+    [
+        ("rollout", ["env=instruction_following"], "reward", "all"),
+        ("rollout", ["env=instruction_following", "reward=mean"], "reward", "mean"),
+        ("rollout", ["experiment=demo_instruction_following"], "reward", "mean"),
+        ("rollout", ["experiment=demo_instruction_following", "reward=min"], "reward", "min"),
+        ("rollout", ["env=abstention"], "reward", "tiered"),
+        ("prepare", ["env=instruction_following"], "source", "verifif"),
+        ("prepare", ["env=abstention"], "source", "nemo_abstention_v1"),
+    ],
+)
+def test_the_environment_chooses_its_reward_and_source_unless_somebody_else_does(
+    verb: str, words: list[str], section: str, expected: str
+) -> None:
+    models = [] if verb == "prepare" or "experiment" in words[0] else ["policy=smollm2", "judge=smollm2"]
+    assert getattr(compose(verb, [*words, *models]), section)["name"] == expected

@@ -1,0 +1,89 @@
+"""Puts parts together: assets, rubrics and bindings checked, the judge and the environment made; no model started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gavel.envs.registry import make_environment
+from gavel.envs.types import Environment
+from gavel.judges.assets import AssetsConfig
+from gavel.judges.bindings import Binding, bind
+from gavel.judges.judge import BoundJudges
+from gavel.judges.types import Judging, RubricConfig
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError
+from gavel.models.service import Service
+from gavel.models.types import ChatModel
+
+
+@record
+class Parts:
+    """What an environment and its judges are made of. ``env`` holds ``name`` and options; ``services`` every one by its name."""
+
+    env: Mapping[str, Any]
+    services: Mapping[str, Service]
+    rubrics: Mapping[str, RubricConfig]
+    judging: Judging
+    assets: AssetsConfig
+
+
+class LateModels(Mapping[str, ChatModel]):
+    """The services by name, known before they are started: what is made with it may be checked before any GPU is taken."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._models: dict[str, ChatModel] = {}
+
+    def start(self, models: Mapping[str, ChatModel]) -> None:
+        """Give the started services."""
+        self._models = dict(models)
+
+    def __getitem__(self, name: str) -> ChatModel:
+        if name not in self._names:
+            raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._names))
+        assert name in self._models, f"service {name} is used before it was started"
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A checked composition. ``services`` are the ones it uses, the policy's among them where there is one."""
+
+    environment: Environment
+    judge: BoundJudges
+    bindings: Mapping[str, Binding]
+    services: Mapping[str, Service]
+    models: LateModels
+
+    @property
+    def rubric_digests(self) -> dict[str, str]:
+        """The digest of each binding's rubric."""
+        return {name: binding.rubric.digest for name, binding in self.bindings.items()}
+
+
+def assemble_parts(parts: Parts, *, declared: Collection[str] = (), kept: Collection[str] | None = None) -> Assembly:
+    """Check parts and join them.
+
+    Args:
+        parts: what is joined.
+        declared: services that a binding must use.
+        kept: services that are used besides those that judge; None keeps all.
+
+    Raises:
+        ConfigError: names the key that does not fit.
+        AssetError: a rubric's pinned text is missing or has drifted.
+    """
+    bindings = bind(parts.rubrics, parts.judging.bindings, parts.services, parts.assets.store(), declared=declared)
+    judges = {binding.judge for binding in parts.judging.bindings.values()}
+    used = {name: service for name, service in parts.services.items() if kept is None or name in judges or name in kept}
+    models = LateModels(tuple(used))
+    judge = BoundJudges(bindings, models.__getitem__)
+    return Assembly(make_environment(parts.env, judge, models), judge, bindings, used, models)

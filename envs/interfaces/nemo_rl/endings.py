@@ -1,0 +1,60 @@
+"""How a reply ended, from its token ids: NeMo-RL gives an environment text only, from which that cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_OPENINGS = ("<think>", "<thinking>")
+TAIL = 16
+"""Prompt tokens in which a pre-filled opening tag must stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a reply without an end token was cut: ``max_new_tokens`` of its own or ``max_total_tokens`` with its prompt. ``end_ids``:
+    tokens that end a reply."""
+
+    end_ids: frozenset[int]
+    max_new_tokens: int
+    max_total_tokens: int
+
+    def finish_reason(self, prompt_tokens: int, reply: Sequence[int]) -> str:
+        """Return ``stop`` or ``length``. A reply that neither ends nor reaches a limit was ended by a stop text."""
+        if reply and reply[-1] in self.end_ids:
+            return "stop"
+        reached = len(reply) >= self.max_new_tokens or prompt_tokens + len(reply) >= self.max_total_tokens
+        return "length" if reached else "stop"
+
+
+def ending_of(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Sequence[int]) -> dict[str, Any]:
+    """Return how a reply ended, as plain data.
+
+    Args:
+        limits: of the generation.
+        prompt_tokens: the length of all that stands before the reply.
+        prompt_tail: the text of the last ``TAIL`` tokens before the reply, control tokens included.
+        reply: the reply's token ids.
+    """
+    return {
+        "finish_reason": limits.finish_reason(prompt_tokens, reply),
+        "think_prefilled": prompt_tail.rstrip().endswith(_OPENINGS),
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": len(reply),
+        "last_id": int(reply[-1]) if reply else None,
+    }
+
+
+def limits_from(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
+    """Read the limits of a NeMo-RL ``policy`` section; the tokenizer's end token counts where no stop tokens are named."""
+    generation = policy["generation"]
+    stops = [*(generation.get("stop_token_ids") or ()), tokenizer.eos_token_id]
+    total = int(policy["max_total_sequence_length"])
+    # The engine's own limit may be smaller than the trainer's.
+    engine = (generation.get("vllm_cfg") or {}).get("max_model_len")
+    return Limits(
+        frozenset(int(token) for token in stops if token is not None),
+        int(generation.get("max_new_tokens") or total),
+        min(total, int(engine)) if engine else total,
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""Turn boundaries from the tokenizer's own chat template.
+
+NeMo-RL appends an observation's text to the tokens as it is, so a user's turn within an episode must bring its own headers. They are
+read off the template once, by rendering marked texts, and never written by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError, shorten
+
+_USER, _REPLY, _NEXT = "gavel-mark-one", "gavel-mark-two", "gavel-mark-three"
+_BREAK = "\u200b"
+
+
+@record
+class Frame:
+    """``end`` is the text of the token that ends an assistant's turn and ``end_id`` its id; ``before`` and ``after`` stand around a
+    user's text, up to where the next reply begins. ``special`` are the texts that the tokenizer would read as control tokens."""
+
+    end: str
+    end_id: int
+    before: str
+    after: str
+    special: tuple[str, ...] = ()
+
+    def turn(self, text: str, *, ended: bool) -> str:
+        """Return a user's turn as it follows a reply.
+
+        Args:
+            text: what the user says; control tokens in it are broken up, for it is data.
+            ended: whether the reply's last token is ``end_id`` already; one that was cut off gets it here.
+        """
+        for token in self.special:
+            if token in text:
+                text = text.replace(token, f"{token[:1]}{_BREAK}{token[1:]}")
+        return f"{'' if ended else self.end}{self.before}{text}{self.after}"
+
+
+def read_frame(tokenizer: Any) -> Frame:
+    """Read the turn boundaries off a tokenizer's template.
+
+    Thinking that stands in earlier replies stays where it is: the tokens were drawn from the policy and are trained on, and a prompt
+    that drops them is another prompt. Templates that drop it when they render a whole conversation differ from the stream in that.
+
+    Args:
+        tokenizer: a transformers tokenizer with a chat template, its keyword arguments bound where there are any.
+
+    Raises:
+        ConfigError: there is no template, or it does not render a conversation turn by turn.
+    """
+    said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": _NEXT}]
+    try:
+        text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    except Exception as failed:  # noqa: BLE001 - templates are programs of others and raise what they like
+        raise _refused(f"{type(failed).__name__}: {failed}") from failed
+    if [text.count(mark) for mark in (_USER, _REPLY, _NEXT)] != [1, 1, 1]:
+        raise _refused("a marked text is missing or stands there twice")
+    between, after = text.split(_REPLY)[1].split(_NEXT)
+    special = tuple(sorted({token for token in _special(tokenizer) if token.strip()}, key=len, reverse=True))
+    end = next((token for token in special if between.startswith(token)), None)
+    if end is None or not after:
+        raise _refused(f"no control token follows a reply: {shorten(between)}")
+    ids = tokenizer(end, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise _refused(f"{end} is not one token")
+    return Frame(end, int(ids[0]), between.removeprefix(end), after, special)
+
+
+def _special(tokenizer: Any) -> list[str]:
+    """Return the texts the tokenizer reads as tokens of their own: named special ones, and added ones marked as special."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return [*tokenizer.all_special_tokens, *(str(token.content) for token in added.values() if token.special)]
+
+
+def _refused(found: str) -> ConfigError:
+    return ConfigError(
+        "this chat template cannot frame the turns of a conversation", field="policy.tokenizer", found=found,
+        allowed="a template that renders user and assistant in turn, each reply followed by a control token",
+        remedy="use the model's own template (policy.tokenizer.chat_template: default)",
+    )  # fmt: skip

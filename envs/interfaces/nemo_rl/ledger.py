@@ -1,0 +1,200 @@
+"""The ledger of an actor: what every sample came to, and every answered judge question, kept over a death of the actor.
+
+``<env>.rows.jsonl`` holds one row for each (uid, turn) that ended an episode, with the whole result, for comparing runs;
+``<env>.answers.jsonl`` the judge's answers of rows that were being graded. A replayed step finds both and repeats neither.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import orjson
+
+from gavel.envs.types import Result
+from gavel.judges.types import StoredAnswer
+from gavel.models.codec import decode, plain, record, to_json
+from gavel.models.failures import Failure
+from gavel.models.files import JsonLines
+
+SCHEMA = "gavel.ledger/1"
+STEPS_SCHEMA = "gavel.steps/1"
+TAIL_BYTES = 64 << 20
+"""Read back at the start: only samples of the step under way can be asked for again."""
+KEPT = 65_536
+"""Verdicts and rows' answers held in memory."""
+
+
+@record
+class Verdict:
+    """What became of one sample. ``reward`` and ``components`` are set exactly where it is graded, ``failure`` exactly where not."""
+
+    uid: str
+    turn: int
+    env: str
+    label: str
+    reward: float | None
+    components: Mapping[str, float]
+    failure: Failure | None
+    calls: int
+    seconds: float
+
+    SCHEMA: ClassVar[str] = "gavel.verdict/1"
+
+    def __post_init__(self) -> None:
+        if (self.reward is None) == (self.failure is None):
+            raise ValueError(f"a verdict has a reward or a failure: {self.reward}, {self.failure}")
+
+    @property
+    def graded(self) -> bool:
+        """Whether there is a grade."""
+        return self.failure is None
+
+
+def verdict_of(uid: str, turn: int, env: str, result: Result) -> Verdict:
+    """Return the verdict of a result."""
+    reward = result.reward
+    return Verdict(
+        uid, turn, env, result.outcome.label, reward.value if reward else None, reward.components if reward else {},
+        result.outcome.failure, len(result.receipts), result.timing.total_s,
+    )  # fmt: skip
+
+
+class Ledger:
+    """Verdicts by uid, written before they are told.
+
+    Args:
+        folder: made if need be; None keeps everything in memory only.
+        env: the environment's name, first part of the files' names.
+    """
+
+    def __init__(self, folder: Path | None, env: str) -> None:
+        self._env = env
+        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, int], dict[str, StoredAnswer]] = OrderedDict()
+        self._rows: JsonLines | None = None
+        self._asked: JsonLines | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            rows, asked = folder / f"{env}.rows.jsonl", folder / f"{env}.answers.jsonl"
+            self._rows, self._asked = JsonLines(rows), JsonLines(asked)  # repairs torn tails first
+            self._read(rows, asked)
+
+    def find(self, uid: str) -> Verdict | None:
+        """Return the verdict on a sample, if it has one."""
+        return self._verdicts.get(uid)
+
+    def add(self, uid: str, turn: int, split: str, result: Result) -> Verdict:
+        """Store how a sample ended; the first ending stands.
+
+        Raises:
+            PersistenceError: it could not be written, and is then not known.
+        """
+        known = self._verdicts.get(uid)
+        if known is not None:
+            return known
+        verdict = verdict_of(uid, turn, self._env, result)
+        if self._rows is not None:
+            head = {"schema": SCHEMA, "uid": uid, "turn": turn, "split": split}
+            self._rows.append(b'%s,"verdict":%s,"result":%s}' % (to_json(head)[:-1], to_json(verdict), to_json(result)))
+        self._remember(verdict)
+        self._answers.pop((uid, turn), None)
+        return verdict
+
+    def answers(self, uid: str, turn: int) -> RowAnswers:
+        """Return the answer log of a sample's step, for ``judges.answers.answering``."""
+        return RowAnswers(self, uid, turn)
+
+    def keep_answer(self, uid: str, turn: int, answer: StoredAnswer) -> None:
+        """Store an answered judge question; one that cannot be written is asked again after a death, no more."""
+        self._take_answer(uid, turn, answer)
+        if self._asked is not None:
+            self._asked.append(to_json({"uid": uid, "turn": turn, "answer": answer}))
+
+    def find_answer(self, uid: str, turn: int, key: str) -> StoredAnswer | None:
+        """Return the answer to a question of a step, if it was asked before."""
+        return self._answers.get((uid, turn), {}).get(key)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._rows, self._asked):
+            if file is not None:
+                file.close()
+
+    def _read(self, rows: Path, asked: Path) -> None:
+        for row in _tail(rows):
+            self._remember(decode(Verdict, row["verdict"], where=str(rows)))
+        for line in _tail(asked):
+            if line["uid"] not in self._verdicts:
+                self._take_answer(line["uid"], line["turn"], decode(StoredAnswer, line["answer"], where=str(asked)))
+
+    def _remember(self, verdict: Verdict) -> None:
+        self._verdicts[verdict.uid] = verdict
+        if len(self._verdicts) > KEPT:
+            self._verdicts.popitem(last=False)
+
+    def _take_answer(self, uid: str, turn: int, answer: StoredAnswer) -> None:
+        self._answers.setdefault((uid, turn), {})[answer.key] = answer
+        if len(self._answers) > KEPT:
+            self._answers.popitem(last=False)
+
+
+class RowAnswers:
+    """The answered judge questions of one step of one sample."""
+
+    __slots__ = ("_ledger", "_turn", "_uid")
+
+    def __init__(self, ledger: Ledger, uid: str, turn: int) -> None:
+        self._ledger, self._uid, self._turn = ledger, uid, turn
+
+    def find(self, key: str) -> StoredAnswer | None:
+        """Return the answer to a judge question asked before."""
+        return self._ledger.find_answer(self._uid, self._turn, key)
+
+    def keep(self, answer: StoredAnswer) -> None:
+        """Store an answered judge question."""
+        self._ledger.keep_answer(self._uid, self._turn, answer)
+
+
+class Steps:
+    """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot know."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = JsonLines(folder / "steps.jsonl")
+
+    def add(self, step: int, split: str, weights: Mapping[str, float]) -> None:
+        """Store one step: uid -> weight in the loss (validation: 1 where it counts, else 0).
+
+        Raises:
+            PersistenceError: it could not be written.
+        """
+        for uid, weight in weights.items():
+            self._file.append(to_json({"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight}))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _tail(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of the file's last ``TAIL_BYTES``, from the first whole line on."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        if size > TAIL_BYTES:
+            file.seek(size - TAIL_BYTES)
+            file.readline()
+        for line in file:
+            yield orjson.loads(line)
+
+
+def verdict_from(raw: Mapping[str, Any]) -> Verdict:
+    """Read a verdict that came from an actor as plain data."""
+    return decode(Verdict, raw)
+
+
+def plain_verdict(verdict: Verdict | None) -> dict[str, Any] | None:
+    """Return a verdict as plain data, for a process that may lack this package."""
+    return None if verdict is None else plain(verdict)

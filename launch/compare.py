@@ -1,0 +1,150 @@
+"""``gavel compare``: paired comparison of finished runs, as a table, CSV, Markdown and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gavel.launch.child_run import existing_run
+from gavel.launch.comparison import Arm, Comparison, Difference, arm, compare
+from gavel.launch.files import write_whole
+from gavel.launch.run_folder import read_inputs, read_manifest, read_results
+from gavel.launch.schema import CompareConfig
+from gavel.models.codec import to_json
+from gavel.models.errors import ConfigError
+
+COLUMNS = ("what", "base", "run", "base mean", "mean", "difference", "low", "high", "tasks", "p", "p (Holm)")
+
+
+def run(config: CompareConfig, console: Console) -> int:
+    """Run the verb; see ``gavel compare --help``. Returns 0."""
+    if len(config.runs) < 2:
+        raise ConfigError(
+            "two runs or more are compared", field="runs", found=", ".join(config.runs) or "none",
+            remedy="name them: gavel compare runs/A runs/B; the first is the base",
+        )  # fmt: skip
+    paths = [existing_run(name, "compare") for name in config.runs]
+    names = _names(paths)
+    _tell_identities(paths, names, console)
+    arms = [_arm(name, path) for name, path in zip(names, paths, strict=True)]
+    found = compare(arms, draws=config.draws, seed=config.seed)
+    if not any(item.metric.n for item in found.differences):
+        raise ConfigError("these runs have no graded task in common", field="runs", found=", ".join(config.runs))
+    console.print(table(found))
+    for line in notes(found):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    if config.out:
+        _write(Path(config.out).expanduser(), found, arms, console)
+    return 0
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return the folders' names, or whole paths where two have one name."""
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _arm(name: str, path: Path) -> Arm:
+    return arm(name, read_results(path), len(read_inputs(path)))
+
+
+def _tell_identities(paths: Sequence[Path], names: Sequence[str], console: Console) -> None:
+    """Say where runs differ by more than their reward: the reader must know what is compared."""
+    manifests = [read_manifest(path) or {} for path in paths]
+    for part in ("env", "policy", "bindings"):
+        values = [manifest.get("identity", {}).get(part) for manifest in manifests]
+        others = [name for name, value in zip(names, values, strict=True) if value != values[0]]
+        if others:
+            console.print(
+                f"note: {part} of {', '.join(others)} is not that of {names[0]}", highlight=False, soft_wrap=True, markup=False
+            )
+
+
+def rows(found: Comparison) -> list[tuple[str, ...]]:
+    """Return the cells of the table, one row per difference."""
+    return [
+        (
+            item.what, item.base, item.other, _number(item.base_mean), _number(item.other_mean), _number(item.metric.value),
+            _number(item.metric.low), _number(item.metric.high), str(item.metric.n), _number(item.p, 4), _number(item.p_holm, 4),
+        )
+        for item in found.differences
+    ]  # fmt: skip
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def table(found: Comparison) -> Table:
+    """Return the terminal table; differences whose interval leaves out 0 stand bold."""
+    shown = Table(
+        title=f"against {found.base}: paired by task, 95 % bootstrap intervals over tasks", title_justify="left", show_edge=False
+    )
+    for column in COLUMNS:
+        shown.add_column(column, justify="left" if column in ("what", "base", "run") else "right")
+    for item, cells in zip(found.differences, rows(found), strict=True):
+        shown.add_row(*(Text(cell) for cell in cells), style="bold" if _clear(item) else "")
+    return shown
+
+
+def _clear(item: Difference) -> bool:
+    low, high = item.metric.low, item.metric.high
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def notes(found: Comparison) -> list[str]:
+    """Return what a reader must know besides the table."""
+    lines = [f"{name}: {count} rows were not graded and are in no figure" for name, count in found.ungraded.items() if count]
+    lines += [f"{name}: {count} tasks are not in both runs and were left out" for name, count in found.unpaired.items() if count]
+    tests = sum(item.p is not None for item in found.differences)
+    if tests > 1:
+        lines.append(f"{tests} tests were made; p (Holm) is adjusted for all of them, the intervals are not")
+    if len(found.tasks) > 2:
+        lines.append("each run is compared with the first only; choosing the best of many by its interval flatters it")
+    return lines
+
+
+def _write(folder: Path, found: Comparison, arms: Sequence[Arm], console: Console) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows(found)])
+    lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *rows(found))]
+    files = {
+        "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),
+        "compare.md": ("\n".join(lines + ["", *(f"- {line}" for line in notes(found))]) + "\n").encode(),
+    }  # fmt: skip
+    for name, data in files.items():
+        write_whole(folder / name, data)
+    pictures = _picture(folder, found)
+    console.print(
+        f"written: {', '.join([*files, *pictures])} in {folder} ({len(arms)} runs)", highlight=False, soft_wrap=True, markup=False
+    )
+
+
+def _picture(folder: Path, found: Comparison) -> list[str]:
+    """Draw the reward differences; nothing where matplotlib (extra ``report``) is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return []
+    items = [item for item in found.differences if item.what == "reward" and item.metric.low is not None]
+    if not items:
+        return []
+    figure = Figure(figsize=(7, 1.2 + 0.4 * len(items)), layout="constrained")
+    axes = figure.subplots()
+    for place, item in enumerate(items):
+        low, high = item.metric.low or 0.0, item.metric.high or 0.0
+        axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
+        axes.plot([item.metric.value], [place], "o", color="tab:blue")
+    axes.axvline(0, color="0.5", linewidth=1)
+    axes.set_yticks(range(len(items)), [item.other for item in items])
+    axes.set_xlabel(f"mean reward less that of {found.base} (95 % interval over tasks)")
+    axes.invert_yaxis()
+    figure.savefig(folder / "compare.svg")
+    return ["compare.svg"]

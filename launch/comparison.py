@@ -1,0 +1,176 @@
+"""Paired comparison of runs: differences by task with clustered bootstrap intervals, McNemar's test for labels.
+
+Two runs of the same tasks differ by task far less than their means suggest, so everything here is paired: a task that only one of two
+runs has graded is left out of their pair and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gavel.envs.types import Metric, Result
+from gavel.models.codec import record
+
+Row = tuple[str, str, int]
+"""(task_id, task_digest, rollout_index): what makes two rows of two runs a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One run: the reward and the label of each graded row, and how many planned rows it did not grade."""
+
+    name: str
+    rewards: Mapping[Row, float]
+    labels: Mapping[Row, str]
+    components: Mapping[Row, Mapping[str, float]]
+    ungraded: int
+
+
+def arm(name: str, results: Iterable[Result], planned: int) -> Arm:
+    """Collect a run's graded rows."""
+    graded = {(row.task_id, row.task_digest, row.rollout_index): row for row in results if row.reward is not None}
+    return Arm(
+        name,
+        {key: row.reward.value for key, row in graded.items() if row.reward is not None},
+        {key: row.outcome.label for key, row in graded.items()},
+        {key: row.reward.components for key, row in graded.items() if row.reward is not None},
+        planned - len(graded),
+    )
+
+
+@record
+class Difference:
+    """``other`` less ``base`` over the tasks both graded.
+
+    ``metric``: mean difference with its 95 % bootstrap interval over ``n`` tasks; ``p`` of McNemar's exact test for labels where each
+    task has one row (None otherwise, and for rewards); ``p_holm`` adjusts it for all tests of the comparison (Holm 1979).
+    """
+
+    what: str
+    base: str
+    other: str
+    base_mean: float
+    other_mean: float
+    metric: Metric
+    p: float | None = None
+    p_holm: float | None = None
+
+
+@record
+class Comparison:
+    """What a comparison found: ``tasks`` by run (graded), ``unpaired`` tasks by run left out of its pair with the base."""
+
+    base: str
+    tasks: Mapping[str, int]
+    ungraded: Mapping[str, int]
+    unpaired: Mapping[str, int]
+    differences: tuple[Difference, ...]
+
+
+def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Comparison:
+    """Compare each arm with the first.
+
+    Args:
+        arms: at least two, names distinct.
+        draws: bootstrap draws.
+        seed: of the bootstrap; the same numbers for the same runs.
+    """
+    base, found, unpaired = arms[0], [], {}
+    for other in arms[1:]:
+        found += list(_pair(base, other, draws, np.random.default_rng(seed)))
+        ours, theirs = ({key[:2] for key in side.rewards} for side in (base, other))
+        unpaired[other.name] = len(ours ^ theirs)
+    return Comparison(
+        base.name,
+        {side.name: len({key[:2] for key in side.rewards}) for side in arms},
+        {side.name: side.ungraded for side in arms},
+        unpaired,
+        tuple(_adjusted(found)),
+    )
+
+
+def _pair(base: Arm, other: Arm, draws: int, draw: np.random.Generator) -> Iterable[Difference]:
+    yield _difference("reward", base, other, base.rewards, other.rewards, draws, draw)
+    names = sorted({name for side in (base, other) for parts in side.components.values() for name in parts})
+    for name in names:
+        parts = [{key: values.get(name, 0.0) for key, values in side.components.items()} for side in (base, other)]
+        yield _difference(f"reward/{name}", base, other, *parts, draws, draw)
+    for label in sorted({*base.labels.values(), *other.labels.values()}):
+        shares = [{key: float(found == label) for key, found in side.labels.items()} for side in (base, other)]
+        yield _difference(f"label/{label}", base, other, *shares, draws, draw, binary=True)
+
+
+def _difference(
+    what: str, base: Arm, other: Arm, left: Mapping[Row, float], right: Mapping[Row, float], draws: int, draw: np.random.Generator,
+    *, binary: bool = False,
+) -> Difference:  # fmt: skip
+    first, second = _by_task(left), _by_task(right)
+    tasks = [task for task in first if task in second]
+    means = np.array([[np.mean(side[task]) for task in tasks] for side in (first, second)]).reshape(2, len(tasks))
+    single = all(len(first[task]) == len(second[task]) == 1 for task in tasks)
+    return Difference(
+        what, base.name, other.name, _mean(means[0]), _mean(means[1]), bootstrap(means[1] - means[0], draws, draw),
+        mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
+    )  # fmt: skip
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _by_task(values: Mapping[Row, float]) -> dict[tuple[str, str], list[float]]:
+    tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (task_id, digest, _), value in values.items():
+        tasks[task_id, digest].append(value)
+    return tasks
+
+
+def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.Generator) -> Metric:
+    """Return the mean of per-task differences, shape (tasks,), with the 95 % percentile interval of a bootstrap over tasks.
+
+    Under two tasks there is no interval; without any the value is NaN.
+    """
+    count = len(differences)
+    if count < 2:
+        return Metric(_mean(differences), None, None, count)
+    means = np.concatenate(
+        [differences[draw.integers(0, count, (part, count))].mean(axis=1) for part in _parts(draws, max(1, 2_000_000 // count))]
+    )
+    low, high = np.percentile(means, (2.5, 97.5))
+    return Metric(_mean(differences), float(low), float(high), count)
+
+
+def _parts(total: int, size: int) -> Iterable[int]:
+    while total > 0:
+        yield min(size, total)
+        total -= size
+
+
+def mcnemar(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> float:
+    """Return the two-sided exact p of McNemar's test (McNemar 1947): the binomial test of the pairs that changed."""
+    gained, lost = int(np.sum(~before & after)), int(np.sum(before & ~after))
+    changed = gained + lost
+    if changed == 0:
+        return 1.0
+    tail = sum(math.comb(changed, k) for k in range(min(gained, lost) + 1))
+    return float(min(1.0, 2 * tail / 2**changed))
+
+
+def _adjusted(differences: Sequence[Difference]) -> list[Difference]:
+    """Fill in ``p_holm``."""
+    order = sorted((item.p, place) for place, item in enumerate(differences) if item.p is not None)
+    adjusted: dict[int, float] = {}
+    highest = 0.0
+    for rank, (p, place) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - rank)))
+        adjusted[place] = highest
+    return [
+        Difference(item.what, item.base, item.other, item.base_mean, item.other_mean, item.metric, item.p, adjusted.get(place))
+        for place, item in enumerate(differences)
+    ]

@@ -1,0 +1,82 @@
+"""Comparisons: paired by task, intervals over tasks, McNemar's test; figures worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.fault_server import FaultServer
+from tests.support.runs import arguments, gavel, reply, write_tasks
+
+from gavel.launch.comparison import Arm, bootstrap, compare, mcnemar
+
+
+def _arm(name: str, rewards: dict[tuple[str, int], float], ungraded: int = 0) -> Arm:
+    rows = {(task, "d", rollout): value for (task, rollout), value in rewards.items()}
+    labels = {key: "correct" if value == 1 else "incorrect" for key, value in rows.items()}
+    return Arm(name, rows, labels, {key: {"correct": value} for key, value in rows.items()}, ungraded)
+
+
+def test_the_difference_is_taken_within_tasks_and_tasks_of_one_run_alone_are_left_out() -> None:
+    base = _arm("a", {("x", 0): 1.0, ("x", 1): 0.0, ("y", 0): 0.0, ("only-a", 0): 1.0})
+    other = _arm("b", {("x", 0): 1.0, ("x", 1): 1.0, ("y", 0): 0.5, ("only-b", 0): 0.0}, ungraded=3)
+    found = compare([base, other])
+    reward = found.differences[0]
+    assert (reward.what, reward.metric.n) == ("reward", 2)
+    assert reward.base_mean == pytest.approx(0.25)  # (0.5 + 0) / 2
+    assert reward.other_mean == pytest.approx(0.75)  # (1 + 0.5) / 2
+    assert reward.metric.value == pytest.approx(0.5)
+    assert found.unpaired == {"b": 2}
+    assert found.ungraded == {"a": 0, "b": 3}
+
+
+def test_mcnemar_agrees_with_the_binomial_by_hand() -> None:
+    # 1 pair lost, 5 gained: 2 * (C(6,0) + C(6,1)) / 2^6 = 14/64
+    before = np.array([True] + [False] * 5 + [True] * 4)
+    after = np.array([False] + [True] * 5 + [True] * 4)
+    assert mcnemar(before, after) == pytest.approx(14 / 64)
+    assert mcnemar(before, before) == 1.0
+
+
+def test_holm_multiplies_the_least_p_by_all_tests_and_never_falls() -> None:
+    base = _arm("a", {(f"t{n}", 0): 0.0 for n in range(8)})
+    other = _arm("b", {(f"t{n}", 0): float(n < 6) for n in range(8)})
+    tests = [item for item in compare([base, other]).differences if item.p is not None]
+    # both labels change in the same 6 pairs: p = 2 / 2^6 each, Holm: 2p, then max(2p, p)
+    assert [item.p for item in tests] == [pytest.approx(1 / 32)] * 2
+    assert [item.p_holm for item in tests] == [pytest.approx(1 / 16)] * 2
+
+
+def test_the_bootstrap_is_repeatable_and_covers_a_known_spread() -> None:
+    values = np.array([0.0, 1.0] * 200)
+    first = bootstrap(values, 4000, np.random.default_rng(1))
+    assert first == bootstrap(values, 4000, np.random.default_rng(1))
+    # standard error of the mean: 0.5 / sqrt(400) = 0.025
+    assert first.low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.006)
+    assert first.high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.006)
+    assert bootstrap(values[:1], 100, np.random.default_rng(1)).low is None
+
+
+def test_several_rollouts_of_a_task_have_no_mcnemar() -> None:
+    arms = [_arm(name, {("x", 0): 1.0, ("x", 1): 0.0, ("y", 0): 1.0}) for name in "ab"]
+    assert all(item.p is None for item in compare(arms).differences)
+
+
+async def test_two_rewards_of_one_run_are_compared_by_the_command(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+    assert (await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.25", f"into={tmp_path / 'less'}")).code == 0
+    done = await gavel("compare", str(tmp_path / "run"), str(tmp_path / "less"), f"out={tmp_path / 'out'}")
+    assert done.code == 0, done.err
+    lines = (tmp_path / "out" / "compare.csv").read_text().splitlines()
+    assert lines[1].startswith("reward,run,less,0.500,0.375,-0.125,")  # half abstain: 8 of 16 lose 0.25
+    assert lines[1].split(",")[8] == "16"
+    assert (tmp_path / "out" / "compare.md").read_text().startswith("| what |")
+
+
+@pytest.mark.parametrize("words", [("runs/none",), ("a", "b")])
+async def test_fewer_than_two_runs_or_missing_ones_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = await gavel("compare", *words, cwd=tmp_path)
+    assert done.code == 2
+    assert "runs" in done.err or "no run in this folder" in done.err
