@@ -6,6 +6,8 @@ read off the template once, by rendering marked texts, and never written by hand
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from gavel.models.codec import record
@@ -18,13 +20,15 @@ _BREAK = "\u200b"
 @record
 class Frame:
     """``end`` is the text of the token that ends an assistant's turn and ``end_id`` its id; ``before`` and ``after`` stand around a
-    user's text, up to where the next reply begins. ``special`` are the texts that the tokenizer would read as control tokens."""
+    user's text, up to where the next reply begins; ``trims``: the template strips a text's outer white space. ``special`` is a pattern
+    of the texts that the tokenizer would read as control tokens; empty matches none."""
 
     end: str
     end_id: int
     before: str
     after: str
-    special: tuple[str, ...] = ()
+    trims: bool = False
+    special: str = ""
 
     def turn(self, text: str, *, ended: bool) -> str:
         """Return a user's turn as it follows a reply.
@@ -33,10 +37,9 @@ class Frame:
             text: what the user says; control tokens in it are broken up, for it is data.
             ended: whether the reply's last token is ``end_id`` already; one that was cut off gets it here.
         """
-        for token in self.special:
-            if token in text:
-                text = text.replace(token, f"{token[:1]}{_BREAK}{token[1:]}")
-        return f"{'' if ended else self.end}{self.before}{text}{self.after}"
+        if self.special:
+            text = re.sub(self.special, lambda found: f"{found[0][:1]}{_BREAK}{found[0][1:]}", text)
+        return f"{'' if ended else self.end}{self.before}{text.strip() if self.trims else text}{self.after}"
 
 
 def read_frame(tokenizer: Any) -> Frame:
@@ -51,28 +54,38 @@ def read_frame(tokenizer: Any) -> Frame:
     Raises:
         ConfigError: there is no template, or it does not render a conversation turn by turn.
     """
-    said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": _NEXT}]
-    try:
-        text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-    except Exception as failed:  # noqa: BLE001 - templates are programs of others and raise what they like
-        raise _refused(f"{type(failed).__name__}: {failed}") from failed
+    text = _rendered(tokenizer, _NEXT)
     if [text.count(mark) for mark in (_USER, _REPLY, _NEXT)] != [1, 1, 1]:
         raise _refused("a marked text is missing or stands there twice")
     between, after = text.split(_REPLY)[1].split(_NEXT)
-    special = tuple(sorted({token for token in _special(tokenizer) if token.strip()}, key=len, reverse=True))
+    special = sorted({token for token in _special(tokenizer) if token.strip()}, key=len, reverse=True)
     end = next((token for token in special if between.startswith(token)), None)
     if end is None or not after:
         raise _refused(f"no control token follows a reply: {shorten(between)}")
     ids = tokenizer(end, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise _refused(f"{end} is not one token")
-    return Frame(end, int(ids[0]), between.removeprefix(end), after, special)
+    trims = _rendered(tokenizer, f" {_NEXT} ") == text
+    return Frame(end, int(ids[0]), between.removeprefix(end), after, trims, _pattern(special))
+
+
+def _rendered(tokenizer: Any, text: str) -> str:
+    said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": text}]
+    try:
+        return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
+    except Exception as failed:  # noqa: BLE001 - templates are programs of others and raise what they like
+        raise _refused(f"{type(failed).__name__}: {failed}") from failed
 
 
 def _special(tokenizer: Any) -> list[str]:
     """Return the texts the tokenizer reads as tokens of their own: named special ones, and added ones marked as special."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return [*tokenizer.all_special_tokens, *(str(token.content) for token in added.values() if token.special)]
+
+
+def _pattern(tokens: Sequence[str]) -> str:
+    """Return one pattern for all tokens; hundreds of numbered ones become one branch, since it travels with every sample."""
+    return "|".join(dict.fromkeys(re.sub(r"[0-9]+", "[0-9]+", re.escape(token)) for token in tokens))
 
 
 def _refused(found: str) -> ConfigError:
