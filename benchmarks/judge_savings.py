@@ -2,7 +2,7 @@
 
     GAVEL_VLLM_PYTHON=… python -m benchmarks.judge_savings [--questions 24] [--rollouts 16] [--layout-calls 24]
 
-The batch is one of GRPO: each question ``--rollouts`` times. What a policy answers is a model of ours, not a measurement: drawn from our
+The batch is one of GRPO: each question ``--rollouts`` times. What a policy answers is assumed, not measured: drawn from our
 labelled answers to the question, the reference itself in two spellings, and [IDK], by Zipf's law (the k-th likeliest has weight 1/k, in
 an order of the question's own); the table says how many are distinct. Two steps over the same questions, each with draws of its own,
 show what the cache adds. Grading is the abstention environment's, with the strict profile.

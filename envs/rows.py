@@ -13,6 +13,7 @@ import orjson
 from gavel.envs.types import TaskError
 from gavel.models.codec import record
 from gavel.models.errors import InputError, nearest, shorten
+from gavel.models.install import install_hint
 
 _PEEK = 4096
 _OTHER_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -131,4 +132,4 @@ def optional(module: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         name = module.partition(".")[0]
-        raise InputError(f"{purpose} needs {name}, which is not installed", remedy="pip install 'gavel-rl[data]'") from None
+        raise InputError(f"{purpose} needs {name}, which is not installed", remedy=install_hint("data")) from None

@@ -48,5 +48,16 @@ def parent_of(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def child_path(parent: Path, into: str | None, verb: str, differs: object) -> Path:
     """Return the child's folder: ``into``, or the parent's name with the verb and a digest of what differs."""
     if into:
-        return Path(into).expanduser()
+        path = Path(into).expanduser()
+        if path.resolve() == parent.resolve():
+            raise ConfigError(
+                "a child cannot be its own parent, which is never changed", field="into", found=into,
+                remedy="name another folder, or leave into out for one that is named after the parent",
+            )  # fmt: skip
+        return path
     return parent.with_name(f"{parent.name}-{verb}-{digest(plain(differs))[7:15]}")
+
+
+def named(options: Mapping[str, Any]) -> str:
+    """Return options as words: ``tiered correct=1.0 abstain=0.5``."""
+    return " ".join([str(options.get("name", "")), *(f"{key}={value}" for key, value in options.items() if key != "name")])

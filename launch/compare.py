@@ -117,7 +117,7 @@ def _write(folder: Path, found: Comparison, arms: Sequence[Arm], console: Consol
     lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *rows(found))]
     files = {
         "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),
-        "compare.md": ("\n".join(lines + ["", *(f"- {line}" for line in notes(found))]) + "\n").encode(),
+        "compare.md": ("\n".join([*lines, "", *(f"- {line}" for line in notes(found))]) + "\n").encode(),
     }  # fmt: skip
     for name, data in files.items():
         write_whole(folder / name, data)

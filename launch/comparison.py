@@ -99,11 +99,11 @@ def _pair(base: Arm, other: Arm, draws: int, draw: np.random.Generator) -> Itera
     yield _difference("reward", base, other, base.rewards, other.rewards, draws, draw)
     names = sorted({name for side in (base, other) for parts in side.components.values() for name in parts})
     for name in names:
-        parts = [{key: values.get(name, 0.0) for key, values in side.components.items()} for side in (base, other)]
-        yield _difference(f"reward/{name}", base, other, *parts, draws, draw)
+        left, right = ({key: values.get(name, 0.0) for key, values in side.components.items()} for side in (base, other))
+        yield _difference(f"reward/{name}", base, other, left, right, draws, draw)
     for label in sorted({*base.labels.values(), *other.labels.values()}):
-        shares = [{key: float(found == label) for key, found in side.labels.items()} for side in (base, other)]
-        yield _difference(f"label/{label}", base, other, *shares, draws, draw, binary=True)
+        left, right = ({key: float(found == label) for key, found in side.labels.items()} for side in (base, other))
+        yield _difference(f"label/{label}", base, other, left, right, draws, draw, binary=True)
 
 
 def _difference(

@@ -25,6 +25,7 @@ from gavel.launch.config_errors import explain
 from gavel.launch.groups import CONF, choices, groups, search_path
 from gavel.launch.keys import check_keys, find
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
+from gavel.launch.own_config import own_sections
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
 from gavel.models.codec import decode, plain
 from gavel.models.errors import ConfigError, nearest, shorten
@@ -40,7 +41,8 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         verb: a name of ``gavel.launch.verbs.VERBS``.
         overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
         config_dirs: folders searched before the package's own configs.
-        runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several.
+        runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several. A run that is
+            there gives the parts of its own config that ``own_sections`` names.
 
     Returns:
         The verb's dataclass of ``gavel.launch.schema``, frozen, interpolations resolved, services checked.
@@ -58,6 +60,10 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
     tree = _merge_groups(verb, chosen, folders)
+    settings = [word.key for word in words if not isinstance(word, GroupChoice)]
+    if len(runs) == 1:
+        for name, value in own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
+            tree[name] = value
     try:
         for word in words:
             if not isinstance(word, GroupChoice):

@@ -42,15 +42,26 @@ def identity_of(
     )
 
 
+_DIGESTS = ("identity", "rubric")
+
+
 def differences(old: object, new: object, path: str = "") -> list[str]:
-    """Name each leaf that differs between two plain JSON values, as ``path: old -> new``."""
+    """Name each leaf that differs between two plain JSON values, as ``path: old -> new``; digests only where nothing else tells."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = [*old, *(name for name in new if name not in old)]
-        return [line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)]
+        found = {name: differences(old.get(name), new.get(name), f"{path}.{name}" if path else name) for name in names}
+        told = any(lines for name, lines in found.items() if name not in _DIGESTS)
+        return [line for name, lines in found.items() for line in lines if not (told and name in _DIGESTS)]
     return [] if old == new else [f"{path}: {shorten(old, 60)} -> {shorten(new, 60)}"]
 
 
-def check_identity(folder: str, old: Mapping[str, Any], new: RunIdentity) -> None:
+REMEDIES = {
+    "rollout": "name a new folder with run.dir=…, or go back to what the run was made with (its config.yaml)",
+    "regrade": "to grade every row with another judge or rubric: only=all into=NEW_FOLDER",
+}
+
+
+def check_identity(folder: str, old: Mapping[str, Any], new: RunIdentity, verb: str = "rollout") -> None:
     """Refuse to go on with a run under another identity.
 
     Raises:
@@ -61,5 +72,5 @@ def check_identity(folder: str, old: Mapping[str, Any], new: RunIdentity) -> Non
         raise RunFolderError(
             "this run was made with another identity, and rows of two identities cannot be compared",
             where=folder, field="identity", found="; ".join(changed[:6]) + (f" (and {len(changed) - 6} more)" if changed[6:] else ""),
-            remedy="name a new folder with run.dir=…, or go back to what the run was made with (its config.yaml)",
+            remedy=REMEDIES.get(verb, REMEDIES["rollout"]),
         )  # fmt: skip

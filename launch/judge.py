@@ -20,7 +20,8 @@ from gavel.models.vllm.arguments import LOOPBACK, server_command
 from gavel.models.vllm.resolve import local_directory
 
 ENDED, DIED, INTERRUPTED = 0, 4, 130
-NAME = "judge"
+NAME, KEY = "general", "judge"
+"""The judge as a service, and its key in the config."""
 
 
 def run(config: JudgeConfig, console: Console) -> int:
@@ -92,7 +93,7 @@ def _reachable(judge: Service, url: str) -> str:
 
 
 def _check(judge: Service) -> None:
-    check_service(NAME, judge)
+    check_service(KEY, judge)
     if judge.mode != "managed":
         raise ConfigError(
             "this judge is served elsewhere", field="judge.mode", found=judge.mode, allowed="managed",
@@ -102,4 +103,4 @@ def _check(judge: Service) -> None:
 
 def _model(judge: Service) -> str:
     model = embedded.find(str(judge.model))
-    return str(embedded.prepared_path(model, default_cache()) if model else local_directory(NAME, judge) or judge.model)
+    return str(embedded.prepared_path(model, default_cache()) if model else local_directory(KEY, judge) or judge.model)

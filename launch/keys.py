@@ -55,6 +55,11 @@ class Place:
         """Whether a value here is a text whatever it looks like (``17`` is then "17")."""
         return _alternatives(self.annotation) == (str,)
 
+    @property
+    def is_text_or_list(self) -> bool:
+        """Whether a value here is one text or a list of them."""
+        return set(_alternatives(self.annotation)) == {str, tuple[str, ...]}
+
 
 def find(schema: type[Any], key: str, tree: Mapping[str, Any]) -> Place:
     """Return the place of a dotted key.

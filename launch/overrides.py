@@ -74,7 +74,7 @@ def read_value(setting: Setting, place: Place) -> Any:
     """
     if setting.text == "null":
         return None
-    if place.is_text:
+    if place.is_text or (place.is_text_or_list and not setting.text.startswith("[")):
         return _unquoted(setting.text)
     try:
         parsed = OverridesParser.create().parse_rule(f"k={setting.text}", "override")

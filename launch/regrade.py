@@ -39,7 +39,8 @@ def run(config: RegradeConfig, console: Console) -> int:
     rows = [_parsed(row, assembly.environment) for row in read_inputs(parent)]
     path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", _judges(composed))
     if config.dry_run:
-        console.print(f"would grade {config.only} rows of {parent} into {path} with {_judges(composed)}", soft_wrap=True)
+        judges = "; ".join(f"{name}: {text}" for name, text in _judges(composed).items())
+        console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
         return 0
     return _regrade(config, composed, assembly, rows, parent, path, console)
 
@@ -73,17 +74,19 @@ def _regrade(
     manifest = read_manifest(parent)
     assert manifest is not None
     text = to_yaml(composed)
+    itself = path == parent
     head = RunHead(
-        "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
+        manifest["kind"] if itself else "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
         {"config": digest_of(text), "tasks": manifest["digests"]["tasks"], "rubrics": assembly.rubric_digests},
-        manifest["reward"], manifest["ablation"], parent_of(parent, manifest),
+        manifest["reward"], manifest["ablation"], manifest["parent"] if itself else parent_of(parent, manifest),
     )  # fmt: skip
-    with RunFolder.open(path, head, text) as folder:
+    with RunFolder.open(path, head, text, "regrade") as folder:
         folder.plan(rows)
         session = Session(
             assembly, make_reward(folder.manifest["reward"]), composed.failure, rows, config.concurrency, None,
             digest_of(text), assets=composed.assets, budget=config.budget,
-            states={} if path == parent else _transcripts(parent, rows, assembly),
+            states={} if itself else _transcripts(parent, rows, assembly),
+            persistent=itself, parent=None if itself else parent,
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

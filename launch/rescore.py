@@ -11,7 +11,7 @@ from rich.console import Console
 from gavel.envs.registry import make_reward
 from gavel.envs.types import RewardPolicy
 from gavel.launch.assembly import assemble
-from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
+from gavel.launch.child_run import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import RunIdentity
 from gavel.launch.run_folder import RunFolder, RunHead, read_inputs, read_manifest, read_results
@@ -30,7 +30,7 @@ def run(config: RescoreConfig, console: Console) -> int:
     reward = make_reward(config.reward)
     path = child_path(parent, config.into, "rescore", config.reward)
     if config.dry_run:
-        console.print(f"would apply {dict(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True)
+        console.print(f"would apply reward {named(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True)
         return 0
     composed = replace(config_of(parent), reward=config.reward)
     head = RunHead(

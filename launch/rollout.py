@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -17,12 +19,13 @@ from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.budget import check_budget
+from gavel.launch.child_run import named
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import identity_of
-from gavel.launch.journal import read_journal
+from gavel.launch.journal import RowKey, read_journal
 from gavel.launch.run_folder import PlannedRow, RunFolder, RunHead, own_messages, read_manifest, read_results
 from gavel.launch.schema import RolloutConfig
-from gavel.launch.session import Session, digest_of, run_async, run_session
+from gavel.launch.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
 from gavel.launch.story import tell
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
@@ -58,12 +61,26 @@ def run(config: RolloutConfig, console: Console) -> int:
         _store_bad(folder, tasks.bad if config.inspect is None else (), config_digest)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
-            assets=config.assets, budget=config.budget,
+            assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(),
         )  # fmt: skip
-        code = run_async(lambda: run_session(session, folder, console), console)
-        if config.inspect is not None:
-            _inspect(path, rows, assembly, console)
-        return code
+        if config.inspect is None:
+            return _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
+        fresh = [row for row in rows if not _attempted(path, row)]
+        quiet = Console(file=io.StringIO())
+        code = run_async(lambda: run_session(replace(session, rows=fresh), folder, quiet), console) if fresh else 0
+        return max(code, _inspect(path, rows, assembly, console))
+
+
+def _attempted(path: Path, row: PlannedRow) -> bool:
+    """Whether an attempt at the row is stored: looking at it must not cost another."""
+    found = (result for name in ("results.jsonl", "errors.jsonl") for result in read_results(path, name))
+    return any((result.task_id, result.rollout_index) == row.key for result in found)
+
+
+def _next_steps(path: Path, rows: Sequence[PlannedRow], code: int, console: Console) -> int:
+    if code in (WHOLE, INCOMPLETE):
+        say(console, f"one row's whole story: gavel rollout {path} inspect={rows[0].task.task_id}")
+    return code
 
 
 def _check_counts(config: RolloutConfig) -> None:
@@ -123,11 +140,13 @@ def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
 def _tell_kept_reward(path: Path, config: RolloutConfig, console: Console) -> None:
     manifest = read_manifest(path)
     if manifest is not None and manifest["reward"] != plain(dict(config.reward)):
-        console.print(
-            f"this run was made with reward {manifest['reward']} and keeps it, so that its rows can be compared;\n"
-            f"for the other one: gavel rescore {path} " + " ".join(f"reward.{key}={value}" for key, value in config.reward.items()),
-            highlight=False, soft_wrap=True, style="bold",
-        )  # fmt: skip
+        options = " ".join(f"reward.{key}={value}" for key, value in config.reward.items() if key != "name")
+        say(
+            console,
+            f"this run was made with reward {named(manifest['reward'])} and keeps it, so that its rows can be compared;\n"
+            f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}",
+            style="bold",
+        )
 
 
 def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> None:
@@ -159,19 +178,25 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
         table.add_row(f"service {name}", Text(f"{service.model} ({where})"))
     for name, binding in assembly.bindings.items():
         table.add_row(f"binding {name}", Text(f"{binding.service} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
-    table.add_row("reward", Text(", ".join(f"{key} {value}" for key, value in config.reward.items())))
+    table.add_row("reward", Text(named(config.reward)))
     limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")
-    table.add_row("model calls", f"at most {len(rows)} of the policy; the judge's depend on the replies")
+    table.add_row("model calls", f"one of the policy for each reply to {len(rows)} rows; the judge's depend on the replies")
     table.add_row("run folder", Text(config.run.dir or "runs/<env>-<time>"))
     return table
 
 
-def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console) -> None:
+def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console) -> int:
+    """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade."""
     states = read_journal(path / "transcripts.jsonl", own_messages(rows))
-    keys = {row.key for row in rows}
-    for name in ("results.jsonl", "errors.jsonl"):
+    attempts: dict[RowKey, list[Result]] = {row.key: [] for row in rows}
+    for name in ("errors.jsonl", "results.jsonl"):
         for result in read_results(path, name):
-            key = (result.task_id, result.rollout_index)
-            if key in keys:
-                console.print(tell(result, states[key].answers.values() if key in states else (), assembly.bindings))
+            attempts.get((result.task_id, result.rollout_index), []).append(result)
+    for key, (*earlier, newest) in ((key, found) for key, found in attempts.items() if found):
+        for result in earlier:
+            failure = result.outcome.failure
+            reason = f"{failure.kind}: {failure.reason}" if failure else result.outcome.label
+            say(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
+        console.print(tell(newest, states[key].answers.values() if key in states else (), assembly.bindings), soft_wrap=False)
+    return WHOLE if all(found and found[-1].outcome.graded for found in attempts.values()) else INCOMPLETE

@@ -71,8 +71,8 @@ class RunFolder:
         self._beat = 0.0
 
     @classmethod
-    def open(cls, path: Path, head: RunHead, config_yaml: str) -> RunFolder:
-        """Make the folder, or resume the run it holds.
+    def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout") -> RunFolder:
+        """Make the folder, or resume the run it holds; a run without any row yet may be begun anew under another identity.
 
         Raises:
             RunFolderError: in use, of another identity, or a folder that holds something else.
@@ -82,11 +82,13 @@ class RunFolder:
         lock = FolderLock(path)
         try:
             manifest = read_manifest(path)
-            if manifest is None:
+            if manifest is not None:
+                _check_free(path, manifest)
+            if manifest is None or _untouched(path):
                 manifest = _new_manifest(head)
                 write_whole(path / "config.yaml", config_yaml.encode())
             else:
-                _check_resumable(path, manifest, head)
+                _check_same(path, manifest, head, verb)
             folder = cls(path, lock, manifest)
         except BaseException:
             lock.release()
@@ -174,14 +176,37 @@ def _new_manifest(head: RunHead) -> dict[str, Any]:
     }
 
 
-def _check_resumable(path: Path, manifest: Mapping[str, Any], head: RunHead) -> None:
+def _untouched(path: Path) -> bool:
+    files = ("transcripts.jsonl", "results.jsonl", "errors.jsonl")
+    empty = all(not (path / name).exists() or (path / name).stat().st_size == 0 for name in files)
+    if empty:
+        (path / "inputs.jsonl").unlink(missing_ok=True)  # a plan of nothing done
+    return empty
+
+
+def _check_free(path: Path, manifest: Mapping[str, Any]) -> None:
     owner = holder(manifest["lease"], time.time())
     if owner:
         raise RunFolderError(
             "another process is writing this run", where=str(path), found=owner,
             remedy="wait for it, stop it, or name another folder with run.dir=…; a dead one's lease ends by itself",
         )  # fmt: skip
-    check_identity(str(path), manifest["identity"], head.identity)
+
+
+def _check_same(path: Path, manifest: Mapping[str, Any], head: RunHead, verb: str) -> None:
+    if (manifest["kind"], manifest["parent"]) != (head.kind, plain(head.parent)):
+        parent = (manifest["parent"] or {}).get("run")
+        raise RunFolderError(
+            "this folder holds another run", where=str(path), found=f"a {manifest['kind']}" + (f" of {parent}" if parent else ""),
+            allowed=f"a {head.kind}" + (f" of {head.parent['run']}" if head.parent else ""),
+            remedy="name a new folder with into=…" if head.parent else "name a new folder with run.dir=…",
+        )  # fmt: skip
+    if head.kind == "rescore" and manifest["reward"] != plain(head.reward):
+        raise RunFolderError(
+            "this folder holds another rescoring", where=str(path), found=f"reward {manifest['reward']}",
+            allowed=f"reward {plain(head.reward)}", remedy="name a new folder with into=…, or leave it out",
+        )  # fmt: skip
+    check_identity(str(path), manifest["identity"], head.identity, verb)
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:

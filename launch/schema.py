@@ -66,6 +66,7 @@ class RolloutConfig(Composition):
     rollouts_per_task: int = 1
     concurrency: int = 64
     seed: int = 0
+    certificates: str = "certificates"
     inspect: str | None = None
     budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
@@ -129,8 +130,8 @@ class ProbeConfig(Composition):
 class CalibrateConfig(Composition):
     """``gavel calibrate``: agreement of each binding's judge with a labelled file.
 
-    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and ``seed`` are the
-    bootstrap's.
+    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and ``seed`` are
+    the bootstrap's.
     """
 
     run: RunConfig

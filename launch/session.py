@@ -21,19 +21,25 @@ from gavel.launch.collector import Collector, OwedRow
 from gavel.launch.episode import Policy
 from gavel.launch.journal import RowKey, RowState, read_journal
 from gavel.launch.progress import progress
+from gavel.launch.qualification import qualification
 from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages, read_inputs, read_results
 from gavel.launch.schema import AssetsConfig, BudgetConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.types import Sampling
+from gavel.models.vllm.server import ServerDied
 
 WHOLE, INCOMPLETE, STOPPED, INTERRUPTED = 0, 3, 4, 130
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is played: ``states`` are transcripts of a parent run; ``sampling`` None asks no policy."""
+    """What is played.
+
+    ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
+    given up; ``certificates`` is where the judges' qualification is looked up.
+    """
 
     assembly: Assembly
     reward: RewardPolicy
@@ -45,6 +51,9 @@ class Session:
     assets: AssetsConfig
     budget: BudgetConfig
     states: Mapping[RowKey, RowState] = field(default_factory=dict)
+    parent: Path | None = None
+    persistent: bool = False
+    certificates: Path = Path("certificates")
 
 
 async def run_session(session: Session, folder: RunFolder, console: Console) -> int:
@@ -64,35 +73,49 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         for result in read_results(folder.path, name):
             tally.add(result)
     owed = _owed(session, folder, tally)
-    stopped = None
+    short, stopped = tally.short(session.rows), None
     if owed:
-        console.print(f"{len(session.rows) - len(owed)} of {len(session.rows)} rows are done; {len(owed)} to do", highlight=False)
+        say(console, f"{len(owed)} of {len(session.rows)} rows to do, {len(session.rows) - sum(short.values())} are graded")
         stopped = await _play(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
-    console.print(closing(metrics, time.monotonic() - begun))
-    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
-    return exit_code(tally.short(session.rows), stopped, console)
+    console.print(closing(metrics, time.monotonic() - begun if owed else None))
+    for line in (*tally.reasons(), *qualification(session.assembly.bindings, session.certificates)):
+        say(console, line)
+    child = f" (child of {session.parent})" if session.parent else ""
+    say(console, f"run folder: {folder.path}{child}")
+    return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
 
 
-def exit_code(short: Mapping[str, int], stopped: str | None, console: Console) -> int:
-    """Say what is missing, and return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
+def _given_up(session: Session, tally: Tally) -> int:
+    failed = tally.owed_errors()
+    return sum(row.key not in tally.graded and not is_owed(failed.get(row.key, ())) for row in session.rows)
+
+
+def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0) -> int:
+    """Say what is missing and what helps; return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
     if stopped is not None:
-        console.print(f"stopped: {stopped}; run the same command again to go on", highlight=False, soft_wrap=True, style="bold")
+        say(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
         return STOPPED
-    if short:
-        parts = ", ".join(f"{count} {name}" for name, count in short.items())
-        console.print(f"incomplete: {parts}; errors.jsonl says why", highlight=False, soft_wrap=True, style="bold")
-        return INCOMPLETE
-    return WHOLE
+    if not short:
+        return WHOLE
+    say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}; errors.jsonl says why", style="bold")
+    if given_up:
+        say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); `gavel regrade RUN` tries them once more")
+    return INCOMPLETE
+
+
+def say(console: Console, line: str, style: str | None = None) -> None:
+    """Print one line as it is."""
+    console.print(line, highlight=False, soft_wrap=True, markup=False, style=style)
 
 
 def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
-    """Return the rows to be played: neither graded nor given up."""
+    """Return the rows to be played: neither graded nor, unless the session is persistent, given up."""
     failed = tally.owed_errors()
     begun = read_journal(folder.path / "transcripts.jsonl", own_messages(session.rows), skip=tally.graded)
     owed = []
     for row in session.rows:
-        if row.key in tally.graded or not is_owed(failed.get(row.key, ())):
+        if row.key in tally.graded or not (session.persistent or is_owed(failed.get(row.key, ()))):
             continue
         state = begun.get(row.key) or RowState()
         if state.messages is None and row.key in session.states:
@@ -106,12 +129,10 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-
     store, replies = asset_store(session.assets), session.assets.replies
     async with open_services(
-        assembly.services, log_dir=log_dir, progress=say, assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
+        assembly.services, log_dir=log_dir, progress=lambda line: say(console, line),
+        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
         replies=Path(replies) if replies else None,
     ) as pool:  # fmt: skip
         assembly.models.start({name: pool.model(name) for name in assembly.services})
@@ -119,21 +140,27 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         collector = Collector(
             assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
             Digests(session.config_digest, assembly.rubric_digests), tally.add,
-            spent=lambda: spent(session.budget, pool.meter) or _gone(pool),
+            spent=lambda: _over(session.budget, pool),
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
             stopped = await collector.collect(owed, len(owed), session.concurrency)
-        died = pool.failure()
-        if died is None or not (gone := _gone(pool)):
+        died = _dead(pool)
+        if died is None:
             return stopped
-        say(died.report)
-        return stopped or (gone if collector.counts.ungraded else None)
+        say(console, died.report)
+        return stopped or (died.reason if collector.counts.ungraded else None)
 
 
-def _gone(pool: ServicePool) -> str | None:
-    """Say that a server of ours died, or return None: it will not come back, so that no further row is begun."""
+def _over(budget: BudgetConfig, pool: ServicePool) -> str | None:
+    """Say why no further row may be begun, or return None."""
+    died = _dead(pool)
+    return spent(budget, pool.meter) if died is None else died.reason
+
+
+def _dead(pool: ServicePool) -> ServerDied | None:
+    """Return why a service of ours is gone for good, or None; an external one may come back."""
     died = pool.failure()
-    return died.reason if died is not None and any(server.failure is died for server in pool.servers) else None
+    return died if died is not None and any(server.failure is died for server in pool.servers) else None
 
 
 @contextlib.asynccontextmanager

@@ -35,10 +35,26 @@ def _question(answer: StoredAnswer, bindings: Mapping[str, Binding]) -> Iterator
     binding = bindings.get(answer.binding)
     if binding is not None and binding.rubric.digest == answer.rubric_digest:
         for message in binding.rubric.render(answer.slots):
-            yield _panel(f"judge prompt · {answer.binding} · {message.role}", message.content, "cyan")
+            yield _panel(f"judge prompt · {answer.binding} · {message.role}", _folded(message.content, answer.slots), "cyan")
     else:
         yield _panel(f"judge slots · {answer.binding} (the rubric has changed since)", str(dict(answer.slots)), "cyan")
     yield _panel(f"judge reply · {answer.binding}", answer.raw, "cyan")
+
+
+_KEPT_LINES = 6
+"""Lines of a rubric's fixed text that stay in sight on each side of the fold."""
+
+
+def _folded(text: str, slots: Mapping[str, str]) -> str:
+    """Fold the fixed text before the first slot: it is the same for every row, and its digest stands in the result."""
+    starts = [place for value in slots.values() if value.strip() and (place := text.rfind(value.strip().splitlines()[0])) >= 0]
+    fixed = text[: min(starts, default=0)].splitlines()
+    folded = len(fixed) - 2 * _KEPT_LINES
+    if folded < _KEPT_LINES:
+        return text
+    rest = text[min(starts) :]
+    note = f"[… {folded} lines of the rubric's fixed text …]"
+    return "\n".join([*fixed[:_KEPT_LINES], note, *fixed[-_KEPT_LINES:]]) + ("\n" if text[min(starts) - 1] == "\n" else "") + rest
 
 
 def _outcome(result: Result) -> RenderableType:

@@ -111,6 +111,14 @@ class Tally:
         """The ids of skipped tasks, without those that were mended since."""
         return frozenset(self._skipped())
 
+    def reasons(self) -> list[str]:
+        """Return one line for each kind of failure: the first reason of its kind, and how often it occurred."""
+        found: dict[str, list[str]] = {}
+        for row in (*self.ungraded(), *self._skipped().values()):
+            if row.outcome.failure is not None:
+                found.setdefault(str(row.outcome.failure.kind), []).append(row.outcome.failure.reason)
+        return [f"{kind} ({len(texts)}), the first: {texts[0]}" for kind, texts in sorted(found.items())]
+
     def _skipped(self) -> dict[str, Result]:
         good = {row.task.task_id for row in self._planned}
         return {row.task_id: row for row in self._failed if row.status == "invalid_task" and row.task_id not in good}
@@ -182,23 +190,35 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def closing(metrics: RunMetrics, seconds: float) -> RenderableType:
-    """Return the table that ends a run: rows, reward, overall metrics with intervals, failures, cost."""
+SHOWN = 9
+"""Figures that fit a screen; the others are in ``metrics.json``."""
+
+
+def closing(metrics: RunMetrics, seconds: float | None) -> RenderableType:
+    """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
+
+    ``seconds`` is how long it took; None where nothing was to be done.
+    """
     figures = Table(title="figures (95 % intervals, clustered by task)", title_justify="left", show_edge=False)
     for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
         figures.add_column(column, justify=justify)  # type: ignore[arg-type]
     if metrics.reward is not None:
         figures.add_row("reward", *_cells(metrics.reward), style="bold")
-    for name, metric in metrics.metrics.items():
-        if "@" not in name:  # slices stand in metrics.json
-            figures.add_row(Text(name), *_cells(metric))
+    overall = [(name, metric) for name, metric in metrics.metrics.items() if "@" not in name]
+    for name, metric in overall[:SHOWN]:
+        figures.add_row(Text(name), *_cells(metric))
+    if len(metrics.metrics) > SHOWN:
+        figures.caption = f"and {len(metrics.metrics) - SHOWN} more, by slice too, in metrics.json"
     rows = ", ".join(f"{count} {name}" for name, count in metrics.rows.items() if count or name in ("planned", "graded"))
     labels = ", ".join(f"{name} {count}" for name, count in metrics.labels.items())
-    lines = [Text(f"rows: {rows} in {seconds:.1f} s"), Text(f"labels: {labels or 'none'}")]
+    took = f" in {seconds:.1f} s" if seconds is not None else "; nothing was to be done"
+    lines: list[RenderableType] = [Text(f"rows: {rows}{took}"), Text(f"labels: {labels or 'none'}")]
     if metrics.ungraded:
         failures = ", ".join(f"{kind} {count}" for kind, count in metrics.ungraded.items())
         lines.append(Text(f"ungraded, in no figure: {failures}", style="bold"))
-    return Group(*lines, figures, _costs(metrics))
+    if metrics.labels:
+        lines.append(figures)
+    return Group(*lines, _costs(metrics))
 
 
 def _cells(metric: Metric) -> tuple[str, str, str, str]:

@@ -3,10 +3,12 @@
 Closed: calls pass. After ``THRESHOLD`` failed tries in a row over at least ``SPAN`` seconds it opens: calls fail at once instead of
 waiting in line for a dead server. After the pause it is half-open: one call passes as a probe; if that one succeeds, it closes; if
 not, it opens for twice as long, up to ``LONGEST_PAUSE``. A permanent refusal (bad key, spent quota, unknown model) trips it for good,
-with the provider's words. A server that answers, be it "too many requests", is alive and closes it.
+with the provider's words. A call that is stopped has the kind and the reason of what stopped it. A server that answers, be it "too many requests", is alive and closes it.
 """
 
 from __future__ import annotations
+
+from gavel.models.failures import FailureKind
 
 THRESHOLD = 10
 """Failed tries in a row before it opens; 30 % of calls failing at random reach that once in 170,000 tries."""
@@ -30,8 +32,8 @@ class Breaker:
         self._reopens: float | None = None  # None: closed
         self._probing = False
         self._tripped: str | None = None
-        self.account = False
-        """Whether what tripped it was the account (key, quota, billing)."""
+        self.kind = FailureKind.PROVIDER_UNAVAILABLE
+        """Of the failure that keeps it open: the last one, or the one that tripped it."""
 
     @property
     def state(self) -> str:
@@ -62,12 +64,14 @@ class Breaker:
         if self._failures:
             self._failures, self._pause, self._reopens, self._probing = 0, FIRST_PAUSE, None, False
 
-    def failed(self, now: float, reason: str) -> None:
+    def failed(self, now: float, reason: str, kind: FailureKind) -> None:
         """Note a try that got no answer, or one that says that the server is broken."""
         if self._failures == 0:
             self._failing_since = now
         self._failures += 1
         self._reason = reason
+        if self._tripped is None:
+            self.kind = kind
         if self._probing:
             self._probing = False
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -79,7 +83,7 @@ class Breaker:
         """Note that a try was cancelled; if it was the probe (or might have been), the next call is one."""
         self._probing = False
 
-    def trip(self, reason: str, *, account: bool) -> None:
+    def trip(self, reason: str, kind: FailureKind) -> None:
         """Refuse every further call with ``reason``; the first one stays."""
         if self._tripped is None:
-            self._tripped, self.account = reason, account
+            self._tripped, self.kind = reason, kind

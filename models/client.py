@@ -59,6 +59,7 @@ class ChatClient:
         cache: where replies that were confirmed are kept; None: nowhere. The caller closes it.
         meter: counts what goes over the network.
         progress: told when a replica leaves or comes back, one line each.
+        key: where the service stands in the config, for errors; None: ``name``.
         backoff: the waits between tries.
         rng: draws the waits; None: seeded by the system.
         clock: monotonic seconds.
@@ -70,13 +71,13 @@ class ChatClient:
     def __init__(
         self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
         vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, meter: Meter | None = None,
-        progress: Callable[[str], None] | None = None, backoff: Backoff | None = None, rng: Random | None = None,
+        progress: Callable[[str], None] | None = None, key: str | None = None, backoff: Backoff | None = None, rng: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         bases = list(service.base_urls if base_urls is None else base_urls)
         if not bases:
             raise ConfigError(
-                "there is no URL to call", field=f"{name}.base_url", remedy="start the managed service first, or set base_url"
+                "there is no URL to call", field=f"{key or name}.base_url", remedy="start the managed service first, or set base_url"
             )
         self._name, self._service = name, service
         self._model = model_name or service.model or ""
@@ -86,10 +87,10 @@ class ChatClient:
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
         self._transport = Transport(
-            name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
+            key or name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
         )  # fmt: skip
         self._router = Router(
-            name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport, clock=clock,
+            key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport, clock=clock,
             progress=progress,
         )  # fmt: skip
         self._context = ContextCheck(service, self._model, self._router.base_of_any, self._transport)
@@ -210,8 +211,7 @@ class ChatClient:
             return
         refused = self._breaker.refuse(self._clock())
         if refused is not None:
-            kind = FailureKind.PROVIDER_QUOTA_EXHAUSTED if self._breaker.account else FailureKind.PROVIDER_UNAVAILABLE
-            raise call.failure(kind, refused)
+            raise call.failure(self._breaker.kind, refused)
 
     async def _check_context(self, call: Call) -> None:
         reserved = call.request.sampling.max_response_tokens or 1
@@ -273,9 +273,9 @@ class ChatClient:
 
     def _note_refusal(self, refusal: Refusal) -> None:
         if refusal.trips:
-            self._breaker.trip(refusal.reason, account=refusal.kind is FailureKind.PROVIDER_QUOTA_EXHAUSTED)
+            self._breaker.trip(refusal.reason, refusal.kind)
         elif refusal.broken:
-            self._breaker.failed(self._clock(), refusal.reason)
+            self._breaker.failed(self._clock(), refusal.reason, refusal.kind)
         else:
             self._breaker.answered()
 

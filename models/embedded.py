@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gavel.models.codec import digest, record
 from gavel.models.errors import ConfigError, InputError, nearest
+from gavel.models.install import install_hint
 from gavel.models.pinned import Pin, WheelMember, locate
 from gavel.models.vllm import convert, logtail
 from gavel.models.vllm.process import Supervised, describe_exit
@@ -156,7 +157,7 @@ async def _convert(model: Embedded, source: Path, part: Path, python: str, log: 
     if how:
         raise EmbeddedError(
             f"the conversion of {model.name} {how}", where=str(log), found=f"its output ends with\n{logtail.tail(log, 8)}",
-            remedy=f"install what converts it for {python}: pip install 'gavel-rl[cpu]'",
+            remedy=f"install what converts it for {python}; {install_hint('cpu')}",
         )  # fmt: skip
 
 
@@ -167,7 +168,7 @@ def _finish(model: Embedded, part: Path, target: Path) -> None:
     if found != model.weights:
         raise EmbeddedError(
             f"the conversion of {model.name} gave other weights than it must", found=found, allowed=model.weights,
-            remedy="install the versions of torch, transformers and gguf that gavel-rl[cpu] names",
+            remedy=f"install the versions of torch, transformers and gguf that the extra names; {install_hint('cpu')}",
         )  # fmt: skip
     for path in part.iterdir():
         path.chmod(0o644)

@@ -16,7 +16,7 @@ from gavel.models.failures import FailureKind
 from gavel.models.guard import GuardedModel
 from gavel.models.meter import Meter
 from gavel.models.pinned import default_cache
-from gavel.models.service import Service, check_service
+from gavel.models.service import Service, check_service, config_key
 from gavel.models.types import ChatModel
 from gavel.models.vllm import fleet
 from gavel.models.vllm.server import ManagedServer, ServerDied
@@ -28,8 +28,11 @@ class ServicePool:
     Each service has one client here, whoever calls it: its limits hold for all environments of a process together.
     """
 
-    def __init__(self, services: Mapping[str, Service], progress: Callable[[str], None], replies: Path | None = None) -> None:
-        self._services, self._progress = services, progress
+    def __init__(
+        self, services: Mapping[str, Service], progress: Callable[[str], None], replies: Path | None = None,
+        key: Callable[[str], str] = config_key,
+    ) -> None:  # fmt: skip
+        self._services, self._progress, self._key = services, progress, key
         self._cache: ReplyCache | None = None
         if any(service.cache for service in services.values()):
             self._cache = ReplyCache(replies or default_replies())
@@ -74,7 +77,7 @@ class ServicePool:
 
         For a managed service that is for good, and ``report`` has the end of the log; the replicas of an external one may come back.
         """
-        return self._failure or next((died for died in map(_shortage, self._models.values()) if died is not None), None)
+        return self._failure or next((died for died in map(self._shortage, self._models.values()) if died is not None), None)
 
     async def wait_failure(self) -> ServerDied:
         """Return once too many servers of a managed service died, with the reason."""
@@ -85,7 +88,7 @@ class ServicePool:
     async def start(self, *, log_dir: Path, assets: fleet.Assets) -> None:
         """Start what is managed, then make every service callable; used by ``open_services``."""
         managed = {name: service for name, service in self._services.items() if service.mode == "managed"}
-        groups = fleet.group(managed)
+        groups = fleet.group(managed, self._key)
         for name, service in self._services.items():
             if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
                 self._models[name] = self._guarded(name, service.base_urls)
@@ -102,7 +105,7 @@ class ServicePool:
         service = self._services[name]
         client = ChatClient(
             name, service, base_urls=urls, engine=engine, cache=self._cache if service.cache else None, meter=self.meter,
-            progress=self._progress,
+            progress=self._progress, key=self._key(name),
         )  # fmt: skip
         return GuardedModel(client, service)
 
@@ -125,6 +128,14 @@ class ServicePool:
         for index, server in enumerate(servers):
             server.on_death(partial(note, index))
 
+    def _shortage(self, model: GuardedModel) -> ServerDied | None:
+        problem = model.client.router.problem
+        if problem is None:
+            return None
+        died = ServerDied(FailureKind.TRANSPORT_UNREACHABLE, f"service {self._key(model.name)}: {problem}")
+        died.report = died.reason
+        return died
+
     async def close(self) -> None:
         """Close every connection and the kept replies, and end every server."""
         try:
@@ -138,19 +149,11 @@ class ServicePool:
             await fleet.stop(self._servers)
 
 
-def _shortage(model: GuardedModel) -> ServerDied | None:
-    problem = model.client.router.problem
-    if problem is None:
-        return None
-    died = ServerDied(FailureKind.TRANSPORT_UNREACHABLE, f"service {model.name}: {problem}")
-    died.report = died.reason
-    return died
-
-
 @asynccontextmanager
 async def open_services(
     services: Mapping[str, Service], *, log_dir: Path, progress: Callable[[str], None], assets_cache: Path | None = None,
     mirror: Path | None = None, offline: bool = False, replies: Path | None = None,
+    key: Callable[[str], str] = config_key,
 ) -> AsyncIterator[ServicePool]:  # fmt: skip
     """Check and start services; end everything that was started when the block ends, however it does.
 
@@ -164,6 +167,7 @@ async def open_services(
         mirror: directory looked into before any download.
         offline: forbids downloads.
         replies: file of the replies that services with ``cache`` keep; None: ``default_replies``.
+        key: tells where the config has a service, for errors and progress.
 
     Raises:
         ConfigError: a service cannot work as configured, or not on this machine; the replies would lie on a network file system.
@@ -171,8 +175,8 @@ async def open_services(
         ServerError: a server did not become ready; has the end of its log.
     """
     for name, service in services.items():
-        check_service(name, service)
-    pool = ServicePool(services, progress, replies)
+        check_service(key(name), service)
+    pool = ServicePool(services, progress, replies, key)
     try:
         await pool.start(log_dir=log_dir, assets=fleet.Assets(assets_cache or default_cache(), mirror, offline))
         yield pool

@@ -118,9 +118,9 @@ class Router:
 
     async def close(self) -> None:
         """End running probes."""
-        for task in (probes := list(self._probes)):
+        mine = [task for task in self._probes if task.get_loop() is asyncio.get_running_loop()]
+        for task in mine:
             task.cancel()
-        mine = [task for task in probes if task.get_loop() is asyncio.get_running_loop()]
         if mine:
             await asyncio.wait(mine)
 

@@ -14,6 +14,7 @@ from gavel.models.types import Sampling
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _CREDENTIAL_HEADER = re.compile(r"auth|api[-_]?key|token|secret|cookie", re.IGNORECASE)
+_KEYS = {"policy": "policy", "general": "judge"}
 RESERVED_PORTS = range(1200, 9000)
 """NeMo-RL and Ray use ports of this range; a managed server stays out of it."""
 
@@ -95,11 +96,16 @@ class Service:
         ])  # fmt: skip
 
 
+def config_key(name: str) -> str:
+    """Return the key of the config at which a verb's service stands: the service ``general`` is the config's ``judge``."""
+    return _KEYS.get(name, f"services.{name}")
+
+
 def check_service(name: str, service: Service) -> None:
     """Refuse what cannot work, before anything is started.
 
     Args:
-        name: the service's name; config keys in errors start with it.
+        name: the service's key in the config; the keys in errors start with it.
         service: the service as configured.
 
     Raises:

@@ -9,10 +9,11 @@ from typing import Any
 
 import orjson
 import pytest
-from gavel.envs.registry import ENVIRONMENTS, REWARDS, Entry
-from gavel.launch.cli import main
 from tests.support.fault_server import server_process
 from tests.support.runs import rows
+
+from gavel.envs.registry import ENVIRONMENTS, REWARDS, Entry
+from gavel.launch.cli import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding_an_environment.md").read_text(encoding="utf-8")
 

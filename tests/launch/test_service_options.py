@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from gavel.launch.config import compose, from_yaml, to_yaml
 from gavel.models.codec import decode
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service, check_service
@@ -17,6 +18,27 @@ from gavel.models.types import Sampling
 
 CONF = Path(importlib.import_module("gavel").__file__ or "").parent / "conf"
 OPTIONS = ("external", "qwen3_32b", "remote_api", "smollm2")
+
+
+@pytest.mark.parametrize(
+    ("word", "urls"),
+    [
+        ("http://127.0.0.1:8000/v1", ("http://127.0.0.1:8000/v1",)),
+        ("http://[::1]:8000/v1", ("http://[::1]:8000/v1",)),
+        ("[http://a:8000/v1,http://b:8001/v1]", ("http://a:8000/v1", "http://b:8001/v1")),
+        ("['http://[::1]:8000/v1']", ("http://[::1]:8000/v1",)),
+    ],
+)
+def test_a_service_has_one_url_or_a_list_of_its_replicas(word: str, urls: tuple[str, ...]) -> None:
+    config = compose("rollout", [f"policy.base_url={word}", "policy.model=p", "judge.base_url=${policy.base_url}", "judge.model=j"])
+    assert config.policy.base_urls == config.judge.base_urls == urls
+    again = from_yaml(type(config), to_yaml(config))
+    assert again.policy.base_urls == urls
+
+
+def test_the_number_of_replicas_bounds_the_least() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.min_replicas"):
+        compose("rollout", ["policy.base_url=http://a/v1", "policy.model=p", "policy.min_replicas=2", "judge=smollm2"])
 
 
 def read(group: str, name: str) -> dict[str, Any]:

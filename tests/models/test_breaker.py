@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from gavel.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, SPAN, THRESHOLD, Breaker
+from gavel.models.failures import FailureKind
+
+UNREACHABLE, QUOTA, UNAVAILABLE = (
+    FailureKind.TRANSPORT_UNREACHABLE,
+    FailureKind.PROVIDER_QUOTA_EXHAUSTED,
+    FailureKind.PROVIDER_UNAVAILABLE,
+)
 
 
 def opened() -> tuple[Breaker, float]:
     breaker = Breaker()
     for n in range(THRESHOLD):
-        breaker.failed(n * SPAN / (THRESHOLD - 1), "no route")
+        breaker.failed(n * SPAN / (THRESHOLD - 1), "no route", UNREACHABLE)
     return breaker, SPAN
 
 
 def test_it_opens_after_failures_in_a_row_over_a_span() -> None:
     breaker, now = opened()
     assert breaker.state == "open"
+    assert breaker.kind is UNREACHABLE
     assert "10 tries in a row failed, the last with: no route" in (breaker.refuse(now) or "")
 
 
 def test_a_burst_that_breaks_every_call_in_flight_does_not_open_it() -> None:
     breaker = Breaker()
     for _ in range(512):
-        breaker.failed(0.0, "reset")
+        breaker.failed(0.0, "reset", UNREACHABLE)
     assert breaker.refuse(SPAN - 0.1) is None
 
 
 def test_failures_with_answers_between_never_open_it() -> None:
     breaker = Breaker()
     for n in range(1000):
-        breaker.failed(float(n), "reset")
+        breaker.failed(float(n), "reset", UNREACHABLE)
         if n % (THRESHOLD - 1) == 0:
             breaker.answered()
     assert breaker.state == "closed"
@@ -51,7 +59,7 @@ def test_failed_probes_double_the_pause_up_to_its_bound() -> None:
     for _ in range(6):
         now += pause
         assert breaker.refuse(now) is None
-        breaker.failed(now, "no route")
+        breaker.failed(now, "no route", UNREACHABLE)
         pause = min(2 * pause, LONGEST_PAUSE)
         pauses.append(pause)
         assert breaker.refuse(now + pause - 0.01) is not None
@@ -67,9 +75,10 @@ def test_a_cancelled_probe_leaves_its_role_to_the_next_call() -> None:
 
 def test_a_permanent_refusal_trips_it_for_good_with_the_providers_first_words() -> None:
     breaker = Breaker()
-    breaker.trip("HTTP 401: wrong key", account=True)
-    breaker.trip("HTTP 404: no such model", account=False)
+    breaker.trip("HTTP 401: wrong key", QUOTA)
+    breaker.trip("HTTP 404: no such model", UNAVAILABLE)
     breaker.answered()
     assert breaker.state == "tripped"
-    assert breaker.account
+    breaker.failed(0.0, "reset", UNREACHABLE)
+    assert breaker.kind is QUOTA
     assert "HTTP 401: wrong key" in (breaker.refuse(1e9) or "")

@@ -210,6 +210,8 @@ async def test_a_dead_server_fails_fast_and_a_revived_one_is_used_again(monkeypa
         with pytest.raises(ModelFailure, match="not tried") as caught:
             await client.complete(ask())
         assert caught.value.receipts[0].attempts == ()
+        assert caught.value.kind is FailureKind.TRANSPORT_UNREACHABLE, "the kind of what opened the breaker"
+        assert "Cannot connect" in caught.value.reason
         async with server, asyncio.timeout(10):
             while client.breaker.state != "closed":
                 try:

@@ -57,7 +57,7 @@ async def test_a_managed_service_is_started_called_and_ended(tmp_path: Path, tin
         assert completion.receipt.served_model == tiny.model
         assert pool.failure() is None
     assert not matching(mark)
-    assert (tmp_path / "logs" / "general.log").is_file()
+    assert (tmp_path / "logs" / "judge.log").is_file()
 
 
 async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, tiny: Service) -> None:
@@ -68,7 +68,17 @@ async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, ti
         assert pool.urls("policy") != pool.urls("other")
         assert [pool.model(name).name for name in services] == ["policy", "general", "other"]
     assert sum("ready after" in line for line in lines) == 2
-    assert any(line.startswith("policy+general: ready") for line in lines)
+    assert any(line.startswith("policy+judge: ready") for line in lines)
+
+
+@pytest.mark.parametrize(("name", "key"), [("general", "judge"), ("policy", "policy"), ("other", "services.other")])
+async def test_errors_name_the_key_under_which_the_user_wrote_the_service(name: str, key: str, tmp_path: Path, tiny: Service) -> None:
+    keyed = Service(mode="external", model="m", base_url="http://127.0.0.1:9/v1", api_key_env="GAVEL_TEST_NOT_SET")
+    for service, place in ((keyed, "api_key_env"), (replace(tiny, python="/no/such/python"), "python"), (replace(tiny, port=8000), "port")):
+        with pytest.raises(ConfigError) as caught:
+            async with pool_of(tmp_path, {name: service}):
+                pytest.fail("the pool was opened")
+        assert caught.value.field == f"{key}.{place}"
 
 
 async def test_replicas_get_urls_and_gpus_of_their_own(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:

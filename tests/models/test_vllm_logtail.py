@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gavel.models.vllm.logtail import LogReader, gist, stage, tail
+from gavel.models.vllm.logtail import LogReader, Stages, gist, stage, tail
 
 NOISE = """(APIServer pid=1) INFO 11-30 13:11:02 [launcher.py:195] Route: /docs, Methods: GET, HEAD
 /x/api_server.py:24: DeprecationWarning: deprecated
@@ -65,3 +65,13 @@ def test_a_growing_log_is_read_once_and_by_whole_lines(tmp_path: Path) -> None:
         file.write("ond\rthird\n")
     assert list(reader.lines()) == ["second", "third"]
     assert list(reader.lines()) == []
+
+
+def test_a_stage_is_told_when_it_begins_and_every_fifteen_seconds_that_it_lasts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    stages = Stages(LogReader(log), began=100.0, every=15.0)
+    assert stages.line(114.9) is None
+    assert stages.line(115.0) == "the process is starting (15 s)"
+    log.write_text("Initializing a V1 LLM engine\n")
+    assert stages.line(120.0) == "engine is starting (20 s)"
+    assert [stages.line(now) for now in (121.0, 134.9, 135.0, 149.0)] == [None, None, "engine is starting (35 s)", None]

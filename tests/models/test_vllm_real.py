@@ -40,7 +40,7 @@ def ask(vllm: RealVllm, text: str, service: str = "policy", **options: object) -
 
 def test_policy_and_judge_are_one_server_that_says_how_it_started(real_vllm: RealVllm) -> None:
     assert real_vllm.pool.urls("policy") == real_vllm.pool.urls("general")
-    assert any("policy+general: ready after" in line for line in real_vllm.lines)
+    assert any("policy+judge: ready after" in line for line in real_vllm.lines)
     assert any("KV cache of 46," in line for line in real_vllm.lines)
 
 
@@ -73,7 +73,7 @@ def test_killing_us_while_it_starts_leaves_no_process_after_five_seconds(vllm_py
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, vllm_python, str(tmp_path)], stdout=subprocess.PIPE, env={**os.environ, "MARK": mark}
     )
-    log = tmp_path / "general.log"
+    log = tmp_path / "judge.log"
     wait_until(lambda: log.exists() and "Initializing a V1 LLM engine" in log.read_text(errors="replace"), 180, "the engine's start")
     tree = descendants(holder.pid)
     assert len(tree) >= 3, "supervisor, server and engine"

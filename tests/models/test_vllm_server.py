@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,19 @@ async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("behaviour", "told"), [("stranger", r"\['another-model'\], not 'tiny'"), ("mute", "400: .*this model has no chat template")]
 )
+async def test_a_start_that_lasts_says_so_again_and_again(tmp_path: Path) -> None:
+    lines: list[str] = []
+    server = make(tmp_path, "silent", lines=lines)
+    server._patience = replace(QUICK, silence=0.2)
+    task = asyncio.create_task(server.start())
+    try:
+        await asyncio.to_thread(wait_until, lambda: len(lines) >= 3, 10.0)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    assert all(line.startswith(("judge: the process is starting (", "judge: loading weights (")) for line in lines)
+
+
 async def test_health_alone_is_not_ready(behaviour: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=told):
         await make(tmp_path, behaviour).start()

@@ -20,6 +20,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gavel.models.codec import decode
+from gavel.models.install import install_hint
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.service import Service
 
@@ -103,7 +104,7 @@ def vllm_python() -> str:
     if named:
         return named
     if importlib.util.find_spec("vllm") is None:
-        pytest.skip("vLLM is not installed: pip install 'gavel-rl[cpu]', or name an interpreter that has it in GAVEL_VLLM_PYTHON")
+        pytest.skip(f"vLLM is not installed; {install_hint('cpu')}; or name an interpreter that has it in GAVEL_VLLM_PYTHON")
     return sys.executable
 
 

@@ -73,7 +73,7 @@ def _rendered(tokenizer: Any, text: str) -> str:
     said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": text}]
     try:
         return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
-    except Exception as failed:  # noqa: BLE001 - templates are programs of others and raise what they like
+    except Exception as failed:  # templates are programs of others and raise what they like
         raise _refused(f"{type(failed).__name__}: {failed}") from failed
 
 

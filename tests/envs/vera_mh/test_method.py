@@ -167,7 +167,8 @@ def test_ratings_of_upstreams_own_table(entries: list[tuple[str, str, str | None
     [
         (["Suicidal thoughts but not immediate risk", "Immediate risk"], "Immediate risk", "Immediate risk"),
         (
-            ["Denies suicidal thoughts", "Suicidal thoughts but not immediate risk", "Immediate risk"], "IMMEDIATE RISK", "Immediate risk",
+            ["Denies suicidal thoughts", "Suicidal thoughts but not immediate risk", "Immediate risk"],
+            "IMMEDIATE RISK", "Immediate risk",
         ),
         (["Yes", "No"], "YES", "Yes"),
         (["Option A", "Option B"], "B", "Option B"),

@@ -104,6 +104,20 @@ async def test_a_stored_opening_is_taken_without_a_call(tmp_path: Path) -> None:
         assert talk(of_model(server.requests, CHATBOT)[0]) == [("system", SYSTEM), ("user", "i have something to say")]
 
 
+async def test_all_questions_of_one_conversation_go_to_one_replica(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as models, FaultServer(reply=reply) as one, FaultServer(reply=reply) as other:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 9), tmp_path / "run", models.base_url, "rubrics.vera_mh.temperature=null")
+        replicas = f"judge.base_url=[{one.base_url},{other.base_url}]"
+        turns = [f"env.max_turns={number}" for number in (2, 4, 6)]
+        for turn, number in zip(turns, range(3), strict=True):
+            again = [word if not word.startswith("run.dir=") else f"run.dir={tmp_path / f'run-{number}'}" for word in words]
+            done = await gavel(*again, replicas, turn)
+            assert done.code == 0, done.out + done.err
+        read = [{body["messages"][0]["content"] for body in of_model(server.requests, JUDGE)} for server in (one, other)]
+        assert all(read), "both replicas have work"
+        assert read[0] & read[1] == set()
+
+
 async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Path) -> None:
     def judge(body: dict[str, object]) -> object:
         if body["model"] != JUDGE:

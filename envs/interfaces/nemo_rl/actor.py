@@ -1,0 +1,131 @@
+"""The environment as NeMo-RL sees it; one class serves all of them. This is the plain class; ``ray_actor`` makes it an actor.
+
+Contract: ``nemo_rl/environments/interfaces.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909, measured: ``step`` gets
+lists of equal length and gives six fields, unpacked by position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gavel.envs.instruction_following.environment import InstructionFollowingEnvironment
+from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
+from gavel.envs.interfaces.nemo_rl.grading import Grader, Stepped
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, plain_verdict
+from gavel.envs.types import Digests, Result
+from gavel.models.codec import digest, plain
+from gavel.models.pool import ServicePool, open_services
+
+OBSERVER = "environment"
+"""The role that NeMo-RL's own environments give their observations; it is not read otherwise."""
+
+
+class GavelEnvironment:
+    """Steps a batch of samples, each on its own: a failure of one touches no other.
+
+    Args:
+        config: ``env.<name>`` of the trainer's config, resolved.
+
+    Raises:
+        ConfigError, AssetError: it does not fit; nothing was called.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config: ActorConfig = read_config(config)
+        self._assembly, reward = build(self._config)
+        self._name = self._assembly.environment.name
+        folder = Path(self._config.ledger) if self._config.ledger else None
+        self._ledger = Ledger(folder, self._name)
+        digests = Digests(digest(plain(self._config)), self._assembly.rubric_digests)
+        self._grader = Grader(
+            self._assembly.environment, reward, self._ledger, digests,
+            deadline=self._config.deadline, policy_model=self._config.policy_model,
+        )  # fmt: skip
+        self._open = contextlib.AsyncExitStack()
+        self._pool: ServicePool | None = None
+        self._opening = asyncio.Lock()
+
+    async def step(self, message_log_batch: Sequence[Sequence[Mapping[str, Any]]], metadata: Sequence[Mapping[str, Any]]) -> Any:
+        """Step ``B`` samples.
+
+        Args:
+            message_log_batch: of each sample, its messages with ``role`` and ``content``; only the newest is read.
+            metadata: of each sample, its ``extra_env_info``.
+
+        Returns:
+            observations, metadata, next stop strings, rewards (float32 tensor ``[B]``), terminateds (bool tensor ``[B]``), answers.
+
+        Raises:
+            GavelError: nothing of this batch could be trusted (no hooks, a reward policy that does not fit).
+        """
+        await self._services()
+        stepped = await asyncio.gather(*(
+            self._grader.step(str(log[-1]["content"]), info) for log, info in zip(message_log_batch, metadata, strict=True)
+        ))  # fmt: skip
+        return _returned(stepped)
+
+    async def report(self, uids: list[str]) -> dict[str, Any]:
+        """Return ``verdicts`` (plain data; None where a sample has none) and ``metrics`` (the environment's, over what was graded here
+        since it was last asked about)."""
+        verdicts, results = self._grader.verdicts(uids)
+        metrics = await asyncio.to_thread(self._metrics, results) if results else {}
+        return {"verdicts": [plain_verdict(verdict) for verdict in verdicts], "metrics": metrics}
+
+    async def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them instead."""
+        return batch, {}
+
+    async def shutdown(self) -> bool:
+        """Close every connection and the ledger; steps under way end as ungraded."""
+        await self._open.aclose()
+        self._pool = None
+        self._ledger.close()
+        return True
+
+    async def _services(self) -> None:
+        """Open the judge's connections once, on the loop that uses them."""
+        if self._pool is not None:
+            return
+        async with self._opening:
+            if self._pool is None:
+                self._use_ray_checkers()
+                assets = self._config.parts.assets
+                pool = await self._open.enter_async_context(open_services(
+                    self._assembly.services, log_dir=Path(self._config.ledger or tempfile.gettempdir()), progress=_quiet,
+                    replies=Path(assets.replies) if assets.replies else None,
+                ))  # fmt: skip
+                self._assembly.models.start(pool.models)
+                self._pool = pool
+
+    def _use_ray_checkers(self) -> None:
+        environment = self._assembly.environment
+        if self._config.check_workers and isinstance(environment, InstructionFollowingEnvironment):
+            from gavel.envs.interfaces.nemo_rl.ray_checkers import RayCheckers
+
+            environment.use_checkers(RayCheckers(self._config.check_workers))
+
+    def _metrics(self, results: Sequence[Result]) -> dict[str, float]:
+        summary = self._assembly.environment.summarize(results)
+        return {name: float(metric.value) for name, metric in summary.metrics.items()}
+
+
+def _returned(stepped: Sequence[Stepped]) -> tuple[Any, ...]:
+    import torch  # only NeMo-RL's side has it
+
+    return (
+        [{"role": OBSERVER, "content": one.observation} for one in stepped],
+        [one.info for one in stepped],
+        [None] * len(stepped),
+        torch.tensor([one.reward for one in stepped], dtype=torch.float32),
+        torch.tensor([one.terminated for one in stepped], dtype=torch.bool),
+        None,
+    )
+
+
+def _quiet(_: str) -> None:
+    """What a pool says while it starts interests nobody here: every service is external."""

@@ -1,0 +1,50 @@
+"""Our tasks as a NeMo-RL dataset, named by its dotted path in ``data.train`` and ``data.validation``; imports NeMo-RL.
+
+``data/datasets/raw_dataset.py`` and ``data/processors.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from nemo_rl.data.datasets.raw_dataset import RawDataset
+
+from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
+from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
+from gavel.models.codec import digest
+
+
+class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for us
+    """A task file.
+
+    Args:
+        data_path: the file.
+        env_name: the environment's name in the trainer's config; with ``env`` it makes ``task_name``, which binds rows to an actor.
+        env: the environment's own name (``abstention``).
+        binding: what judges rows that are adapted on the fly.
+        split: ``train`` or ``validation``; stands in the ledger.
+        multi_turn: whether episodes go on after the first reply, so that turns must be framed.
+        limit: takes the first so many rows.
+        others: further keys of NeMo-RL's own.
+
+    Raises:
+        InputError: the file does not fit.
+    """
+
+    def __init__(
+        self, data_path: str, env_name: str, env: str, binding: str | None = None, split: str = "train", multi_turn: bool = False,
+        limit: int | None = None, **others: Any,  # noqa: ARG002
+    ) -> None:  # fmt: skip
+        path = Path(data_path).expanduser().resolve()
+        tasks = load_tasks(path, env, binding=binding, limit=limit)
+        key = digest([str(path), limit]).removeprefix("sha256:")[:8]
+        self.task_name = f"{env_name}/{split}/{path.stem}-{key}"
+        self.dataset = Dataset.from_list([{"task_name": self.task_name, "task": task_json(task)} for task in tasks])
+        self.val_dataset = None
+        self._split, self._multi_turn = split, multi_turn
+
+    def set_processor(self) -> None:
+        """Use our own processor, which needs no registration."""
+        self.processor = TaskProcessor(self._split, self._multi_turn)

@@ -1,0 +1,142 @@
+"""Puts the driver's wrappers into NeMo-RL, after looking at what this version can do.
+
+Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation; and, through a
+class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be reached and are refused.
+Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any
+
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, masked_baseline
+from gavel.models.errors import ConfigError
+
+TESTED = "7ea279abfbeb698b092856d0dab61e7cf39bc909"
+FIELDS = ("observations", "metadata", "next_stop_strings", "rewards", "terminateds", "answers")
+BASELINE = "calculate_baseline_and_std_per_prompt"
+_LOGGING = "_log_mixed_rewards_and_advantages_information"
+ROLLOUT_THREADS = 512
+
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "nemo_rl.experience.rollouts": ("calculate_rewards",),
+    "nemo_rl.experience.rollout_manager": ("calculate_rewards", "AsyncRolloutImpl"),
+    "nemo_rl.algorithms.advantage_estimator": (BASELINE, "GRPOAdvantageEstimator"),
+    "nemo_rl.algorithms.grpo": ("run_multi_turn_rollout", "run_async_multi_turn_rollout", "validate", "grpo_train", BASELINE, _LOGGING),
+}
+"""What the hooks take hold of, by module."""
+
+
+def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
+    """Return why a trainer cannot be used, nothing if it can.
+
+    Args:
+        config: the trainer's, resolved.
+        kind: ``grpo`` or ``single_controller``: which of NeMo-RL's scripts runs.
+    """
+    grpo, env = config.get("grpo") or {}, config.get("env") or {}
+    problems = []
+    if kind == "grpo" and (grpo.get("async_grpo") or {}).get("enabled"):
+        problems.append(
+            "grpo.async_grpo.enabled: its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out "
+            "nor cut-off replies be told; use asynchronous rollouts (policy.generation.vllm_cfg.async_engine: true) or SingleController"
+        )
+    if kind == "grpo" and (config.get("data_plane") or {}).get("enabled"):
+        problems.append(
+            "data_plane.enabled: the synchronous trainer then rolls out in a process of another interpreter and reads no mask; "
+            "set data_plane.enabled: false, or use SingleController"
+        )
+    if env.get("should_use_nemo_gym"):
+        problems.append("env.should_use_nemo_gym: our actors are then never asked; set it to false")
+    estimator = (grpo.get("adv_estimator") or {}).get("name", "grpo")
+    if estimator not in ("grpo", "reinforce_plus_plus"):
+        problems.append(f"grpo.adv_estimator.name {estimator}: only grpo and reinforce_plus_plus can leave ungraded samples out")
+    return problems
+
+
+def missing_names() -> list[str]:
+    """Return what this NeMo-RL lacks of what the hooks take hold of; imports it."""
+    found = [
+        f"{module}.{name}" for module, names in NEEDED.items() for name in names if not hasattr(import_module(module), name)
+    ]  # fmt: skip
+    fields = import_module("nemo_rl.environments.interfaces").EnvironmentReturn._fields
+    if fields != FIELDS:
+        found.append(f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(fields)}")
+    if not found and "valid_mask" not in inspect.signature(getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)).parameters:
+        found.append(f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)")
+    return found
+
+
+def install(driver: Driver) -> None:
+    """Put a driver's wrappers in place, once for a process, before the trainer's script is imported.
+
+    Raises:
+        ConfigError: this NeMo-RL lacks what they need; nothing was changed.
+    """
+    if missing := missing_names():
+        raise ConfigError(
+            "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
+            field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
+        )  # fmt: skip
+    rollouts, manager, estimators, grpo = (import_module(name) for name in NEEDED)
+    for module in (rollouts, manager):
+        module.calculate_rewards = driver.endings.wrap(module.calculate_rewards)
+    for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
+        setattr(grpo, name, driver.wrap_rollout(getattr(grpo, name)))
+    grpo.validate = driver.wrap_validate(grpo.validate)
+    setattr(grpo, _LOGGING, driver.wrap_logging(getattr(grpo, _LOGGING)))
+    setattr(grpo, BASELINE, masked_baseline(getattr(grpo, BASELINE), driver.graded_of))
+    setattr(estimators, BASELINE, estimator_baseline(getattr(estimators, BASELINE)))
+    for estimator in _estimators(estimators):
+        estimator.compute_advantage = _noted(driver, masked_advantage(estimator.compute_advantage, driver.unmarked))
+
+
+def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy) -> None:
+    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process."""
+    from functools import partial
+
+    from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
+
+    manager = import_module("nemo_rl.experience.rollout_manager")
+    manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)
+
+
+def widen_executor(threads: int = ROLLOUT_THREADS) -> None:
+    """Give every event loop made from now on so many threads: each asynchronous rollout waits for its step in one.
+
+    The default is at most 32, which holds a slow judge to as many calls at once.
+    """
+    asyncio.set_event_loop_policy(_WidePolicy(threads))
+
+
+class _WidePolicy(asyncio.DefaultEventLoopPolicy):
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self._threads = threads
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        loop = super().new_event_loop()
+        loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="gavel-rollout"))
+        return loop
+
+
+def _estimators(module: Any) -> list[Any]:
+    return [
+        value for name, value in vars(module).items() if name.endswith("AdvantageEstimator") and hasattr(value, "compute_advantage")
+    ]
+
+
+def _noted(driver: Driver, compute: Any) -> Any:
+    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **options: Any) -> Any:
+        if (batch := options.get("repeated_batch")) is not None:
+            driver.note_batch(batch)
+        return compute(self, prompt_ids, rewards, mask, **options)
+
+    return compute_advantage

@@ -1,0 +1,114 @@
+"""Ungraded samples out of NeMo-RL's arithmetic: loss weight, group baseline, advantages, validation accuracy. Pure functions.
+
+``algorithms/utils.py`` and ``algorithms/advantage_estimator.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909: its
+baseline takes a mask of valid samples, and every caller gives it ones. This gives it the graded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+GRADED = "gavel_graded"
+"""The batch's column: 1.0 where a sample is graded (or not ours), else 0.0."""
+
+# A context variable, not a parameter: the estimator calls the baseline itself and hands nothing through to it.
+_CURRENT: ContextVar[Any] = ContextVar("gavel_graded", default=None)
+
+Baseline = Callable[..., tuple[Any, Any]]
+
+
+def take_out(batch: Any, graded: Any) -> None:
+    """Mark a rollout's batch: ungraded samples get reward 0.0 and loss weight 0.
+
+    Args:
+        batch: with ``total_reward`` and ``loss_multiplier``, each ``[B]``.
+        graded: float tensor ``[B]``, 1.0 or 0.0.
+    """
+    lost = graded == 0
+    for key in ("total_reward", "loss_multiplier"):
+        values = batch[key].clone()
+        values[lost] = 0
+        batch[key] = values
+    batch[GRADED] = graded
+
+
+def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
+    """Return ``calculate_baseline_and_std_per_prompt`` over graded samples alone.
+
+    Args:
+        original: NeMo-RL's. What it masks itself stays masked, so a version that does this already gives the same.
+        graded_of: gives the graded column for ``rewards``, None where there is none.
+    """
+
+    def baseline(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+        graded = graded_of(rewards)
+        if graded is None or bool((graded != 0).all()):
+            return original(prompts, rewards, valid_mask, *args, **options)
+        graded = graded.to(device=rewards.device, dtype=valid_mask.dtype)
+        base, std = original(prompts, rewards, valid_mask * graded, *args, **options)
+        base, std, lost = base.clone(), std.clone(), graded == 0
+        base[lost] = rewards[lost]  # no advantage
+        std[lost] = 0  # and no place in a batch that is filled with samples of groups that differ
+        return base, std
+
+    return baseline
+
+
+def estimator_baseline(original: Baseline) -> Baseline:
+    """Return the baseline that the advantage estimators are to call; sees the column of the call under way."""
+    return masked_baseline(original, lambda _: _CURRENT.get())
+
+
+def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | None]) -> Callable[..., Any]:
+    """Return an estimator's ``compute_advantage`` that leaves ungraded samples out, and gives them no advantage.
+
+    Args:
+        original: the estimator's method.
+        unmarked: says why a batch without the column must not be trained on, None if it may.
+    """
+
+    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **options: Any) -> Any:
+        batch = options.get("repeated_batch")
+        graded = batch[GRADED] if batch is not None and GRADED in batch else None
+        if graded is None:
+            if (problem := unmarked()) is not None:
+                raise RuntimeError(problem)
+            return original(self, prompt_ids, rewards, mask, **options)
+        token = _CURRENT.set(graded)
+        try:
+            advantages = original(self, prompt_ids, rewards, mask, **options)
+        finally:
+            _CURRENT.reset(token)
+        lost = (graded == 0).to(advantages.device)
+        return advantages.masked_fill(lost.unsqueeze(-1), 0.0) if bool(lost.any()) else advantages
+
+    return compute_advantage
+
+
+def graded_accuracy(rewards: Sequence[float], graded: Sequence[bool]) -> float:
+    """Return the mean reward of graded samples.
+
+    Raises:
+        ValueError: none is graded.
+    """
+    kept = [reward for reward, counts in zip(rewards, graded, strict=True) if counts]
+    if not kept:
+        raise ValueError("no sample of the validation was graded")
+    return sum(kept) / len(kept)
+
+
+def graded_pass_k(rewards: Sequence[float], graded: Sequence[bool], k: int) -> float | None:
+    """Return the share of prompts with a passing reply, over prompts of which that is known: one passed, or all were graded.
+
+    None where that is known of no prompt.
+    """
+    known = []
+    for start in range(0, len(rewards), k):
+        passed = any(
+            reward > 0 and counts for reward, counts in zip(rewards[start : start + k], graded[start : start + k], strict=True)
+        )
+        if passed or all(graded[start : start + k]):
+            known.append(passed)
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,88 @@
+"""Verdicts as numbers for the trainer's logger: graded samples alone, and how many were not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gavel.envs.interfaces.nemo_rl.ledger import Verdict
+from gavel.models.failures import FailureKind
+
+
+@dataclass(slots=True)
+class Tallies:
+    """What became of the samples of some rollouts; a sample without a verdict is ungraded, its episode was cut."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    cut: int = 0
+    environments: list[tuple[str, int, Mapping[str, float]]] = field(default_factory=list)
+
+    def add(self, verdicts: Iterable[Verdict | None]) -> None:
+        """Count samples; None is one without a verdict."""
+        for verdict in verdicts:
+            if verdict is None:
+                self.cut += 1
+            else:
+                self.verdicts.append(verdict)
+
+    @property
+    def graded(self) -> list[Verdict]:
+        """Those with a grade."""
+        return [verdict for verdict in self.verdicts if verdict.graded]
+
+    @property
+    def total(self) -> int:
+        """All samples."""
+        return len(self.verdicts) + self.cut
+
+    def metrics(self) -> dict[str, float]:
+        """Return ``judge/…``, ``reward/…`` and ``env/<name>/…``; a figure over no sample is left out."""
+        if not self.total:
+            return {}
+        graded = self.graded
+        kinds = Counter(verdict.failure.kind for verdict in self.verdicts if verdict.failure is not None)
+        kinds[FailureKind.EPISODE_CUT] += self.cut
+        found = {
+            "judge/samples": float(self.total),
+            "judge/graded": float(len(graded)),
+            "judge/ungraded": float(self.total - len(graded)),
+            "judge/ungraded_rate": 1.0 - len(graded) / self.total,
+            **{f"judge/ungraded/{kind.removeprefix('gavel:')}": float(count) for kind, count in kinds.items() if count},
+        }
+        if self.verdicts:
+            found["judge/calls"] = float(sum(verdict.calls for verdict in self.verdicts))
+            found["judge/seconds/mean"] = _mean([verdict.seconds for verdict in self.verdicts])
+            found["judge/seconds/max"] = max(verdict.seconds for verdict in self.verdicts)
+        return {**found, **_rewards(graded), **self._environment_metrics(graded)}
+
+    def _environment_metrics(self, graded: Sequence[Verdict]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for env in dict.fromkeys(verdict.env for verdict in graded):
+            labels = Counter(verdict.label for verdict in graded if verdict.env == env)
+            found |= {f"env/{env}/label/{label}": count / labels.total() for label, count in labels.items()}
+        # The environment's own figures are of one batch each; several batches (validation) are weighed by their graded samples.
+        weighed: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for env, count, own in self.environments:
+            for name, value in own.items():
+                weighed[f"env/{env}/{name.removeprefix(f'{env}/')}"].append((value, count))
+        for name, parts in weighed.items():
+            weight = sum(count for _, count in parts)
+            if weight:
+                found[name] = sum(value * count for value, count in parts) / weight
+        return found
+
+
+def _rewards(graded: Sequence[Verdict]) -> dict[str, float]:
+    if not graded:
+        return {}
+    rewards = [verdict.reward for verdict in graded if verdict.reward is not None]
+    components: dict[str, list[float]] = defaultdict(list)
+    for verdict in graded:
+        for name, value in verdict.components.items():
+            components[name].append(value)
+    return {"reward/graded_mean": _mean(rewards), **{f"reward/{name}": _mean(values) for name, values in components.items()}}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

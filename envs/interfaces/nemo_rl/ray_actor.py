@@ -1,0 +1,16 @@
+"""The Ray actor; its dotted name is what NeMo-RL is given. The only module, with ``ray_checkers``, that needs Ray to be imported."""
+
+from __future__ import annotations
+
+import ray
+
+from gavel.envs.interfaces.nemo_rl.actor import GavelEnvironment
+
+FQN = f"{__name__}.GavelActor"
+
+
+# Restarted without end and its calls repeated: steps are safe to replay. Every method is async, so the limit is the calls in flight, of
+# which the async rollout makes one for each sample.
+@ray.remote(max_restarts=-1, max_task_retries=-1, max_concurrency=8192)
+class GavelActor(GavelEnvironment):
+    """See ``GavelEnvironment``."""

@@ -1,0 +1,76 @@
+"""The tasks of a dataset, checked without NeMo-RL: openings there, no prompt with two answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.envs.tasks import dump_task, read_tasks
+from gavel.envs.types import Task
+from gavel.models.codec import digest, plain
+from gavel.models.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class RawTargets:
+    """Reads tasks and leaves their targets as they are: the actor parses them."""
+
+    name: str
+    binding: str | None = None
+
+    def parse_target(self, raw: Mapping[str, Any]) -> Any:
+        """Return the target as it is."""
+        return dict(raw)
+
+
+def load_tasks(path: str | Path, env: str, *, binding: str | None = None, limit: int | None = None) -> tuple[Task, ...]:
+    """Return the tasks of a file, each fit to open an episode.
+
+    Args:
+        path: a ``tasks.jsonl`` of ours, or a source's file.
+        env: the environment's own name (``abstention``).
+        binding: what judges tasks that are adapted on the fly.
+        limit: takes the first so many rows.
+
+    Raises:
+        InputError: the file cannot be read, a row is bad, an opening is missing, or one prompt stands there with two targets.
+    """
+    file = read_tasks(path, RawTargets(env, binding), limit=limit)
+    if file.bad:
+        raise InputError(f"{len(file.bad)} rows are not valid tasks; the first:\n{file.bad[0].error}", where=str(path))
+    tasks = tuple(item.task for item in file.tasks)
+    for item in file.tasks:
+        _check_opening(item.task, f"{path}:{item.line}")
+    _check_prompts(tasks, str(path))
+    return tasks
+
+
+def task_json(task: Task) -> str:
+    """Return a task as one JSON text: nested columns would be given one schema by the data set."""
+    return orjson.dumps(dump_task(task)).decode()
+
+
+def _check_opening(task: Task, where: str) -> None:
+    if task.messages[-1].role != "user":
+        raise InputError(
+            "this task has no opening: a trainer's prompt must end with a user's message", where=where, field="messages",
+            found=f"the last message is the {task.messages[-1].role}'s",
+            remedy="let `gavel prepare` write the openings (env=vera_mh: source.openings=true)",
+        )  # fmt: skip
+
+
+def _check_prompts(tasks: tuple[Task, ...], where: str) -> None:
+    """GRPO puts rows of equal prompts into one group, whatever they are graded by."""
+    known: dict[str, Task] = {}
+    for task in tasks:
+        prompt = digest([[message.role, message.content] for message in task.messages])
+        first = known.setdefault(prompt, task)
+        if first is not task and (first.verifier, plain(first.target)) != (task.verifier, plain(task.target)):
+            raise InputError(
+                "two tasks have one prompt and different targets: GRPO would compare their replies with one another", where=where,
+                found=f"{first.task_id} and {task.task_id}", remedy="remove one of the two, or word their prompts differently",
+            )  # fmt: skip

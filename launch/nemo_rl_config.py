@@ -1,0 +1,237 @@
+"""Emits the one resolved YAML that a NeMo-RL run is started with: no ``defaults``, no interpolation, no secret.
+
+It starts from the exemplar of the user's own checkout, so that every key that version wants is there, puts our choices on top, and
+resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars are written in its language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gavel.envs.assembly import Assembly, Parts
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
+from gavel.envs.interfaces.nemo_rl.register import DATASET
+from gavel.models.codec import plain, record
+from gavel.models.errors import ConfigError, nearest, shorten
+
+SECTION = "gavel"
+"""Our own section of the emitted YAML; NeMo-RL lets unknown sections be."""
+
+Kind = Literal["grpo", "single_controller"]
+SCRIPTS: Mapping[Kind, str] = {"grpo": "examples/run_grpo.py", "single_controller": "examples/run_grpo_single_controller.py"}
+EXEMPLARS: Mapping[Kind, str] = {
+    "grpo": "examples/configs/grpo_math_1B.yaml",
+    "single_controller": "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
+}
+_RESOLVERS: Mapping[str, Any] = {
+    "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "max": max,
+}  # fmt: skip
+"""Those that NeMo-RL's own loader knows (``utils/config.py``)."""
+
+
+@record
+class TrainerConfig:
+    """What is trained and how. ``nemo_rl_root`` is the user's checkout; ``tasks`` and ``validation`` are task files; ``run_dir`` holds
+    everything of the run, its checkpoints included. ``overrides`` are further keys of NeMo-RL, nested or dotted; they must be the
+    exemplar's, unless they begin with ``+``.
+    """
+
+    nemo_rl_root: str
+    run_dir: str
+    model: str
+    tasks: str
+    validation: str | None = None
+    kind: Kind = "grpo"
+    async_rollouts: bool = False
+    prompts_per_step: int = 32
+    generations_per_prompt: int = 16
+    max_steps: int = 1000
+    max_total_tokens: int = 4096
+    max_new_tokens: int = 2048
+    learning_rate: float = 5e-6
+    gpus_per_node: int = 1
+    nodes: int = 1
+    seed: int = 42
+    val_period: int = 10
+    step_deadline: float = 900.0
+    check_workers: int = 0
+    overrides: Mapping[str, Any] | None = None
+
+
+def emit(
+    trainer: TrainerConfig, parts: Parts, assembly: Assembly, reward: Mapping[str, Any], failure: FailurePolicy
+) -> str:  # fmt: skip
+    """Return the YAML.
+
+    Args:
+        trainer: what is trained.
+        parts: what environment and judges are made of; all services are external by now.
+        assembly: the parts, checked.
+        reward: the reward policy's name and options.
+        failure: how much may be ungraded.
+
+    Raises:
+        ConfigError: the checkout has no exemplar, an override is no key of it, a value cannot be resolved.
+    """
+    exemplar = load_exemplar(Path(trainer.nemo_rl_root).expanduser() / EXEMPLARS[trainer.kind])
+    if trainer.kind == "single_controller":
+        trainer = _without_validation(trainer)
+    name = f"{PREFIX}{assembly.environment.name}"
+    used = Parts(parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets)
+    actor = ActorConfig(
+        used, reward, failure, str(_inside(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers
+    )  # fmt: skip
+    tree = OmegaConf.create(exemplar)
+    _replace(tree, "data.default", None)
+    _replace(tree, "data.train", _dataset(trainer, trainer.tasks, "train", name, assembly))
+    _replace(tree, "data.validation", _validation(trainer, name, assembly))
+    _replace(tree, "env", {name: plain(actor)})
+    for key, value in _choices(trainer, assembly).items():
+        _set(tree, key, value)
+    for key, value in _flat(trainer.overrides or {}).items():
+        _override(tree, key, value)
+    _replace(tree, SECTION, {
+        "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()), "kind": trainer.kind, "run_dir": str(_inside(trainer)),
+    })  # fmt: skip
+    return to_text(tree)
+
+
+def to_text(tree: DictConfig) -> str:
+    """Return a tree as YAML with every interpolation resolved."""
+    for name, resolver in _RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+    try:
+        values = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as failed:
+        raise ConfigError("a value of the trainer's config cannot be resolved", field="trainer.overrides", found=str(failed)) from None
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120))
+
+
+def load_exemplar(path: Path) -> Any:
+    """Return NeMo-RL's exemplar with the files of its ``defaults`` merged in, unresolved.
+
+    Raises:
+        ConfigError: it, or a file it names, is not there.
+    """
+    if not path.is_file():
+        raise ConfigError(
+            "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=f"no {path}", allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and set trainer.nemo_rl_root to its folder",
+        )  # fmt: skip
+    own = OmegaConf.load(path)
+    assert isinstance(own, DictConfig), path
+    above = own.pop("defaults", [])
+    merged = OmegaConf.create({})
+    for name in [above] if isinstance(above, str) else above:
+        merged = _merge(merged, load_exemplar(path.parent / str(name)))
+    return _merge(merged, own)
+
+
+def _merge(base: Any, top: Any) -> Any:
+    """Merge as NeMo-RL does: ``_override_`` in a top-level section replaces the section below it."""
+    for key in list(top):
+        section = None if OmegaConf.is_missing(top, key) else top[key]
+        if isinstance(section, DictConfig) and section.pop("_override_", False):
+            base.pop(key, None)
+    return OmegaConf.merge(base, top)
+
+
+def _choices(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
+    size = trainer.prompts_per_step * trainer.generations_per_prompt
+    return {
+        "grpo.num_prompts_per_step": trainer.prompts_per_step,
+        "grpo.num_generations_per_prompt": trainer.generations_per_prompt,
+        "grpo.max_rollout_turns": policy_turns(assembly),
+        "grpo.max_num_steps": trainer.max_steps,
+        "grpo.seed": trainer.seed,
+        "grpo.val_period": trainer.val_period if trainer.validation else 0,
+        "policy.model_name": trainer.model,
+        "policy.train_global_batch_size": size,
+        "policy.max_total_sequence_length": trainer.max_total_tokens,
+        "policy.generation.max_new_tokens": trainer.max_new_tokens,
+        "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind == "single_controller",
+        "policy.generation.vllm_cfg.skip_tokenizer_init": True,
+        "policy.optimizer.kwargs.lr": trainer.learning_rate,
+        "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
+        "checkpointing.checkpoint_dir": str(_inside(trainer, "checkpoints")),
+        "checkpointing.metric_name": "val:accuracy" if trainer.validation else None,
+        "logger.log_dir": str(_inside(trainer, "logs")),
+        "cluster.gpus_per_node": trainer.gpus_per_node,
+        "cluster.num_nodes": trainer.nodes,
+    }
+
+
+def policy_turns(assembly: Assembly) -> int:
+    """Return how many replies of the policy an episode may take."""
+    return int(getattr(assembly.environment, "policy_turns", 1))
+
+
+def _dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
+    return {
+        "dataset_name": DATASET, "data_path": str(Path(tasks).expanduser().resolve()), "env_name": name,
+        "env": assembly.environment.name, "binding": getattr(assembly.environment, "binding", None), "split": split,
+        "multi_turn": policy_turns(assembly) > 1, "seed": trainer.seed,
+    }  # fmt: skip
+
+
+def _validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> dict[str, Any] | None:
+    return _dataset(trainer, trainer.validation, "validation", name, assembly) if trainer.validation else None
+
+
+def _without_validation(trainer: TrainerConfig) -> TrainerConfig:
+    if trainer.validation is not None:
+        raise ConfigError(
+            "SingleController has no validation", field="trainer.validation", found=trainer.validation, allowed="null",
+            remedy="leave it out, and validate with `gavel rollout` on a checkpoint",
+        )  # fmt: skip
+    return trainer
+
+
+def _inside(trainer: TrainerConfig, *parts: str) -> Path:
+    return Path(trainer.run_dir).expanduser().resolve().joinpath(*parts)
+
+
+def _set(tree: DictConfig, key: str, value: Any) -> None:
+    OmegaConf.update(tree, key, value, merge=False, force_add=True)
+
+
+def _replace(tree: DictConfig, key: str, value: Any) -> None:
+    """Put a section in the place of the exemplar's; texts of ours hold no interpolation, whatever they look like."""
+    _set(tree, key, _escaped(value))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("${", "\\${")
+    if isinstance(value, Mapping):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        found |= _flat(value, f"{path}.") if isinstance(value, Mapping) and value and not key.startswith("+") else {path: value}
+    return found
+
+
+def _override(tree: DictConfig, key: str, value: Any) -> None:
+    name = key.lstrip("+")
+    above, _, last = name.rpartition(".")
+    holder = OmegaConf.select(tree, above) if above else tree
+    if not key.startswith("+") and not (isinstance(holder, DictConfig) and last in holder):
+        names = [str(item) for item in holder] if isinstance(holder, DictConfig) else []
+        near = nearest(last, names)
+        raise ConfigError(
+            "NeMo-RL's exemplar has no such key", field=f"trainer.overrides.{name}", found=shorten(value),
+            allowed=", ".join(names[:20]) or "a section that is there", remedy=f"did you mean `{near[0]}`?" if near else f"write +{name}",
+        )  # fmt: skip
+    _set(tree, name, value)
