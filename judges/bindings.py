@@ -10,7 +10,7 @@ from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import BindingConfig, Rubric, RubricConfig
 from gavel.models.codec import digest
 from gavel.models.errors import ConfigError, nearest
-from gavel.models.service import Service
+from gavel.models.service import Service, config_key
 
 CHARACTERS_PER_TOKEN = 6
 """No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in tokens."""
@@ -90,7 +90,7 @@ def _check_fit(binding: Binding, field: str, service: Service) -> None:
     prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
     if prompt + answer > limit:
         raise ConfigError(
-            f"the rubric's reply does not fit the context of service {binding.service}", field=field, found=str(answer),
+            f"the rubric's reply does not fit the context of {config_key(binding.service)}", field=field, found=str(answer),
             allowed=f"{limit} tokens of context, less at least {prompt} for the rubric's own text",
             remedy="lower max_response_tokens, or raise the service's max_context_length",
         )  # fmt: skip

@@ -106,7 +106,14 @@ def write(
         probe: a new probe's report.
         calibration: a new calibration's report.
         now: Unix seconds; None: the clock's.
+
+    Raises:
+        CertificateError: a report without a single verdict, or the old certificate cannot be read.
     """
+    if any(report is not None and not report.graded for report in (probe, calibration)):
+        raise CertificateError(
+            "nothing was graded, so there is nothing to certify", field=binding.name, remedy="see the report for why"
+        )
     known = read(folder, binding) or _blank(binding)
     stamp = time.time() if now is None else now
     if probe is not None:

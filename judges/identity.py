@@ -33,11 +33,11 @@ class ServerFacts:
 
 @record
 class IdentityCheck:
-    """``passed`` is False where something the server says contradicts the configuration; ``problems`` say what, ``notes`` what could
-    not be checked. ``fingerprint`` digests the prompt lengths that the server counted for the controls: another tokenizer or chat
+    """``passed`` is False where something the server says contradicts the configuration, None where it said nothing of itself;
+    ``problems`` say what, ``notes`` what could not be checked. ``fingerprint`` digests the prompt lengths that the server counted for the controls: another tokenizer or chat
     template gives another one; None where it does not count."""
 
-    passed: bool
+    passed: bool | None
     served_models: tuple[str, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
@@ -114,7 +114,8 @@ def check_identity(
         problems.append("its tokenizer or chat template is another one than when the certificate was written")
     if facts.root is None or not _REVISION.search(facts.root):
         notes.append("the server does not tell its revision")
-    return IdentityCheck(not problems, served, tuple(problems), tuple(notes), fingerprint)
+    told = bool(served) or facts != ServerFacts()
+    return IdentityCheck(not problems if told or problems else None, served, tuple(problems), tuple(notes), fingerprint)
 
 
 def _root_problems(service: Service, root: str | None) -> list[str]:

@@ -78,13 +78,20 @@ class ProbeReport:
     server: ServerFacts | None = None
 
     @property
+    def graded(self) -> int:
+        """How many controls and attacks the judge gave a verdict on; an environment's rules may decide without it."""
+        return sum(row.graded for row in self.rows if row.kind != "environment")
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """What keeps the judge from qualifying, in the order of the report; empty if nothing does."""
         rows = [f"{row.kind} {row.name}: expected {' or '.join(row.expected)}, got {row.got}" for row in self.rows if not row.passed]
         identity = [f"identity: {problem}" for problem in self.identity.problems] if self.identity else []
         overflow = []
         if self.overflow is not None and self.overflow.passed is False:
-            overflow.append(f"overflow: an answer of {self.overflow.tokens} tokens was not refused, got {self.overflow.got}")
+            overflow.append(
+                f"overflow: an answer of {self.overflow.tokens} tokens: expected {FailureKind.CONTEXT_OVERFLOW}, got {self.overflow.got}"
+            )
         return (*identity, *rows, *overflow)
 
     @property

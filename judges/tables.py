@@ -7,6 +7,7 @@ from rich.table import Table
 from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.calibration.statistics import Interval
 from gavel.judges.probe import ProbeReport
+from gavel.models.failures import FailureKind
 
 
 def checks_table(report: ProbeReport) -> Table:
@@ -35,9 +36,14 @@ def _facts(report: ProbeReport) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if (identity := report.identity) is not None:
         said = "; ".join((*identity.problems, *identity.notes)) or ", ".join(identity.served_models)
-        facts.append(("identity", f"{'ok' if identity.passed else 'FAIL'}: {said}"))
+        word = {True: "ok", False: "FAIL", None: "not checked"}[identity.passed]
+        facts.append(("identity", f"{word}: {said}"))
     if (overflow := report.overflow) is not None:
-        word = {True: "refused by name", False: f"FAIL: got {overflow.got}", None: overflow.got}[overflow.passed]
+        word = {
+            True: "refused by name",
+            False: f"FAIL: expected {FailureKind.CONTEXT_OVERFLOW} (refused, not cut), got {overflow.got}",
+            None: overflow.got,
+        }[overflow.passed]
         facts.append(("overlong prompt", word))
     if (determinism := report.determinism) is not None:
         facts.append(("flip rate", f"{determinism.flip_rate:.1%} of {determinism.calls} calls"))
@@ -61,7 +67,7 @@ def confusion_table(report: CalibrationReport) -> Table:
 def agreement_table(report: CalibrationReport) -> Table:
     """Return the figures of agreement, overall and by slice."""
     table = Table(title=f"binding {report.binding}: agreement with {report.items} labelled answers", caption=report.caution)
-    for column in ("", "items", "accuracy", "kappa", "alpha"):
+    for column in ("", "items", "accuracy", "Cohen's kappa", "Krippendorff's alpha"):
         table.add_column(column)
     table.add_row("all", str(report.accuracy.n), *(_figure(value) for value in (report.accuracy, report.kappa, report.alpha)))
     for row in report.slices:

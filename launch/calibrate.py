@@ -10,16 +10,24 @@ from gavel.judges.bindings import Binding
 from gavel.judges.calibration.calibrate import calibrate
 from gavel.judges.calibration.labelled import LabelledSet, read_labelled
 from gavel.judges.calibration.report import CalibrationReport
-from gavel.judges.certificate import write
 from gavel.judges.judge import BoundJudges
 from gavel.judges.tables import agreement_table, confusion_table
 from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.qualifying import certificates_folder, each_binding, keep_report, report_folder, say
+from gavel.launch.qualifying import (
+    certificates_folder,
+    certify,
+    each_binding,
+    keep_report,
+    reach_judges,
+    report_folder,
+    say,
+)
 from gavel.launch.rollout import task_path
 from gavel.launch.schema import CalibrateConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, run_async
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
+from gavel.models.service import config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
@@ -30,7 +38,10 @@ def run(config: CalibrateConfig, console: Console) -> int:
     if config.dry_run:
         for name, labelled in sets.items():
             calls = len(labelled.items) * config.repeats
-            say(console, f"binding {name}: would ask {assembly.bindings[name].service} {calls} times about {config.labelled}")
+            say(
+                console,
+                f"binding {name}: would ask {config_key(assembly.bindings[name].service)} {calls} times about {config.labelled}",
+            )
         return WHOLE
     return run_async(lambda: _calibrate_all(config, assembly, sets, console), console)
 
@@ -52,6 +63,7 @@ def _read(config: CalibrateConfig, binding: Binding) -> LabelledSet:
 
 
 async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console) -> int:
+    await reach_judges(assembly)
     folder, certificates = report_folder(config, "calibrate"), certificates_folder(config)
 
     async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
@@ -62,7 +74,7 @@ async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict
         console.print(confusion_table(report))
         console.print(agreement_table(report))
         if config.limit is None:  # a part of the set says nothing that could be certified
-            say(console, f"certificate: {write(certificates, binding, calibration=report)}")
+            certify(certificates, binding, report, console)
         return report
 
     reports = await each_binding(config, assembly, folder, console, one)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gavel.launch.config import from_yaml
 from gavel.launch.lease import RunFolderError
-from gavel.launch.run_folder import read_manifest
+from gavel.launch.manifest import Manifest, read_manifest
 from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, nearest
@@ -40,9 +40,9 @@ def config_of(path: Path) -> RolloutConfig:
     return from_yaml(RolloutConfig, file.read_text(encoding="utf-8"), where=str(file))
 
 
-def parent_of(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def parent_of(path: Path, manifest: Manifest) -> dict[str, Any]:
     """Return what a child's manifest says of its parent."""
-    return {"run": str(path.resolve()), "kind": manifest["kind"], "identity": manifest["digests"]["identity"]}
+    return {"run": str(path.resolve()), "kind": manifest.kind, "identity": manifest.digests["identity"]}
 
 
 def child_path(parent: Path, into: str | None, verb: str, differs: object) -> Path:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from gavel.envs.failure_policy import FailureWatch
 from gavel.envs.types import Digests, Environment, Finish, Outcome, Result, RewardPolicy, Timing, Transcript
 from gavel.launch.episode import Policy, PolicyNeeded, Stopwatch, play
+from gavel.launch.inputs import PlannedRow
 from gavel.launch.journal import RowJournal, RowState
-from gavel.launch.run_folder import PlannedRow, RunFolder
+from gavel.launch.run_folder import RunFolder
 from gavel.models.errors import GavelError
 from gavel.models.failures import Failure, FailureKind
 

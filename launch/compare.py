@@ -14,7 +14,9 @@ from rich.text import Text
 from gavel.launch.child_run import existing_run
 from gavel.launch.comparison import Arm, Comparison, Difference, arm, compare
 from gavel.launch.files import write_whole
-from gavel.launch.run_folder import read_inputs, read_manifest, read_results
+from gavel.launch.inputs import read_inputs
+from gavel.launch.manifest import read_manifest
+from gavel.launch.run_folder import read_results
 from gavel.launch.schema import CompareConfig
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError
@@ -56,9 +58,9 @@ def _arm(name: str, path: Path) -> Arm:
 
 def _tell_identities(paths: Sequence[Path], names: Sequence[str], console: Console) -> None:
     """Say where runs differ by more than their reward: the reader must know what is compared."""
-    manifests = [read_manifest(path) or {} for path in paths]
+    manifests = [read_manifest(path) for path in paths]
     for part in ("env", "policy", "bindings"):
-        values = [manifest.get("identity", {}).get(part) for manifest in manifests]
+        values = [getattr(manifest.identity, part) if manifest else None for manifest in manifests]
         others = [name for name, value in zip(names, values, strict=True) if value != values[0]]
         if others:
             console.print(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,15 +13,23 @@ from gavel.judges.types import Judge
 from gavel.models.types import ChatModel
 
 
+def environment_controls(env: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the environment's controls; empty where it has none."""
+    if env["name"] not in CONTROLS:
+        return ()
+    module, function, _ = CONTROLS[env["name"]]
+    return tuple(getattr(import_module(module), function)())
+
+
 async def environment_rows(
     env: Mapping[str, Any], binding: str, judge: Judge, services: Mapping[str, ChatModel]
 ) -> tuple[CheckRow, ...]:
     """Play the environment's controls with the judge of ``binding``; empty where the environment has none."""
-    if env["name"] not in CONTROLS:
+    controls = environment_controls(env)
+    if not controls:
         return ()
-    module, function, reward = CONTROLS[env["name"]]
-    environment, policy = make_environment(env, judge, services), make_reward(reward)
-    return tuple([await _row(environment, policy, control, binding) for control in getattr(import_module(module), function)()])
+    environment, policy = make_environment(env, judge, services), make_reward(CONTROLS[env["name"]][2])
+    return tuple([await _row(environment, policy, control, binding) for control in controls])
 
 
 async def _row(environment: Environment, policy: RewardPolicy, control: Any, binding: str) -> CheckRow:

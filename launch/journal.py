@@ -10,19 +10,30 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gavel.envs.types import Observe, Opening, Transcript
 from gavel.judges.types import StoredAnswer
 from gavel.launch.files import JsonLines, read_lines
-from gavel.models.codec import decode, record, to_json
+from gavel.models.codec import decode, load, record, to_json
 from gavel.models.errors import RecordError, shorten
 from gavel.models.types import Completion, Message, Receipt
 
-SCHEMA = "gavel.journal/1"
-
 RowKey = tuple[str, int]
 """(task_id, rollout_index): the identity of a row."""
+
+
+@record
+class _Event:
+    """A line of the journal; ``body`` is read by its event."""
+
+    SCHEMA: ClassVar[str] = "gavel.journal/1"
+
+    task_id: str
+    rollout_index: int
+    attempt: int
+    event: str
+    body: Mapping[str, Any]
 
 
 @record
@@ -82,7 +93,7 @@ class RowJournal:
 
     def __init__(self, log: JsonLines, key: RowKey, attempt: int, state: RowState) -> None:
         self._log, self.state = log, state
-        self._head = to_json({"schema": SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
+        self._head = to_json({"schema": _Event.SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
 
     def _write(self, event: bytes, body: object) -> None:
         self._log.append(b'%s,"event":"%s","body":%s}' % (self._head, event, to_json(body)))
@@ -129,13 +140,11 @@ def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Con
     rows: dict[RowKey, RowState] = {}
     for number, line in read_lines(path):
         where = f"{path}:{number}"
-        if line.get("schema") != SCHEMA:
-            raise RecordError("not a line of a journal", where=where, field="schema", found=shorten(line.get("schema")), allowed=SCHEMA)
-        key = (line["task_id"], line["rollout_index"])
-        if key in skip:
+        if (line.get("task_id"), line.get("rollout_index")) in skip:
             continue
-        state = rows.setdefault(key, RowState())
-        if state.messages is None and line["event"] == "reply":
-            state.messages = tasks.get(key[0], ())
-        state.take(line["event"], line["body"], where)
+        event = load(_Event, line, where=where)
+        state = rows.setdefault((event.task_id, event.rollout_index), RowState())
+        if state.messages is None and event.event == "reply":
+            state.messages = tasks.get(event.task_id, ())
+        state.take(event.event, event.body, where)
     return rows

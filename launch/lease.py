@@ -6,10 +6,9 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from gavel.models.codec import record
 from gavel.models.errors import InputError
@@ -39,11 +38,14 @@ class Lease:
         return cls(socket.gethostname(), os.getpid(), os.environ.get("SLURM_JOB_ID"), time.time())
 
 
-def holder(lease: Mapping[str, Any] | None, now: float) -> str | None:
-    """Say who holds a stored lease of another host, or None where it is free, released or dead."""
-    if not lease or lease["host"] == socket.gethostname() or now - float(lease["heartbeat"]) > STALE_S:
+def holder(lease: Lease | None, now: float) -> str | None:
+    """Say who holds a stored lease of another host, or None where it is free, released or dead.
+
+    A heartbeat further in the future than clocks may differ is as dead as one in the past: a clock jumped.
+    """
+    if lease is None or lease.host == socket.gethostname() or abs(now - lease.heartbeat) > STALE_S:
         return None  # on our own host the lock alone decides
-    return f"process {lease['pid']} on {lease['host']}" + (f", job {lease['job']}" if lease["job"] else "")
+    return f"process {lease.pid} on {lease.host}" + (f", job {lease.job}" if lease.job else "")
 
 
 class FolderLock:

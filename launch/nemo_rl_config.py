@@ -157,7 +157,6 @@ def _choices(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
         "policy.max_total_sequence_length": trainer.max_total_tokens,
         "policy.generation.max_new_tokens": trainer.max_new_tokens,
         "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind == "single_controller",
-        "policy.generation.vllm_cfg.skip_tokenizer_init": True,
         "policy.optimizer.kwargs.lr": trainer.learning_rate,
         "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
         "checkpointing.checkpoint_dir": str(_inside(trainer, "checkpoints")),
@@ -232,6 +231,7 @@ def _override(tree: DictConfig, key: str, value: Any) -> None:
         near = nearest(last, names)
         raise ConfigError(
             "NeMo-RL's exemplar has no such key", field=f"trainer.overrides.{name}", found=shorten(value),
-            allowed=", ".join(names[:20]) or "a section that is there", remedy=f"did you mean `{near[0]}`?" if near else f"write +{name}",
+            allowed=", ".join(names[:20]) or "a section that is there", 
+            remedy=f"did you mean `{near[0]}`?" if near else f"write +{name}",
         )  # fmt: skip
     _set(tree, name, value)

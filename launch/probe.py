@@ -8,18 +8,27 @@ from rich.console import Console
 
 from gavel.judges.attacks import attacks_on
 from gavel.judges.bindings import Binding
-from gavel.judges.certificate import known_fingerprint, write
+from gavel.judges.certificate import known_fingerprint
 from gavel.judges.identity import inspect_server
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probe import REPEATS, ProbeReport, probe
 from gavel.judges.tables import checks_table, facts_table
 from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.environment_controls import environment_rows
-from gavel.launch.qualifying import certificates_folder, each_binding, keep_report, report_folder, say
+from gavel.launch.environment_controls import environment_controls, environment_rows
+from gavel.launch.qualifying import (
+    certificates_folder,
+    certify,
+    each_binding,
+    keep_report,
+    reach_judges,
+    report_folder,
+    say,
+)
 from gavel.launch.schema import ProbeConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, run_async
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
+from gavel.models.service import config_key
 from gavel.models.transport import credentials
 
 
@@ -29,19 +38,22 @@ def run(config: ProbeConfig, console: Console) -> int:
         raise ConfigError("must be at least 1", field="concurrency", found=str(config.concurrency))
     assembly = assemble(config, with_policy=False)
     if config.dry_run:
-        return _tell_plan(assembly, console)
+        return _tell_plan(config, assembly, console)
     return run_async(lambda: _probe_all(config, assembly, console), console)
 
 
-def _tell_plan(assembly: Assembly, console: Console) -> int:
+def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
+    own = len(environment_controls(config.env))
     for name, binding in assembly.bindings.items():
         controls, attacks = len(binding.rubric.controls), len(attacks_on(binding.rubric))
         calls = f"{controls} controls, {attacks} attacks and {controls * (REPEATS - 1)} repeats"
-        say(console, f"binding {name}: would ask {binding.service} {calls}")
+        through = f", and up to {own} answers through the whole environment" if own else ""
+        say(console, f"binding {name}: would ask {config_key(binding.service)} {calls}{through}")
     return WHOLE
 
 
 async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
+    await reach_judges(assembly)
     folder, certificates = report_folder(config, "probe"), certificates_folder(config)
 
     async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
@@ -49,7 +61,7 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
         report = replace(report, rows=(*report.rows, *await environment_rows(config.env, binding.name, judge, pool.models)))
         console.print(checks_table(report))
         console.print(facts_table(report))
-        say(console, f"certificate: {write(certificates, binding, probe=report)}")
+        certify(certificates, binding, report, console)
         return report
 
     reports = await each_binding(config, assembly, folder, console, one)
@@ -61,5 +73,7 @@ async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, co
     service = binding.judge
     facts = None
     if service is not None:
-        facts = await inspect_server(pool.urls(binding.service)[0], service.model or "", credentials(binding.service, service))
+        facts = await inspect_server(
+            pool.urls(binding.service)[0], service.model or "", credentials(config_key(binding.service), service)
+        )
     return await probe(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)

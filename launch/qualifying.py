@@ -10,15 +10,30 @@ from typing import TypeVar
 from rich.console import Console
 
 from gavel.judges.bindings import Binding
+from gavel.judges.calibration.report import CalibrationReport
+from gavel.judges.certificate import write
 from gavel.judges.judge import BoundJudges
+from gavel.judges.probe import ProbeReport
 from gavel.launch.assembly import Assembly, asset_store
 from gavel.launch.config import to_yaml
 from gavel.launch.schema import CalibrateConfig, ProbeConfig
 from gavel.models.codec import to_json
+from gavel.models.contact import first_contact
 from gavel.models.errors import InputError
 from gavel.models.pool import ServicePool, open_services
+from gavel.models.service import config_key
 
 T = TypeVar("T")
+
+
+async def reach_judges(assembly: Assembly) -> None:
+    """See that every judge that is served elsewhere is there, before anything is asked or written.
+
+    Raises:
+        ConfigError: one is not; names its URL and why.
+    """
+    for name in dict.fromkeys(binding.service for binding in assembly.bindings.values()):
+        await first_contact(config_key(name), assembly.services[name])
 
 
 async def each_binding(
@@ -53,6 +68,16 @@ def report_folder(config: ProbeConfig | CalibrateConfig, verb: str) -> Path:
     except OSError as failed:
         raise _unwritable(folder, failed) from None
     return folder
+
+
+def certify(folder: Path, binding: Binding, report: ProbeReport | CalibrationReport, console: Console) -> None:
+    """Write a report into the binding's certificate and say where; without a graded row there is nothing to certify."""
+    if not report.graded:
+        say(console, "no certificate: nothing was graded")
+    elif isinstance(report, ProbeReport):
+        say(console, f"certificate: {write(folder, binding, probe=report)}")
+    else:
+        say(console, f"certificate: {write(folder, binding, calibration=report)}")
 
 
 def certificates_folder(config: ProbeConfig | CalibrateConfig) -> Path:

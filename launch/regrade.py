@@ -15,8 +15,10 @@ from gavel.launch.budget import check_budget
 from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import identity_of
+from gavel.launch.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.journal import RowKey, RowState, read_journal
-from gavel.launch.run_folder import PlannedRow, RunFolder, RunHead, own_messages, read_inputs, read_manifest
+from gavel.launch.manifest import RunHead, read_manifest
+from gavel.launch.run_folder import RunFolder
 from gavel.launch.schema import RegradeConfig, RolloutConfig
 from gavel.launch.session import Session, digest_of, run_async, run_session
 from gavel.models.errors import ConfigError
@@ -76,14 +78,14 @@ def _regrade(
     text = to_yaml(composed)
     itself = path == parent
     head = RunHead(
-        manifest["kind"] if itself else "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
-        {"config": digest_of(text), "tasks": manifest["digests"]["tasks"], "rubrics": assembly.rubric_digests},
-        manifest["reward"], manifest["ablation"], manifest["parent"] if itself else parent_of(parent, manifest),
+        manifest.kind if itself else "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
+        {"config": digest_of(text), "tasks": manifest.digests["tasks"], "rubrics": assembly.rubric_digests},
+        manifest.reward, manifest.ablation, manifest.parent if itself else parent_of(parent, manifest),
     )  # fmt: skip
     with RunFolder.open(path, head, text, "regrade") as folder:
         folder.plan(rows)
         session = Session(
-            assembly, make_reward(folder.manifest["reward"]), composed.failure, rows, config.concurrency, None,
+            assembly, make_reward(folder.manifest.reward), composed.failure, rows, config.concurrency, None,
             digest_of(text), assets=composed.assets, budget=config.budget,
             states={} if itself else _transcripts(parent, rows, assembly),
             persistent=itself, parent=None if itself else parent,

@@ -13,12 +13,12 @@ from gavel.envs.types import RewardPolicy
 from gavel.launch.assembly import assemble
 from gavel.launch.child_run import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.config import to_yaml
-from gavel.launch.identity import RunIdentity
-from gavel.launch.run_folder import RunFolder, RunHead, read_inputs, read_manifest, read_results
+from gavel.launch.inputs import read_inputs
+from gavel.launch.manifest import RunHead, read_manifest
+from gavel.launch.run_folder import RunFolder, read_results
 from gavel.launch.schema import RescoreConfig
 from gavel.launch.session import exit_code
 from gavel.launch.tally import Tally, closing
-from gavel.models.codec import decode
 
 
 def run(config: RescoreConfig, console: Console) -> int:
@@ -34,7 +34,7 @@ def run(config: RescoreConfig, console: Console) -> int:
         return 0
     composed = replace(config_of(parent), reward=config.reward)
     head = RunHead(
-        "rescore", decode(RunIdentity, manifest["identity"]), {**manifest["digests"], "parent": manifest["digests"]["identity"]},
+        "rescore", manifest.identity, {**manifest.digests, "parent": manifest.digests["identity"]},
         config.reward, reward.ablation, parent_of(parent, manifest),
     )  # fmt: skip
     with RunFolder.open(path, head, to_yaml(composed)) as folder:

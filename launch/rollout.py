@@ -22,8 +22,10 @@ from gavel.launch.budget import check_budget
 from gavel.launch.child_run import named
 from gavel.launch.config import to_yaml
 from gavel.launch.identity import identity_of
+from gavel.launch.inputs import PlannedRow, own_messages
 from gavel.launch.journal import RowKey, read_journal
-from gavel.launch.run_folder import PlannedRow, RunFolder, RunHead, own_messages, read_manifest, read_results
+from gavel.launch.manifest import RunHead, read_manifest
+from gavel.launch.run_folder import RunFolder, read_results
 from gavel.launch.schema import RolloutConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
 from gavel.launch.story import tell
@@ -39,7 +41,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     _check_counts(config)
     check_budget(config.budget)
     assembly = assemble(config, with_policy=True)
-    reward = make_reward(config.reward)
+    make_reward(config.reward)  # refused before anything is read
     tasks = _read(config, assembly)
     rows = plan(tasks.tasks, config.rollouts_per_task)
     check_verifiers(assembly.bindings, {row.task.verifier for row in rows})
@@ -48,17 +50,19 @@ def run(config: RolloutConfig, console: Console) -> int:
     if config.dry_run:
         console.print(_plan_table(config, assembly, tasks, rows))
         return 0
-    text = to_yaml(config)
+    path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
+    config = _with_own_reward(path, config, console)
+    text = to_yaml(replace(config, inspect=None))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in rows]), "rubrics": assembly.rubric_digests}
+    reward = make_reward(config.reward)
     head = RunHead("rollout", identity, digests, config.reward, reward.ablation)
-    path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
-    _tell_kept_reward(path, config, console)
     with RunFolder.open(path, head, text) as folder:
-        reward = make_reward(folder.manifest["reward"])
         folder.plan(rows)
-        _store_bad(folder, tasks.bad if config.inspect is None else (), config_digest)
+        if config.inspect is None:
+            _store_bad(folder, tasks.bad, config_digest)
+            _tell_bad(tasks.bad, console)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(),
@@ -137,16 +141,30 @@ def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
     return chosen
 
 
-def _tell_kept_reward(path: Path, config: RolloutConfig, console: Console) -> None:
+def _with_own_reward(path: Path, config: RolloutConfig, console: Console) -> RolloutConfig:
+    """Return the config with the reward policy the run was made with, so that all its rows can be compared."""
     manifest = read_manifest(path)
-    if manifest is not None and manifest["reward"] != plain(dict(config.reward)):
-        options = " ".join(f"reward.{key}={value}" for key, value in config.reward.items() if key != "name")
-        say(
-            console,
-            f"this run was made with reward {named(manifest['reward'])} and keeps it, so that its rows can be compared;\n"
-            f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}",
-            style="bold",
-        )
+    if manifest is None or manifest.kind != "rollout" or manifest.reward == plain(dict(config.reward)):
+        return config
+    options = " ".join(f"reward.{key}={value}" for key, value in config.reward.items() if key != "name")
+    say(
+        console,
+        f"this run was made with reward {named(manifest.reward)} and keeps it, so that its rows can be compared;\n"
+        f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}",
+        style="bold",
+    )
+    return replace(config, reward=manifest.reward)
+
+
+_TOLD = 5
+"""Skipped rows that are shown; all of them stand in ``errors.jsonl``."""
+
+
+def _tell_bad(bad: Sequence[BadRow], console: Console) -> None:
+    for row in bad[:_TOLD]:
+        say(console, f"skipped: {row.error}")
+    if bad[_TOLD:]:
+        say(console, f"and {len(bad) - _TOLD} more skipped rows; errors.jsonl names them all")
 
 
 def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> None:

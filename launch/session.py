@@ -19,10 +19,11 @@ from gavel.launch.assembly import Assembly, asset_store
 from gavel.launch.budget import spent
 from gavel.launch.collector import Collector, OwedRow
 from gavel.launch.episode import Policy
+from gavel.launch.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.journal import RowKey, RowState, read_journal
 from gavel.launch.progress import progress
 from gavel.launch.qualification import qualification
-from gavel.launch.run_folder import PlannedRow, RunFolder, is_owed, own_messages, read_inputs, read_results
+from gavel.launch.run_folder import RunFolder, is_owed, read_results
 from gavel.launch.schema import AssetsConfig, BudgetConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest

@@ -16,8 +16,9 @@ from rich.text import Text
 from gavel.envs import statistics
 from gavel.envs.types import Environment, Exporter, Metric, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.accounting import WHOLE_RUN, Accounts, ServiceAccount
+from gavel.launch.inputs import PlannedRow
 from gavel.launch.journal import RowKey
-from gavel.launch.run_folder import PlannedRow, RunFolder, last_attempts
+from gavel.launch.run_folder import RunFolder, last_attempts
 from gavel.models.codec import dump, record
 from gavel.models.types import Receipt
 

@@ -132,7 +132,7 @@ class ServicePool:
         problem = model.client.router.problem
         if problem is None:
             return None
-        died = ServerDied(FailureKind.TRANSPORT_UNREACHABLE, f"service {self._key(model.name)}: {problem}")
+        died = ServerDied(FailureKind.TRANSPORT_UNREACHABLE, f"{self._key(model.name)}: {problem}")
         died.report = died.reason
         return died
 

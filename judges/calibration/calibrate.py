@@ -99,17 +99,17 @@ def _table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
 
 def _figures(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[Interval, Interval, Interval]:
     """Return accuracy, kappa and alpha."""
+    nothing = Interval(None, None, None, len(graded))
+    codes, clusters = _codes(graded, labels), [item.cluster for item, _ in graded]
+    accuracy = statistics.accuracy_interval(*codes, clusters)
     if not graded:
-        nothing = Interval(None, None, None, 0)
-        return nothing, nothing, nothing
-    clusters = [item.cluster for item, _ in graded]
+        return accuracy, nothing, nothing
     table = _table(graded, labels)
-    drawn = statistics.draw_tables(*_codes(graded, labels), clusters, len(labels), draws=draws, seed=seed)
-    count = len(set(clusters))
+    drawn = statistics.draw_tables(*codes, clusters, len(labels), draws=draws, seed=seed)
     return (
-        statistics.interval(statistics.accuracy, table, drawn, count),
-        statistics.interval(statistics.cohens_kappa, table, drawn, count),
-        statistics.interval(statistics.krippendorff_alpha, table, drawn, count),
+        accuracy,
+        statistics.interval(statistics.cohens_kappa, table, drawn, accuracy),
+        statistics.interval(statistics.krippendorff_alpha, table, drawn, accuracy),
     )
 
 
@@ -121,6 +121,8 @@ def _slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> t
     rows = []
     for (field, value), members in sorted(groups.items()):
         accuracy, kappa, _ = _figures(members, labels, draws, seed)
+        if len({item.label for item, _ in members}) < 2:  # chance is then as good as any judge: kappa says nothing
+            kappa = Interval(None, None, None, len(members))
         rows.append(SliceRow(field, value, accuracy, kappa))
     return tuple(rows)
 

@@ -12,7 +12,7 @@ CAUTION = "these labels say how this judge agrees on this data; a set of ours ca
 
 @record
 class SliceRow:
-    """One slice (``domain``, ``law``): its items that were judged, and their agreement."""
+    """One slice (``domain``, ``law``): its items that were judged, and their agreement; no kappa where they have one label."""
 
     field: str
     value: str
@@ -47,3 +47,8 @@ class CalibrationReport:
     draws: int
     seed: int
     caution: str = CAUTION
+
+    @property
+    def graded(self) -> int:
+        """How many items have a verdict."""
+        return sum(map(sum, self.confusion))

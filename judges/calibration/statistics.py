@@ -3,7 +3,8 @@
 A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are bootstrap draws.
 Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two raters and no
 missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers to one question) are drawn
-whole, since answers to one question are not independent.
+whole, since answers to one question are not independent. Few clusters give too narrow a bootstrap: the interval of accuracy is
+Wilson's over clusters (``gavel.models.statistics``), and those of kappa and alpha reach at least as far as it makes them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gavel.models.codec import record
+from gavel.models.statistics import Floats, clustered_mean, encode
 
-Floats = npt.NDArray[np.float64]
 Tables = npt.NDArray[np.int64] | Floats
 Statistic = Callable[[Tables], Floats]
 
-_Z975 = 1.959964
 DRAWS = 2_000
 """Bootstrap draws: the ends of a 95 % interval then rest on 50 draws each."""
 
@@ -81,31 +81,49 @@ def draw_tables(
     return (weights @ per_cluster).reshape(draws, size, size).astype(np.int64)
 
 
-def interval(statistic: Statistic, table: Tables, drawn: Tables, clusters: int) -> Interval:
-    """Return a statistic with its percentile interval; draws in which it is not defined do not count.
+def accuracy_interval(truth: Sequence[int], judged: Sequence[int], clusters: Sequence[Hashable]) -> Interval:
+    """Return the share of items whose two labels are equal; no ends for a single cluster, no figure without items."""
+    if not len(truth):
+        return Interval(None, None, None, 0)
+    hits = np.asarray(truth) == np.asarray(judged)
+    value, ends = clustered_mean(hits.astype(np.float64), encode(clusters), bounded=True)
+    low, high = ends or (None, None)
+    return Interval(value, low, high, len(truth))
 
-    Where nothing disagrees, every draw agrees too and the bootstrap says nothing. The lower end is then the statistic of a table
-    whose agreement is Wilson's lower bound over ``clusters`` items, so that a handful of right answers proves little.
+
+def interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Interval) -> Interval:
+    """Return kappa or alpha of a table, with its interval.
+
+    The ends are those of the percentile interval, or further out where the table would give more or less if it agreed as often as the
+    ends of ``agreement`` say: a handful of right answers, of which no draw can hold a wrong one, proves little.
+
+    Args:
+        statistic: ``cohens_kappa`` or ``krippendorff_alpha``.
+        table: shape (k, k).
+        drawn: shape (draws, k, k); draws in which the statistic is not defined do not count.
+        agreement: from ``accuracy_interval``; without ends the figure has none.
     """
-    value = float(statistic(table))
-    n = int(table.sum())
+    value, n = float(statistic(table)), int(table.sum())
     if not np.isfinite(value):
         return Interval(None, None, None, n)
-    if np.trace(table) == n:
-        return Interval(value, float(statistic(_doubted(table, clusters))), value, n)
+    if agreement.low is None or agreement.high is None:
+        return Interval(value, None, None, n)
     values = statistic(drawn)
     values = values[np.isfinite(values)]
-    if not len(values):
-        return Interval(value, None, None, n)
-    low, high = np.quantile(values, (0.025, 0.975))
-    return Interval(value, float(low), float(high), n)
+    ends = [value, *(float(statistic(_agreeing(table, share))) for share in (agreement.low, agreement.high))]
+    if len(values):
+        ends += [float(end) for end in np.quantile(values, (0.025, 0.975))]
+    known = [end for end in ends if np.isfinite(end)]
+    return Interval(value, min(known), max(known), n)
 
 
-def _doubted(table: Tables, clusters: int) -> Floats:
-    """Return the table with as much disagreement as ``clusters`` agreeing items leave possible, spread as the labels' shares say."""
-    agreement = clusters / (clusters + _Z975**2)
+def _agreeing(table: Tables, share: float) -> Floats:
+    """Return the table with ``share`` of its items on the diagonal; where it has none on a side, they go as the labels' shares say."""
     shares = table.sum(axis=1) / table.sum()
     spread = np.outer(shares, shares)
-    np.fill_diagonal(spread, 0.0)
-    doubted: Floats = table * agreement + (1 - agreement) * table.sum() * spread / max(spread.sum(), 1e-300)
-    return doubted
+    diagonal = np.eye(len(table), dtype=bool)
+    made: Floats = np.zeros(table.shape)
+    for place, weight in ((diagonal, share), (~diagonal, 1 - share)):
+        part = np.where(place, table, 0) if table[place].any() else np.where(place, spread, 0)
+        made += table.sum() * weight * part / max(part.sum(), 1e-300)
+    return made

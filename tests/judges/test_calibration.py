@@ -48,20 +48,45 @@ def test_alpha_of_krippendorffs_own_examples() -> None:
 
 def test_figures_that_are_not_defined_are_none_and_not_a_number() -> None:
     one_label = table([7, 0], [0, 0])
-    assert statistics.interval(statistics.cohens_kappa, one_label, one_label[None], 7).value is None
-    empty = table([0, 0], [0, 0])
-    assert statistics.interval(statistics.accuracy, empty, empty[None], 0) == statistics.Interval(None, None, None, 0)
+    always = statistics.accuracy_interval([0] * 7, [0] * 7, range(7))
+    assert statistics.interval(statistics.cohens_kappa, one_label, one_label[None], always).value is None
+    assert statistics.accuracy_interval([], [], []) == statistics.Interval(None, None, None, 0)
+
+
+def all_right(each: int) -> statistics.Interval:
+    """Kappa of a judge that is right on ``each`` questions of either of two labels."""
+    truth = [0] * each + [1] * each
+    found = table([each, 0], [0, each])
+    agreement = statistics.accuracy_interval(truth, truth, range(2 * each))
+    return statistics.interval(statistics.cohens_kappa, found, found[None], agreement)
 
 
 def test_a_few_right_answers_prove_little() -> None:
-    few = statistics.interval(statistics.cohens_kappa, table([3, 0], [0, 3]), table([3, 0], [0, 3])[None], 6)
-    many = statistics.interval(statistics.cohens_kappa, table([80, 0], [0, 80]), table([80, 0], [0, 80])[None], 160)
-    assert few.value == many.value == 1.0
-    assert few.low is not None
-    assert many.low is not None
-    # 6 clusters: agreement at least 6 / (6 + 1.96^2) = 0.610, kappa = 2 * 0.610 - 1; 160: 0.9766 and 0.953.
-    assert few.low == pytest.approx(0.220, abs=1e-3)
-    assert many.low == pytest.approx(0.953, abs=1e-3)
+    few, many = all_right(3), all_right(80)
+    assert few.value == many.value == few.high == many.high == 1.0
+    # Agreement of all of n questions is at least n / (n + t^2): t(5) = 2.5706 gives 0.4758, t(159) = 1.9750 gives 0.9762; the rest is
+    # spread evenly, so that kappa = 2 * agreement - 1.
+    assert (few.low, many.low) == pytest.approx((-0.0484, 0.9524), abs=1e-3)
+
+
+def test_accuracy_has_an_interval_that_is_honest_for_two_rows_and_for_five_right_ones() -> None:
+    # One of two right: v = 2/1 * (1/4 + 1/4) / 4 = 1/4, effective n = 1, t(1) = 12.7: all but nothing is excluded.
+    half = statistics.accuracy_interval([0, 0], [0, 1], "ab")
+    assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.0015, 0.9985), abs=1e-3)
+    # Five of five: 5 / (5 + t(4)^2) with t(4) = 2.7764.
+    five = statistics.accuracy_interval([0] * 5, [0] * 5, range(5))
+    assert (five.value, five.low, five.high) == pytest.approx((1.0, 0.3934, 1.0), abs=1e-3)
+    assert statistics.accuracy_interval([0] * 5, [0] * 5, "aaaaa") == statistics.Interval(1.0, None, None, 5)
+
+
+def test_kappa_of_two_rows_excludes_next_to_nothing() -> None:
+    found = table([1, 0], [1, 0])
+    agreement = statistics.accuracy_interval([0, 1], [0, 0], "ab")
+    kappa = statistics.interval(statistics.cohens_kappa, found, found[None], agreement)
+    assert kappa.value == 0.0
+    assert kappa.low is not None
+    assert kappa.low <= 0.0
+    assert statistics.interval(statistics.cohens_kappa, found, found[None], statistics.Interval(0.5, None, None, 2)).low is None
 
 
 def test_the_bootstrap_draws_whole_clusters() -> None:
@@ -73,13 +98,12 @@ def test_the_bootstrap_draws_whole_clusters() -> None:
 
 def test_intervals_hold_the_true_accuracy_about_as_often_as_they_say() -> None:
     rng, held = np.random.default_rng(0), 0
-    for trial in range(200):
+    for _ in range(200):
         share = rng.beta(8, 2, size=60)  # each question has its own rate of right verdicts; the mean is 0.8
         right = rng.random((60, 4)) < share[:, None]
         truth, clusters = [0] * 240, [index // 4 for index in range(240)]
         judged = [0 if hit else 1 for hit in right.ravel()]
-        drawn = statistics.draw_tables(truth, judged, clusters, 2, draws=400, seed=trial)
-        found = statistics.interval(statistics.accuracy, statistics.confusion(truth, judged, 2), drawn, 60)
+        found = statistics.accuracy_interval(truth, judged, clusters)
         held += found.low is not None and found.high is not None and found.low <= 0.8 <= found.high
     assert 180 <= held <= 198  # 95 % of 200 is 190
 
@@ -191,8 +215,13 @@ async def test_the_tables_show_slices_and_the_caution(tmp_path: Path) -> None:
     console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
     console.print(confusion_table(found), agreement_table(found))
     text = console.export_text()
-    for part in ("domain law", "kind near_miss", "calibrates nobody's judge", "reviewed", "1.000 ["):
+    for part in ("domain law", "kind near_miss", "calibrates nobody's judge", "reviewed", "1.000 [", "Krippendorff's alpha"):
         assert part in text
+    near_miss = next(row for row in found.slices if row.value == "near_miss")
+    assert near_miss.kappa.value is None, "one label only"
+    assert near_miss.accuracy.low is not None
+    assert near_miss.accuracy.low < 0.95
+    assert next(row for row in found.slices if row.value == "law").kappa.value == 1.0
 
 
 ROW = '{"question":"q","reference":"r","answer":"a","label":"correct"}'

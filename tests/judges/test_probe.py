@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from gavel.judges.attacks import attacks_on
 from gavel.judges.canary import Canaries, CanaryRules
 from gavel.judges.certificate import CertificateError, Qualification
 from gavel.judges.identity import ServerFacts, check_identity, inspect_server
-from gavel.judges.probe import Determinism, ProbeReport, probe, run_controls
+from gavel.judges.probe import Determinism, Overflow, ProbeReport, probe, run_controls
 from gavel.judges.tables import checks_table, facts_table
 from gavel.models.service import Service
 from gavel.models.types import Receipt
@@ -112,6 +113,10 @@ async def test_a_judge_that_fails_to_answer_does_not_qualify_and_the_kind_is_nam
     report = await probed(STRICT, lambda body: "I think it is right.", tmp_path, repeats=3)
     assert {row.got for row in report.rows} == {"judge_unparseable"}
     assert not any(row.graded for row in report.rows)
+    async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
+        with pytest.raises(CertificateError, match="nothing was graded"):
+            certificate.write(tmp_path / "certificates", binding, probe=report)
+    assert not (tmp_path / "certificates").exists()
     assert report.determinism is None
     assert "I think it is right." in report.rows[0].detail
 
@@ -169,8 +174,19 @@ def test_a_server_that_says_what_was_asked_for_passes() -> None:
 )
 def test_a_server_that_says_otherwise_is_refused_with_what_it_said(facts: ServerFacts, served: tuple[Receipt, ...], said: str) -> None:
     check = check_identity(EXTERNAL, facts, served, [])
-    assert not check.passed
+    assert check.passed is False
     assert any(said in problem for problem in check.problems)
+
+
+def test_a_server_that_said_nothing_of_itself_is_not_checked_rather_than_right() -> None:
+    check = check_identity(EXTERNAL, ServerFacts(), [], [])
+    assert (check.passed, check.problems) == (None, ())
+    report = ProbeReport("b", (), check, Overflow(False, "incorrect", 8448), None, None)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(facts_table(report))
+    text = console.export_text()
+    assert "not checked: the server does not list its models" in text
+    assert "expected gavel:context_overflow (refused, not cut), got incorrect" in text
 
 
 def test_another_model_under_the_same_name_shows_in_its_prompt_lengths() -> None:

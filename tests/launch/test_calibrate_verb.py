@@ -55,7 +55,7 @@ async def test_a_judge_of_known_error_rate_is_measured_within_its_interval(tmp_p
     )
     assert report["accuracy"]["low"] < 1 - WRONG < report["accuracy"]["high"]
     assert abs((1 - report["accuracy"]["value"]) * graded - wrong) < 1e-6
-    assert "kappa" in done.out
+    assert "Cohen's kappa" in done.out
     assert done.code == 0, done.out + done.err
     (certificate,) = (tmp_path / "c").glob("*.json")
     assert orjson.loads(certificate.read_bytes())["calibration"]["data_digest"] == report["data_digest"]

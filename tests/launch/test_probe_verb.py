@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from tests.judges.support import STRICT, knowing, prompt, word
 from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel
@@ -69,16 +71,44 @@ async def test_a_dry_run_says_how_many_calls_and_makes_none(tmp_path: Path) -> N
     async with FaultServer() as server:
         done = await gavel(*words(server, tmp_path / "run", "dry_run=true"))
     assert done.code == 0, done.err
-    assert "would ask general 14 controls" in done.out
+    assert "would ask judge 14 controls" in done.out
+    assert "and up to 4 answers through the whole environment" in done.out
     assert server.paths.total() == 0
     assert not (tmp_path / "run").exists()
 
 
-async def test_a_judge_that_is_not_there_fails_every_check_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["probe", "calibrate"])
+async def test_a_judge_that_is_not_there_is_refused_at_the_first_contact(verb: str, tmp_path: Path) -> None:
     async with FaultServer() as server:
         gone = server
-    done = await gavel(*words(gone, tmp_path / "run", "judge.deadline=2"))
+    done = await gavel(verb, *words(gone, tmp_path / "run")[1:])
+    assert done.code == 2, done.out + done.err
+    assert f"judge.base_url: cannot reach {gone.base_url}: ClientConnectorError" in done.err
+    assert list(tmp_path.iterdir()) == [], "no certificate, no report"
+
+
+@pytest.mark.parametrize("verb", ["probe", "calibrate"])
+async def test_a_judge_that_gives_no_verdict_gets_no_certificate(verb: str, tmp_path: Path) -> None:
+    async with FaultServer(choose=lambda body, number: "401") as server:
+        done = await gavel(verb, *words(server, tmp_path / "run")[1:])
     assert done.code == 3, done.out + done.err
+    assert "no certificate: nothing was graded" in done.out
+    assert not (tmp_path / "certificates").exists()
+
+
+async def test_a_server_that_needs_a_key_is_probed_with_it(tmp_path: Path) -> None:
+    async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long, key="a-key-for-a-test") as server:
+        environment = {**os.environ, "GAVEL_TEST_KEY": "a-key-for-a-test"}
+        done = await gavel(*words(server, tmp_path / "run", "judge.api_key_env=GAVEL_TEST_KEY"), env=environment)
+    assert done.code == 0, done.out + done.err
     (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
-    by_rule = [row for row in report["rows"] if row["name"] == "abstention_explicit" and row["kind"] == "environment"]
-    assert {row["got"] for row in report["rows"] if row not in by_rule} == {"transport_unreachable"}
+    assert report["server"]["models"], "the listing of models needs the key too"
+    assert "a-key-for-a-test" not in done.out + done.err
+
+
+async def test_a_key_that_is_not_set_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
+    async with FaultServer() as server:
+        done = await gavel(*words(server, tmp_path / "run", "judge.api_key_env=GAVEL_TEST_NOT_SET"))
+    assert done.code == 2, done.out + done.err
+    assert "judge.api_key_env" in done.err
+    assert "general" not in done.err

@@ -74,7 +74,11 @@ async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, ti
 @pytest.mark.parametrize(("name", "key"), [("general", "judge"), ("policy", "policy"), ("other", "services.other")])
 async def test_errors_name_the_key_under_which_the_user_wrote_the_service(name: str, key: str, tmp_path: Path, tiny: Service) -> None:
     keyed = Service(mode="external", model="m", base_url="http://127.0.0.1:9/v1", api_key_env="GAVEL_TEST_NOT_SET")
-    for service, place in ((keyed, "api_key_env"), (replace(tiny, python="/no/such/python"), "python"), (replace(tiny, port=8000), "port")):
+    for service, place in (
+        (keyed, "api_key_env"),
+        (replace(tiny, python="/no/such/python"), "python"),
+        (replace(tiny, port=8000), "port"),
+    ):
         with pytest.raises(ConfigError) as caught:
             async with pool_of(tmp_path, {name: service}):
                 pytest.fail("the pool was opened")
@@ -180,12 +184,12 @@ async def test_a_death_inside_a_time_limit_is_not_taken_for_the_limit(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"model": "/no/such/model"}, r"general\.model: this model directory does not exist"),
+        ({"model": "/no/such/model"}, r"judge\.model: this model directory does not exist"),
         ({"model": "embedded:smolm2"}, "did you mean embedded:smollm2"),
-        ({"engine_args": {"port": 3}}, r"general\.engine_args\.port"),
-        ({"port": 8000}, r"general\.port"),
-        ({"python": "/no/such/python"}, r"general\.python"),
-        ({"cpu": False}, r"general\.cpu=true"),
+        ({"engine_args": {"port": 3}}, r"judge\.engine_args\.port"),
+        ({"port": 8000}, r"judge\.port"),
+        ({"python": "/no/such/python"}, r"judge\.python"),
+        ({"cpu": False}, r"judge\.cpu=true"),
     ],
 )
 async def test_what_cannot_work_is_refused_before_anything_is_started(

@@ -158,10 +158,10 @@ async def test_a_replica_that_hangs_is_left_after_its_strikes_and_probed() -> No
 async def test_too_few_alive_fails_at_once_and_the_pool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 0.05)
     async with servers(3) as found:
-        services = {"judge": service_of(found, min_replicas=2)}
+        services = {"general": service_of(found, min_replicas=2)}
         async with open_services(services, log_dir=tmp_path, progress=lambda line: None) as pool:
-            model = pool.model("judge")
-            assert pool.urls("judge") == tuple(server.base_url for server in found)
+            model = pool.model("general")
+            assert pool.urls("general") == tuple(server.base_url for server in found)
             await found[0].stop()
             for number in range(10):
                 assert (await model.complete(ask(str(number), str(number)))).reply.text == "A"
@@ -180,7 +180,7 @@ async def test_too_few_alive_fails_at_once_and_the_pool_says_so(tmp_path: Path, 
             assert waited < 0.5
             died = pool.failure()
             assert died is not None
-            assert "service judge: 1 of 3 replicas are alive, min_replicas=2" in died.report
+            assert "judge: 1 of 3 replicas are alive, min_replicas=2" in died.report
             await found[1].start()
             async with asyncio.timeout(10):
                 while pool.failure() is not None:

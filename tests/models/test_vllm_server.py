@@ -93,9 +93,6 @@ async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, m
     assert not matching(mark)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "told"), [("stranger", r"\['another-model'\], not 'tiny'"), ("mute", "400: .*this model has no chat template")]
-)
 async def test_a_start_that_lasts_says_so_again_and_again(tmp_path: Path) -> None:
     lines: list[str] = []
     server = make(tmp_path, "silent", lines=lines)
@@ -109,6 +106,9 @@ async def test_a_start_that_lasts_says_so_again_and_again(tmp_path: Path) -> Non
     assert all(line.startswith(("judge: the process is starting (", "judge: loading weights (")) for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "told"), [("stranger", r"\['another-model'\], not 'tiny'"), ("mute", "400: .*this model has no chat template")]
+)
 async def test_health_alone_is_not_ready(behaviour: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=told):
         await make(tmp_path, behaviour).start()

@@ -10,7 +10,7 @@ In a test::
 
 ``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for the n-th
 generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity`` (requests in
-work at once, more get 429) may be changed while it runs. ``await until(n)`` waits for the n-th request. ``stop()`` and ``start()``
+work at once, more get 429) may be changed while it runs. Below /v1 it wants the ``key``, if there is one. ``await until(n)`` waits for the n-th request. ``stop()`` and ``start()``
 restart it on the same port.
 
 As its own process (prints the port on the first line; ``server_process`` starts and ends one)::
@@ -88,6 +88,7 @@ class FaultServer:
     max_model_len: int = 8192
     tokenizes: bool = True
     keep_alive: float | None = None
+    key: str | None = None
     requests: list[Seen] = field(default_factory=list)
     count: int = 0
     paths: Counter[str] = field(default_factory=Counter)
@@ -264,6 +265,9 @@ class _Connection(asyncio.Protocol):
     def _request(self, path: str, headers: dict[str, str], body: Any) -> None:
         server = self._server
         server.paths[path] += 1
+        if server.key is not None and path.startswith("/v1/") and headers.get("authorization") != f"Bearer {server.key}":
+            self._send(401, orjson.dumps({"error": {"message": "wrong key", "code": 401}}))
+            return
         responses = _GENERATION.get(path)
         if responses is None:
             self._send(*server.plain(path, body if isinstance(body, dict) else {"faults": body}))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from gavel.envs.instruction_following.environment import InstructionFollowingEnvironment
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
 from gavel.envs.interfaces.nemo_rl.grading import Grader, Stepped
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, plain_verdict
@@ -21,8 +21,19 @@ from gavel.envs.types import Digests, Result
 from gavel.models.codec import digest, plain
 from gavel.models.pool import ServicePool, open_services
 
+_SLICE = re.compile(r"@(?![0-9]+$)")
+"""A metric of a slice (``accuracy@law``); a trainer's logger gets the whole only, slices are in the ledger."""
 OBSERVER = "environment"
 """The role that NeMo-RL's own environments give their observations; it is not read otherwise."""
+
+
+@runtime_checkable
+class UsesCheckers(Protocol):
+    """An environment whose CPU-heavy checks can be run elsewhere."""
+
+    def use_checkers(self, checkers: Any) -> None:
+        """Run them there from now on."""
+        ...
 
 
 class GavelEnvironment:
@@ -104,14 +115,14 @@ class GavelEnvironment:
 
     def _use_ray_checkers(self) -> None:
         environment = self._assembly.environment
-        if self._config.check_workers and isinstance(environment, InstructionFollowingEnvironment):
+        if self._config.check_workers and isinstance(environment, UsesCheckers):
             from gavel.envs.interfaces.nemo_rl.ray_checkers import RayCheckers
 
             environment.use_checkers(RayCheckers(self._config.check_workers))
 
     def _metrics(self, results: Sequence[Result]) -> dict[str, float]:
         summary = self._assembly.environment.summarize(results)
-        return {name: float(metric.value) for name, metric in summary.metrics.items()}
+        return {name: float(metric.value) for name, metric in summary.metrics.items() if not _SLICE.search(name)}
 
 
 def _returned(stepped: Sequence[Stepped]) -> tuple[Any, ...]:

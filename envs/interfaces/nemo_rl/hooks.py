@@ -85,7 +85,8 @@ def install(driver: Driver) -> None:
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
         )  # fmt: skip
-    rollouts, manager, estimators, grpo = (import_module(name) for name in NEEDED)
+    modules: list[Any] = [import_module(name) for name in NEEDED]
+    rollouts, manager, estimators, grpo = modules
     for module in (rollouts, manager):
         module.calculate_rewards = driver.endings.wrap(module.calculate_rewards)
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
@@ -104,7 +105,7 @@ def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy)
 
     from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
 
-    manager = import_module("nemo_rl.experience.rollout_manager")
+    manager: Any = import_module("nemo_rl.experience.rollout_manager")
     manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)
 
 

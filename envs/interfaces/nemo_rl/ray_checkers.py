@@ -14,13 +14,15 @@ from gavel.envs.instruction_following.fast import FastJob, FastVerdict, run_fast
 _OPTIONS = {"num_cpus": 0.01, "max_restarts": -1, "max_task_retries": 1, "scheduling_strategy": "SPREAD"}
 
 
-@ray.remote
-class CheckWorker:
+class _Worker:
     """Runs jobs, one at a time."""
 
     def run(self, job: FastJob) -> tuple[FastVerdict, ...]:
         """Return a verdict for each item of the job."""
         return run_fast(job)
+
+
+CheckWorker: Any = ray.remote(_Worker)
 
 
 class RayCheckers:

@@ -80,7 +80,7 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
         if self._samples is None:
             self._samples = Samples()
             self._endings.use(self._tokenizer)
-            manager = import_module("nemo_rl.experience.rollout_manager")
+            manager: Any = import_module("nemo_rl.experience.rollout_manager")
             manager.calculate_rewards = self._endings.wrap(manager.calculate_rewards)
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ROLLOUT_THREADS, thread_name_prefix="gavel-rollout"))
         return self._samples
@@ -100,7 +100,8 @@ async def _asked(handle: Any, uids: list[str]) -> Mapping[str, Any]:
 def _failure(verdict: Verdict | None) -> Exception:
     """Texts only: what crosses processes must survive pickling."""
     if verdict is None or verdict.failure is None:
-        return RolloutInfraFailure("an episode was cut before it could be graded")
+        cut: Exception = RolloutInfraFailure("an episode was cut before it could be graded")
+        return cut
     failure = verdict.failure
-    kind = RolloutDataFailure if KINDS[failure.kind].terminal else RolloutInfraFailure
+    kind: type[Exception] = RolloutDataFailure if KINDS[failure.kind].terminal else RolloutInfraFailure
     return kind(f"a sample was not graded: {failure.kind} ({failure.stage}): {failure.reason}")

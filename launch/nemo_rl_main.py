@@ -1,0 +1,128 @@
+"""The wrapper entrypoint: registers our environments, installs the hooks, runs the stock script of the user's NeMo-RL checkout.
+
+    python -m gavel.launch.nemo_rl_main --config runs/first/nemo_rl.yaml [--check]
+
+``--check`` stops after the preflight. The config is one resolved YAML (``gavel.launch.nemo_rl_config``); its section ``gavel`` names
+the checkout. Config alone cannot register an environment, and ``examples/`` is no part of NeMo-RL's package, hence this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import gavel
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.config import PREFIX, read_config
+from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.hooks import install, install_single_controller, widen_executor
+from gavel.envs.interfaces.nemo_rl.ledger import Steps
+from gavel.envs.interfaces.nemo_rl.register import register
+from gavel.launch.nemo_rl_config import SCRIPTS, SECTION
+from gavel.launch.nemo_rl_preflight import findings
+from gavel.models.errors import ConfigError, GavelError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the entrypoint; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gavel.launch.nemo_rl_main", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", required=True, type=Path)
+    parser.add_argument("--check", action="store_true", help="stop after the preflight")
+    options = parser.parse_args(argv)
+    try:
+        config = read_yaml(options.config)
+        problems = findings(config)
+        if problems:
+            sys.stderr.write(f"{len(problems)} findings in {options.config}; nothing was started:\n\n" + "\n\n".join(problems) + "\n")
+            return ConfigError.exit_code
+        if options.check:
+            sys.stderr.write("preflight: nothing was found wrong\n")
+            return 0
+        prepare(config)
+    except GavelError as failed:
+        sys.stderr.write(f"{failed}\n")
+        return failed.exit_code
+    return run_script(config, options.config)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the emitted YAML.
+
+    Raises:
+        ConfigError: it is not there, no YAML, or not resolved.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as failed:
+        raise ConfigError("the config cannot be read", where=str(path), found=str(failed.strerror)) from None
+    except yaml.YAMLError as failed:
+        raise ConfigError("the config is not YAML", where=str(path), found=str(failed)) from None
+    if not isinstance(config, dict) or SECTION not in config or "defaults" in config:
+        raise ConfigError(
+            "this is not a config that gavel emitted", where=str(path), field=SECTION,
+            allowed=f"one resolved YAML with the section `{SECTION}` and without `defaults`", remedy="let `gavel train` write it",
+        )  # fmt: skip
+    return config
+
+
+def prepare(config: Mapping[str, Any]) -> None:
+    """Make NeMo-RL importable here and in its workers, then register and hook; the script is not imported yet.
+
+    Raises:
+        ConfigError: this NeMo-RL lacks what the hooks need.
+    """
+    section = config[SECTION]
+    root = str(Path(section["nemo_rl_root"]))
+    ours = str(Path(gavel.__file__).parent.parent)
+    # Actors get a copy of the driver's environment; without this their interpreter may not find us.
+    paths = [ours, root, *(part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    names = [name for name in config["env"] if str(name).startswith(PREFIX)]
+    register(names)
+    widen_executor()
+    failure = _failure(config, names)
+    install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]) / "ledger")))
+    if section["kind"] == "single_controller":
+        install_single_controller(config["policy"], failure)
+
+
+def run_script(config: Mapping[str, Any], path: Path) -> int:
+    """Run the stock script as if it had been started itself; return the exit code."""
+    section = config[SECTION]
+    root = Path(section["nemo_rl_root"])
+    script = root / SCRIPTS[section["kind"]]
+    sys.argv = [str(script), "--config", str(path.resolve())]
+    os.chdir(root)  # its exemplars name files relative to the checkout
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except GavelError as failed:
+        sys.stderr.write(f"{failed}\n")
+        return failed.exit_code
+    return 0
+
+
+def _failure(config: Mapping[str, Any], names: Sequence[str]) -> FailurePolicy:
+    """Return the one failure policy of all environments: a step is of all of them."""
+    policies = {name: read_config(config["env"][name], name=name).failure for name in names}
+    first = next(iter(policies.values()))
+    for name, policy in policies.items():
+        if policy != first:
+            raise ConfigError(
+                "environments of one trainer share a failure policy", field=f"env.{name}.failure", found=str(policy), allowed=str(first)
+            )
+    return first
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""NeMo-RL's own rollout code on a CPU: what is stood in for is the generation (canned replies) and the tokenizer (small, our templates).
+
+Imported only where ``NEMO_RL_ROOT`` names a checkout, in an interpreter that has torch, Ray, transformers and NeMo-RL's requirements.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import typing_extensions
+from tests.envs.interfaces.nemo_rl_support import REPOSITORY, ROOT
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+if sys.version_info < (3, 12):  # NeMo-RL wants 3.13; this alone keeps ``algorithms.grpo`` from being imported on 3.11
+    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[assignment,misc]
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from nemo_rl.distributed.batched_data_dict import BatchedDataDict  # noqa: E402
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+LLAMA3 = (
+    "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+# Like Qwen3's: a reply before the last user's message loses its thinking, and a switch pre-fills an empty block.
+QWEN3 = (
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.index0 < ns.last %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}"
+    "<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+PREFILLED = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+"""Opens the thinking block in the prompt."""
+TEMPLATES = {
+    "chatml": (CHATML, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
+    "llama3": (LLAMA3, "<|eot_id|>", ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")),
+    "qwen3": (QWEN3, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
+    "prefilled": (PREFILLED, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
+}  # fmt: skip
+
+
+def make_tokenizer(name: str = "chatml") -> PreTrainedTokenizerFast:
+    """A byte-level BPE trained on a few lines, so that tokens join over what one would not expect, with a template of ours."""
+    template, end, special = TEMPLATES[name]
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    inner.train_from_iterator(
+        ["user\n\n persona speaks\n\nassistant\n", "chatbot 12 says\n\n\n", "<think>\n\n</think>\n\n so"] * 20, trainer
+    )
+    inner.add_special_tokens([AddedToken(token, special=True) for token in special])
+    inner.add_tokens([AddedToken(token, special=False) for token in ("<think>", "</think>")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=end, pad_token=special[-1])
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+Reply = Callable[[str, int], "str | tuple[str, bool]"]
+"""(the text before it, how many replies stand there already) -> text, or text and whether it ends."""
+
+
+class Canned:
+    """Stands in for vLLM: replies follow from the text before them and the sample's place; cut ones lack the end token."""
+
+    def __init__(self, tokenizer: Any, reply: Callable[[str, int], Any], *, limit: int | None = None) -> None:
+        self.tokenizer, self.reply, self.limit, self.count = tokenizer, reply, limit, 0
+        self.cfg = {"backend": "vllm", "vllm_cfg": {"async_engine": True}}
+
+    def _ids(self, prompt: list[int]) -> tuple[list[int], bool]:
+        said = self.reply(self.tokenizer.decode(prompt), self.count)
+        self.count += 1
+        if isinstance(said, Exception):
+            raise said
+        text, ends = said if isinstance(said, tuple) else (said, True)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return (ids + [self.tokenizer.eos_token_id], False) if ends else (ids[: self.limit], True)
+
+    def generate(self, data: Any, greedy: bool = False) -> Any:
+        """Reply to each row."""
+        rows = []
+        for ids, length in zip(data["input_ids"], data["input_lengths"], strict=True):
+            prompt = ids[: int(length)].tolist()
+            rows.append((prompt, *self._ids(prompt)))
+        width = max(len(prompt) + len(said) for prompt, said, _ in rows)
+        output = torch.full((len(rows), width), self.tokenizer.pad_token_id, dtype=torch.int64)
+        for place, (prompt, said, _) in enumerate(rows):
+            output[place, : len(prompt) + len(said)] = torch.tensor(prompt + said)
+        return BatchedDataDict({
+            "output_ids": output, "logprobs": torch.zeros(output.shape),
+            "generation_lengths": torch.tensor([len(said) for _, said, _ in rows]),
+            "unpadded_sequence_lengths": torch.tensor([len(prompt) + len(said) for prompt, said, _ in rows]),
+            "truncated": torch.tensor([cut for *_, cut in rows]),
+        })  # fmt: skip
+
+    async def generate_async(self, data: Any, greedy: bool = False) -> AsyncIterator[tuple[int, Any]]:
+        """Reply to the rows, one after the other."""
+        for place in range(len(data["input_ids"])):
+            row = BatchedDataDict({key: value[place : place + 1] for key, value in data.items()})
+            yield place, self.generate(row)
+
+
+@contextmanager
+def ray_cluster() -> Iterator[None]:
+    """A small Ray without a dashboard, whose workers find us."""
+    import ray
+
+    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), ROOT])
+    os.environ["PYTHONPATH"] = path
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}})
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def policy_section(tokenizer: Any, max_new: int = 512, max_total: int = 2048) -> dict[str, Any]:
+    """What the hooks read of a trainer's config."""
+    return {
+        "max_total_sequence_length": max_total,
+        "generation": {"max_new_tokens": max_new, "stop_token_ids": [tokenizer.eos_token_id]},
+    }
+
+
+def batch_of(path: Path, env: str, tokenizer: Any, generations: int, **options: Any) -> Any:
+    """The batch that the trainer would roll out: a file's rows, each ``generations`` times."""
+    from nemo_rl.data.collate_fn import rl_collate_fn
+    from nemo_rl.data.datasets import load_response_dataset
+    from nemo_rl.data.datasets.processed_dataset import AllTaskProcessedDataset
+
+    from gavel.envs.interfaces.nemo_rl.register import DATASET
+
+    data = load_response_dataset({
+        "dataset_name": DATASET, "data_path": str(path), "env_name": f"gavel_{env}", "env": env, "split": "train",
+        "multi_turn": env == "vera_mh", **options,
+    })  # fmt: skip
+    rows = AllTaskProcessedDataset(
+        data.dataset, tokenizer, None, {data.task_name: (data.task_spec, data.processor)}, max_seq_length=2048
+    )
+    return rl_collate_fn([rows[place] for place in range(len(rows))]).repeat_interleave(generations)

@@ -1,0 +1,125 @@
+"""Environments inside NeMo-RL in tests: configs, a server that plays judge and simulator, tokenizers with templates of our own making."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.envs.vera_mh import support as vera
+from tests.support.fault_server import FaultServer
+from tests.support.faults import Answer
+
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.config import ActorConfig
+from gavel.launch.assembly import assemble, parts_of
+from gavel.launch.config import compose
+from gavel.models.codec import plain
+
+ROOT = os.environ.get("NEMO_RL_ROOT", "")
+needs_nemo_rl = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
+REPOSITORY = Path(__file__).resolve().parents[3]
+OPENING = "Hello, I could not sleep."
+RIGHT, LOST = "qx1", "qxlost"
+"""Words in a reply: the judge finds it right; the judge answers with status 500."""
+
+
+def overrides(env: str, url: str) -> list[str]:
+    """The words of a composition with every model at ``url``."""
+    common = [
+        f"judge.base_url={url}", f"judge.model=judge-{env}", f"policy.base_url={url}", "policy.model=chatbot-model",
+        "judge.attempts=1", "judge.max_in_flight=512", "failure.max_ungraded_fraction=1.0",
+    ]  # fmt: skip
+    own = {
+        "abstention": ["rubrics.abstention.profile=gavel/qa-abstention-v1"],
+        "instruction_following": [],
+        "vera_mh": [
+            vera.SMALL, "env.simulators=[{service: simulator}]", "env.max_turns=4", "env.parse_retries=0",
+            "services.simulator.mode=external", f"services.simulator.base_url={url}", "services.simulator.model=simulator-model",
+            "services.simulator.attempts=1",
+        ],
+    }[env]  # fmt: skip
+    return [f"env={env}", *common, *own]
+
+
+def actor_config(env: str, url: str, *more: str, **changes: Any) -> dict[str, Any]:
+    """The plain data that stands under ``env.gavel_<env>``."""
+    config = compose("rollout", [*overrides(env, url), *more])
+    assembly = assemble(config, with_policy=False)
+    parts = parts_of(config)
+    kept = {name: parts.services[name] for name in assembly.services}
+    failure = changes.pop("failure", FailurePolicy(max_ungraded_fraction=1.0))
+    value = ActorConfig(type(parts)(parts.env, kept, parts.rubrics, parts.judging, parts.assets), config.reward, failure, **changes)
+    raw = plain(value)
+    assert isinstance(raw, dict)
+    return raw
+
+
+def task(env: str, number: int) -> dict[str, Any]:
+    """The ``number``-th task of an environment, as it stands in a file."""
+    question = f"Which town lies at kilometre {number} of the old road?"
+    user = {"role": "user", "content": question}
+    own: dict[str, Any] = {
+        "abstention": {
+            "verifier": "nemo_abstention_v1/abstention", "messages": [user],
+            "target": {"question": question, "reference": f"Town {number}"},
+        },
+        "instruction_following": {
+            "verifier": "verifif/instruction_following", "messages": [user],
+            "target": {
+                "language": "en",
+                "instructions": [
+                    {"uid": 1, "source": "user", "instruction_id": "change_case:english_lowercase", "arguments": {}},
+                    {"uid": 2, "source": "user", "instruction_id": "stylistic:descriptive_level", "arguments": {"descriptive_level": "high"}},
+                ],
+                "questions": [],
+            },
+        },
+        "vera_mh": {
+            "verifier": "vera_mh/vera_mh", "target": {"persona": "Tomas", "simulator": "simulator"},
+            "messages": [{"role": "system", "content": vera.SYSTEM}, {"role": "user", "content": f"{OPENING} {number}"}],
+        },
+    }[env]  # fmt: skip
+    return {"schema": "gavel.task/1", "task_id": f"{env}-{number}", "env": env, "metadata": {"number": number}, **own}
+
+
+def write_tasks(path: Path, env: str, count: int) -> Path:
+    """Write the first ``count`` tasks."""
+    path.write_bytes(b"".join(orjson.dumps(task(env, number)) + b"\n" for number in range(count)))
+    return path
+
+
+def answer(body: dict[str, Any]) -> str | Answer:
+    """Play every model: a simulator that counts, and judges that find right what holds ``RIGHT``."""
+    model, text = body["model"], body["messages"][-1]["content"]
+    if model == "judge-abstention":
+        return "CORRECT" if RIGHT in text else "INCORRECT"
+    if model == "judge-instruction_following":
+        return orjson.dumps({"reasoning": "seen", "verdict": "YES" if RIGHT in text else "NO"}).decode()
+    return vera.reply({**body, "model": vera.JUDGE if model == "judge-vera_mh" else model})
+
+
+def lose(body: dict[str, Any], _: int) -> str | None:
+    """Fail a judge's call about a reply that holds ``LOST``."""
+    return "500" if body["model"].startswith("judge") and LOST in body["messages"][-1]["content"] else None
+
+
+@contextmanager
+def serving(**options: Any) -> Iterator[FaultServer]:
+    """Run the server on a loop of its own thread, so that other threads and processes may call it."""
+    server, loop = FaultServer(reply=answer, choose=lose, **options), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
