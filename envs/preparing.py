@@ -145,7 +145,10 @@ def _warnings(adapter: SourceAdapter, tasks: SortedTasks, config: SourceConfig) 
     if adapter.licence.warning:
         yield f"licence: {adapter.licence.warning}"
     if not config.protected:
-        yield "hygiene: no protected files were given, so training will refuse these tasks; set source.protected=[FILE, …]"
+        yield (
+            "hygiene: no protected files (questions you evaluate on, which training must not see) were given; tasks to train on need "
+            "them: set source.protected=[FILE, …] (docs/prepare.md)"
+        )
     if tasks.skipped:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(row.kind for row in tasks.skipped).items()))
         first = tasks.skipped[0].error

@@ -17,6 +17,8 @@ from gavel.models.install import install_hint
 
 _PEEK = 4096
 _OTHER_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PAR1")
+"""How files of gzip, zip, zstd, xz, bzip2 and Parquet begin."""
 
 
 @record
@@ -84,13 +86,19 @@ def _json_lines(path: Path) -> Iterator[Line]:
 def _check_text(path: Path, start: bytes) -> None:
     if start.startswith(_OTHER_ENCODINGS):
         raise InputError("this file is UTF-16", where=str(path), allowed="UTF-8", remedy="convert it: iconv -f UTF-16 -t UTF-8")
-    if b"\0" in start:
+    if _is_binary(start):
         remedy = "rename it to end in .parquet" if start.startswith(b"PAR1") else "give a .jsonl file (unpack it if it is compressed)"
         raise InputError("this is a binary file", where=str(path), allowed="one JSON object per line, UTF-8", remedy=remedy)
     if start.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
         raise InputError(
             "this file is one JSON array", where=str(path), allowed="one JSON object per line", remedy="convert it: jq -c '.[]'"
         )
+
+
+def _is_binary(start: bytes) -> bool:
+    """Tell a file that is no text from one with a spoilt line; that line is a bad row."""
+    head = start.removeprefix(codecs.BOM_UTF8).lstrip()
+    return head.startswith(_PACKED) or (not head.startswith((b"{", b"[")) and b"\0" in head.partition(b"\n")[0])
 
 
 def _line(text: bytes, number: int, where: str) -> Line:

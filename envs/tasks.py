@@ -14,6 +14,7 @@ from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, Task, TaskError
 from gavel.models.codec import load, plain, record
 from gavel.models.errors import ConfigError, InputError
+from gavel.models.types import Message
 
 _HEAD = 20
 """Rows looked at to recognise the format."""
@@ -177,11 +178,30 @@ def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str)
         raise TaskError("this id is blank", field="task_id", found=repr(task.task_id), allowed="a text")
     if "/" not in task.verifier.strip("/"):
         raise TaskError("this names no verifier", field="verifier", found=task.verifier, allowed="<target format>/<binding>")
-    if not task.messages:
-        raise TaskError("there are no messages", field="messages", allowed="at least one message")
+    # An environment that ``speaks_first`` makes the user's words itself.
+    _check_messages(task.messages, needs_user=not getattr(environment, "speaks_first", False))
     if not isinstance(task.target, Mapping):
         raise TaskError("the target is not an object", field="target", found=str(task.target), allowed="an object")
     return replace(task, target=environment.parse_target(task.target))
+
+
+def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
+    """Refuse what is no request: a task may not bring the words that are to be graded."""
+    if not messages:
+        raise TaskError("there are no messages", field="messages", allowed="at least one message")
+    for place, message in enumerate(messages):
+        for name in ("reply", "receipts"):
+            if getattr(message, name):
+                raise TaskError(
+                    "a task may not bring a model's reply", field=f"messages.{place}.{name}", found="(a reply or its receipts)",
+                    allowed="role and content", remedy="remove it: the policy is asked",
+                )  # fmt: skip
+    roles = [message.role for message in messages]
+    if (needs_user and "user" not in roles) or roles[-1] == "assistant":
+        raise TaskError(
+            "the policy has nothing to reply to", field="messages", found=f"roles {', '.join(roles)}",
+            allowed="a user's message, and none of the assistant's at the end",
+        )  # fmt: skip
 
 
 def _placed(error: TaskError, where: str) -> TaskError:

@@ -24,6 +24,14 @@ from gavel.models.types import ChatModel
 Say = Callable[[str], None]
 
 
+def out_folder(config: PrepareConfig, say: Say) -> Path:
+    """Return the folder of the tasks; says so where it is not the user's choice, before anything else is said of it."""
+    out = Path(config.out or f"data/{config.env['name']}").expanduser()
+    if config.out is None:
+        say(f"tasks {'would go' if config.dry_run else 'go'} into {out}; out=DIR chooses another folder")
+    return out
+
+
 def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> int:
     """Make and write the tasks; return the exit code.
 
@@ -36,7 +44,7 @@ def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> 
         ConfigError: an option does not fit, or a needed service is not declared.
         InputError: an opening could not be had, or the folder cannot be written.
     """
-    out = Path(config.out or f"data/{config.env['name']}").expanduser()
+    out = out_folder(config, say)
     if config.dry_run:
         say(f"dry run: nothing was written; the tasks of env={config.env['name']} would go into {out}")
         return 0

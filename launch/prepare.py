@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 
 from gavel.envs.preparing import PrepareReport, prepare
@@ -12,7 +10,7 @@ from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import find_profile, make_rubric
 from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
-from gavel.launch.generate import generate
+from gavel.launch.generate import generate, out_folder
 from gavel.launch.schema import PrepareConfig
 from gavel.launch.session import INCOMPLETE, WHOLE
 from gavel.models.errors import ConfigError
@@ -25,9 +23,9 @@ def run(config: PrepareConfig, console: Console) -> int:
     if not (config.source.get("path") or config.source.get("dataset")):
         if generates(config.env):
             return generate(config, rubrics, lambda text: _say(console, text))
-        _say(console, "no source is given, so no tasks are prepared; for tasks: source.path=FILE out=DIR")
+        _say(console, "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR")
         return 0
-    out = Path(config.out or f"data/{config.env['name']}").expanduser()
+    out = out_folder(config, lambda text: _say(console, text))
     report = prepare(config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run)
     _show(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE

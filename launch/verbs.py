@@ -41,7 +41,11 @@ _TABLE = (
             ("env=abstention source.path=train.jsonl out=data/abstention", "adapt a file you have"),
             ("env=abstention assets.mirror=/mnt/assets assets.offline=true", "the same on a machine without a network"),
         ),
-        (("source.path=FILE", "the source file"), ("out=DIR", "where tasks.jsonl and its manifest go"), _OFFLINE, _DRY),
+        (
+            ("source.path=FILE", "the source file"),
+            ("source.protected=[FILE,…]", "questions no task may repeat, such as those you evaluate on"),
+            ("out=DIR", "where tasks.jsonl and its manifest go; data/ENV if it is not given"), _OFFLINE, _DRY,
+        ),
     ),
     Verb(
         "rollout", "Ask the policy, judge its replies, reward them: graded rows, metrics and receipts in a run folder.",

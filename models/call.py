@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gavel.models.cache import StoredReply
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.quirks import same_model
+from gavel.models.quirks import ENDED, FILTERED, STOP, same_model
 from gavel.models.receipts import derive_call_id, encode_messages, text_digest
 from gavel.models.retry import Refusal
 from gavel.models.types import Attempt, CallRole, ChatRequest, Completion, Receipt, Reply
@@ -57,6 +57,14 @@ class Call:
     def refused(self, refusal: Refusal, latency: float) -> None:
         """Record a failed try of ``latency`` seconds."""
         self.attempts.append(Attempt(refusal.kind, latency, refusal.status, refusal.reason))
+
+    def unfinished(self, decoded: Decoded) -> Refusal | None:
+        """Return the failed try that a reply is which the engine did not finish, or None if it is finished (or another model's)."""
+        if decoded.finish_reason in ENDED or not _same(self.model, decoded):
+            return None
+        reason = f"the engine did not finish the reply: finish_reason is {decoded.finish_reason[:80] or 'missing'!r}"
+        raw = decoded.text or decoded.reasoning
+        return Refusal(FailureKind.PROVIDER_UNAVAILABLE, reason, retryable=True, status=200, raw=raw)
 
     def settle(self, decoded: Decoded, latency: float) -> Completion:
         """Turn a well-formed reply into a completion.
@@ -120,17 +128,21 @@ class Call:
 
 def _problem(role: CallRole, model: str, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
     """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
-    if decoded.model is not None and not same_model(model, decoded.model):
-        return FailureKind.IDENTITY_MISMATCH, f"asked for {model!r}, the server answered as {decoded.model[:120]!r}"
+    if not _same(model, decoded):
+        return FailureKind.IDENTITY_MISMATCH, f"asked for {model!r}, the server answered as {(decoded.model or '')[:120]!r}"
     finish = decoded.finish_reason
     if role == "policy":
         withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
-        return withheld if finish == "content_filter" else None
+        return withheld if finish == FILTERED else None
     kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
-    if finish != "stop":
+    if finish != STOP:
         return kind, f"the reply is not complete: finish_reason is {finish or 'missing'!r}"
     if decoded.text is None and decoded.refusal is not None:
         return kind, "the model refused to answer"
     if not text.strip():
         return kind, "the reply is empty" + ("; its text stands in the reasoning field" if decoded.reasoning else "")
     return None
+
+
+def _same(model: str, decoded: Decoded) -> bool:
+    return decoded.model is None or same_model(model, decoded.model)

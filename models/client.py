@@ -138,7 +138,8 @@ class ChatClient:
     async def complete(self, request: ChatRequest) -> Completion:
         """Answer one request; see ``ChatModel``.
 
-        For a policy, a reply that is empty or cut off is a reply. A judge's or simulator's must be complete and not empty. Equal calls
+        For a policy, a reply that is empty, cut off, or a call of a tool is a reply. One that the engine did not finish (no finish
+        reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be complete and not empty. Equal calls
         share a reply, or get a confirmed one from the cache, where ``cacheable`` says so.
 
         Raises:
@@ -250,8 +251,11 @@ class ChatClient:
                 overloaded = outcome.overloaded
                 call.refused(outcome, latency)
                 return outcome
-            good = True
             used = self._meter.add(outcome.usage, len(call.messages) + len(outcome.text or ""))
+            if (unfinished := call.unfinished(outcome)) is not None:
+                call.refused(unfinished, latency)
+                return unfinished
+            good = True
             return call.settle(outcome, latency)
         finally:
             self._admission.leave(ticket, overloaded=overloaded, good=good, used=used)

@@ -41,15 +41,40 @@ QUIRKS: tuple[Quirk, ...] = (
 
 _NO_QUIRK = Quirk("none", lambda _: True, frozenset())
 
+STOP, LENGTH, TOOLS, FILTERED = "stop", "length", "tool_calls", "content_filter"
+
 FINISH_WORDS: dict[str, str] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
+    STOP: STOP,
+    "end_turn": STOP,
+    "stop_sequence": STOP,
+    "eos": STOP,
+    "eos_token": STOP,
+    "complete": STOP,
+    "completed": STOP,
+    LENGTH: LENGTH,
+    "max_tokens": LENGTH,
+    "max_output_tokens": LENGTH,
+    "model_length": LENGTH,
+    "model_context_window_exceeded": LENGTH,
+    "repetition": LENGTH,  # vLLM cut a reply that went round in circles
+    TOOLS: TOOLS,
+    "function_call": TOOLS,
+    "tool_use": TOOLS,
+    FILTERED: FILTERED,
+    "safety": FILTERED,
+    "refusal": FILTERED,
 }
-"""Words of other servers for ``stop`` and ``length``; any other word is passed on as it is."""
+"""How a reply ended, in the words of servers and in ours; compared in lower case."""
+
+ENDED = frozenset((STOP, LENGTH, TOOLS, FILTERED))
+"""Endings of a finished reply. Any other word (``abort``, ``error``, ``cancelled``, ``insufficient_system_resource``, one nobody
+knows), or none, says that the engine gave up on the call: that is its failure, never an answer."""
+
+
+def finish_word(word: str) -> str:
+    """Return our word for how a reply ended; one that the table does not know is passed on as it is."""
+    return FINISH_WORDS.get(word.strip().lower(), word)
+
 
 RESPONSES_LACKS = frozenset(("seed", "stop"))
 """Sampling fields the responses API has no place for."""

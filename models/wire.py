@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from gavel.models.errors import ConfigError
-from gavel.models.quirks import FINISH_WORDS, RESERVED_FIELDS, RESPONSES_LACKS, Quirk, quirk_of
+from gavel.models.quirks import RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, Quirk, finish_word, quirk_of
 from gavel.models.receipts import call_seed
 from gavel.models.service import Service
 from gavel.models.types import ResponseFormat, Sampling, Usage
@@ -212,7 +212,7 @@ def _decode_chat(body: dict[str, Any]) -> Decoded:
         raise BadBody("the reply's first choice has no message")
     finish = _text(choices[0].get("finish_reason")) or ""
     return Decoded(
-        _content(message.get("content")), FINISH_WORDS.get(finish, finish), _text(body.get("model")), _text(body.get("id")),
+        _content(message.get("content")), finish_word(finish), _text(body.get("model")), _text(body.get("id")),
         _usage(body.get("usage"), "prompt", "completion"),
         _text(message.get("reasoning_content")) or _text(message.get("reasoning")), _text(message.get("refusal")),
     )  # fmt: skip
@@ -239,12 +239,16 @@ def _decode_responses(body: dict[str, Any]) -> Decoded:
 def _responses_finish(body: dict[str, Any]) -> str:
     status = body.get("status")
     if status == "completed":
-        return "stop"
+        return TOOLS if any(_is_call(item) for item in body["output"]) else STOP
     if status == "incomplete":
         details = body.get("incomplete_details")
         reason = str(details.get("reason")) if isinstance(details, dict) else "incomplete"
-        return FINISH_WORDS.get(reason, reason)
+        return finish_word(reason)
     raise BadBody(f"the reply's status is {status!r}")
+
+
+def _is_call(item: object) -> bool:
+    return isinstance(item, dict) and item.get("type") in ("function_call", "custom_tool_call")
 
 
 def _text(value: object) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from gavel.envs.abstention.extraction import Extraction, extract
 from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
 from gavel.envs.abstention.target import AbstentionTarget, parse_target
+from gavel.envs.endings import unfinished
 from gavel.envs.types import Check, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
@@ -53,10 +54,12 @@ class AbstentionEnvironment:
 
         The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
         ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or ``judged``) where the
-        policy abstained. A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
+        policy abstained. A reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"
+        if (failed := unfinished(reply)) is not None:
+            return failed
         extraction = extract(reply)
         if extraction.answer is None:
             assert extraction.gate is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from gavel.envs.endings import called_a_tool, was_cut
 from gavel.models.codec import record
 from gavel.models.types import Reply
 
@@ -38,10 +39,12 @@ def extract(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
-    block never closed. A server that kept the thinking apart (``reply.reasoning``) has closed the block itself.
+    block never closed, or the reply calls a tool, which nobody gave the policy. A server that kept the thinking apart (``reply.reasoning``) has closed the block itself.
     """
-    if reply.finish_reason == "length":
+    if was_cut(reply):
         return Extraction(None, gate="truncated")
+    if called_a_tool(reply):
+        return Extraction(None, gate="no_answer")
     final = final_text(reply.text, think_prefilled=reply.think_prefilled and reply.reasoning is None)
     if not final:
         return Extraction(None, gate="no_answer")

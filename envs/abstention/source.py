@@ -37,7 +37,7 @@ class NemoAbstentionV1:
     skips_bad_rows = False
     licence = Licence(
         {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"},
-        "the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: the copy about to be written holds these texts; "
+        "the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: tasks.jsonl holds these texts; "
         "until the publisher settles it, pass it on only under terms that satisfy both (attribution and share-alike)",
     )
 

@@ -57,9 +57,7 @@ class Verifif:
     env = NAME
     binding = "instruction_following"
     skips_bad_rows = True
-    licence = Licence(
-        {}, "rows of this form state no licence: the copy about to be written is under that of the data set they come from"
-    )
+    licence = Licence({}, "rows of this form state no licence: tasks.jsonl is under that of the data set they come from")
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a row has instructions or questions beside a request."""

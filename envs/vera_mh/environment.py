@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.envs.vera_mh.conversation import Utterance, is_over, utterances
@@ -28,6 +29,7 @@ class VeraMhEnvironment:
     """Persona first, then turn by turn; see ``step``."""
 
     name = NAME
+    speaks_first = True  # the persona: a task holds the chatbot's instructions only
 
     def __init__(self, config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> None:
         config.check()
@@ -73,8 +75,11 @@ class VeraMhEnvironment:
         It is over with the chatbot's last turn, or where the persona says so: its last words are then among the messages of the
         ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``, ``yes_question_ids``, ``yes_reasoning``,
         ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to 100, None where nothing was rated), counts for the metrics.
-        A simulator's or judge's failure gives an ungraded outcome.
+        A simulator's or judge's failure gives an ungraded outcome, and so does a chatbot's turn that was never finished.
         """
+        newest = transcript.messages[-1].reply if transcript.messages else None
+        if newest is not None and (broken := unfinished(newest)) is not None:
+            return broken
         target: VeraMhTarget = task.target
         said = utterances(transcript.messages)
         if is_over(said, self.config.utterance_limit, self.config.max_total_words):

@@ -226,6 +226,7 @@ def test_a_directory_is_refused_with_its_files(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         (b"PAR1\0\0\0", "binary"),
+        (b"\x7fELF\0\0\n{}", "binary"),
         (b"\x1f\x8b\x08\0\0\0", "binary"),
         ('{"a": 1}'.encode("utf-16"), "UTF-16"),
         (b'[\n {"task_id": "a"}\n]', "JSON array"),
@@ -236,6 +237,42 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes, probl
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem):
         read_tasks(path, ENV)
+
+
+def test_a_nul_byte_in_a_line_spoils_that_line_only(tmp_path: Path) -> None:
+    spoilt = orjson.dumps(own("c")).replace(b"France", b"Fra\0nce")
+    found = read(tmp_path, own("a"), own("b"), spoilt, own("d"))
+    assert ([planned.line for planned in found.tasks], only_bad(found).line) == ([1, 2, 4], 3)
+    assert str(only_bad(found).error).startswith(f"{tmp_path / 'tasks.jsonl'}:3: this line is not JSON")
+    first = read(tmp_path, spoilt, own("a"), own("b"), own("d"))
+    assert ([planned.line for planned in first.tasks], only_bad(first).line) == ([2, 3, 4], 1)
+
+
+REPLY = {"text": "\\boxed{Paris}", "finish_reason": "stop", "model": "m"}
+RECEIPT = {"call_id": "0", "role": "policy", "service": "s", "requested_model": "m", "prompt_digest": "d"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A", "reply": REPLY}], "messages.1.reply"),
+        ([{"role": "user", "content": "Q", "reply": REPLY}], "messages.0.reply"),
+        ([{"role": "user", "content": "Q"}, {"role": "user", "content": "R", "receipts": [RECEIPT]}], "messages.1.receipts"),
+        ([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}], "messages"),
+        ([{"role": "system", "content": "Answer."}], "messages"),
+    ],
+)
+def test_a_task_may_not_bring_its_own_answer(tmp_path: Path, messages: list[Any], field: str) -> None:
+    bad = only_bad(read(tmp_path, own("a", messages=messages), own("b")))
+    assert (bad.error.field, str(bad.error.kind), bad.task_id) == (field, "gavel:task_schema", "a")
+
+
+def test_a_task_written_by_us_is_read_again_and_earlier_turns_may_be_of_the_assistant(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
+    (planned,) = read(tmp_path, own(messages=turns)).tasks
+    raw = dump_task(planned.task)
+    assert raw["messages"][2] == {"role": "assistant", "content": "assistant", "reply": None, "receipts": []}
+    assert read(tmp_path, raw).tasks[0].task == planned.task
 
 
 def test_rows_of_no_known_format_are_refused_with_what_was_found(tmp_path: Path) -> None:

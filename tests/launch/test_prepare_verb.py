@@ -51,10 +51,35 @@ def test_a_dry_run_checks_everything_and_writes_nothing(tmp_path: Path, capsys: 
     assert {path.name for path in tmp_path.iterdir()} == {"source.jsonl"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=abstention", "source.path=source.jsonl"],
+        ["experiment=demo_vera_mh"],
+        ["env=abstention", "source.path=source.jsonl", "dry_run=true"],
+    ],
+)
+def test_without_out_every_environment_says_first_where_its_tasks_go(
+    words: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "source.jsonl", [source_row(0)])
+    dry = "dry_run=true" in words
+    assert main(["prepare", *([] if "experiment=demo_vera_mh" in words else [STRICT]), *words]) == 0
+    text = capsys.readouterr().out
+    name = "vera_mh" if "experiment=demo_vera_mh" in words else "abstention"
+    announced = f"tasks {'would go' if dry else 'go'} into data/{name}; out=DIR chooses another folder"
+    assert announced in text
+    assert "warning" not in text[: text.index(announced)]
+    assert (tmp_path / "data" / name / "tasks.jsonl").is_file() is not dry
+
+
 def test_without_a_source_only_the_assets_are_seen_to(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", STRICT]) == 0
-    assert "verified" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "verified" in text
+    assert "nothing is written" in text
     assert list(tmp_path.iterdir()) == []
 
 

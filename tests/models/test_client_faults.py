@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.fault_server import FaultServer
-from tests.support.faults import NAMES, Fault
+from tests.support.faults import NAMES, UNFINISHED, Fault
 
 from gavel.models.client import ChatClient
 from gavel.models.failures import FailureKind, ModelFailure
@@ -53,6 +53,7 @@ RETRIED = {
     "cut_body": "transport_peer_drop",
     "slow_headers": "transport_timeout",
     "stalled_body": "transport_timeout",
+    **{f"finish_{word or 'missing'}": "provider_unavailable" for word in UNFINISHED},
 }
 PERMANENT = {
     "400": "judge_failed",
@@ -68,6 +69,8 @@ PERMANENT = {
     "empty_content": "judge_unparseable",
     "content_filter": "judge_unparseable",
     "length": "judge_unparseable",
+    "model_length": "judge_unparseable",
+    "tool_calls": "judge_unparseable",
     "reasoning_only": "judge_unparseable",
 }
 PASSED_ON = {
@@ -130,13 +133,34 @@ async def test_a_well_formed_reply_is_passed_on_untouched(fault: str, text: str)
 
 
 @pytest.mark.parametrize(
-    ("fault", "text", "finish"), [("length", "A", "length"), ("empty_content", "", "stop"), ("null_content", "", "stop")]
+    ("fault", "text", "finish"),
+    [
+        ("length", "A", "length"),
+        ("model_length", "A", "length"),
+        ("tool_calls", "A", "tool_calls"),
+        ("empty_content", "", "stop"),
+        ("null_content", "", "stop"),
+    ],
 )
 async def test_a_policys_bad_reply_is_a_reply(fault: str, text: str, finish: str) -> None:
     async with FaultServer() as server, ChatClient("policy", service(server), backoff=QUICK) as client:
         server.script([fault])
         done = await client.complete(ask("policy"))
     assert (done.reply.text, done.reply.finish_reason) == (text, finish)
+
+
+@pytest.mark.parametrize("word", UNFINISHED)
+async def test_a_policys_reply_that_the_engine_did_not_finish_is_never_a_reply(word: str) -> None:
+    async with FaultServer(reply=lambda body: "Paris") as server:
+        async with ChatClient("policy", service(server), backoff=QUICK) as client:
+            server.script([f"finish_{word or 'missing'}"])
+            done = await client.complete(ask("policy"))
+            assert (done.reply.finish_reason, server.count) == ("stop", 2)
+            server.script([f"finish_{word or 'missing'}"] * 4)
+            with pytest.raises(ModelFailure) as caught:
+                await client.complete(ask("policy"))
+    assert (caught.value.kind, caught.value.raw) == (FailureKind.PROVIDER_UNAVAILABLE, "Paris")
+    assert (word or "missing") in caught.value.reason
 
 
 @pytest.mark.parametrize("fault", ["length", "empty_content", "content_filter"])

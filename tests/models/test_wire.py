@@ -167,3 +167,22 @@ def test_an_error_object_is_told_with_its_code() -> None:
 def test_names_of_models_compare_the_same_either_way_round_without_latest(one: str, other: str) -> None:
     if "latest" not in (one + other).lower():
         assert same_model(one, other) == same_model(other, one)
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("stop", "stop"), ("STOP", "stop"), ("eos", "stop"), ("end_turn", "stop"), ("length", "length"), ("model_length", "length"),
+        ("max_tokens", "length"), ("max_output_tokens", "length"), ("tool_calls", "tool_calls"), ("function_call", "tool_calls"),
+        ("content_filter", "content_filter"), ("abort", "abort"), ("error", "error"), ("cancelled", "cancelled"), (None, ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_how_a_reply_ended_is_said_in_one_set_of_words(word: str | None, ours: str) -> None:
+    body = {"model": "m", "choices": [{"message": {"content": "A"}, "finish_reason": word}]}
+    assert decode_body(json.dumps(body).encode(), responses=False).finish_reason == ours
+
+
+def test_a_tool_call_over_the_responses_api_is_one_too() -> None:
+    said = {"type": "message", "content": [{"type": "output_text", "text": "A"}]}
+    body = {"model": "m", "status": "completed", "output": [said, {"type": "function_call", "name": "search", "arguments": "{}"}]}
+    assert decode_body(json.dumps(body).encode(), responses=True).finish_reason == "tool_calls"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.faults import Fault
+from tests.support.faults import UNFINISHED, Fault
 
 PAGE = Path(__file__).parents[2] / "docs" / "failures.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
@@ -75,6 +75,11 @@ TABLE: tuple[Expected, ...] = (
     _row("reasoning_only", "the verdict in the reasoning field only", _UNREAD, again=True, policy="no_answer"),
     _row("unclosed_think", "a thinking block that never closes", _UNREAD, again=True, policy="no_answer"),
     _row("length", "finish reason `length`", _UNREAD, again=True, policy="truncated"),
+    _row("model_length", "finish reason `model_length`, `max_tokens`, …: the same", _UNREAD, again=True, policy="truncated"),
+    _row("tool_calls", "finish reason `tool_calls`: nobody gave it a tool", _UNREAD, again=True, policy="no_answer"),
+    *(_row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True) for word in UNFINISHED[:-2]),
+    _row("finish_something_new", "a finish reason nobody knows", _AGAIN, again=True),
+    _row("finish_missing", "no finish reason", _AGAIN, again=True),
     _row("content_filter", "finish reason `content_filter`", _UNREAD, again=True, policy=_AGAIN),
     _row("nan_score", "NaN as a score", _UNREAD, again=True, policy=OWN),
     _row("inf_score", "1e400 as a score", _UNREAD, again=True, policy=OWN),

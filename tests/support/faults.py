@@ -60,10 +60,21 @@ STATUS: dict[str, tuple[int, bytes]] = {
 }
 """Faults that are a status with a body; ``429`` and ``503`` take ``Fault.retry_after``."""
 
+UNFINISHED = ("abort", "error", "cancelled", "insufficient_system_resource", "something_new", "")
+"""Words for how a reply ended that say the engine gave up on it; the last is none at all."""
+
+
+def _finish(word: str) -> Callable[[Answer], Answer]:
+    return lambda answer: replace(answer, finish_reason=word)
+
+
 ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "null_content": lambda answer: replace(answer, text=None),
     "empty_content": lambda answer: replace(answer, text=""),
     "content_filter": lambda answer: replace(answer, text="", finish_reason="content_filter"),
+    **{f"finish_{word or 'missing'}": _finish(word) for word in UNFINISHED},
+    "model_length": lambda answer: replace(answer, text=(answer.text or "")[:5], finish_reason="model_length"),
+    "tool_calls": lambda answer: replace(answer, finish_reason="tool_calls"),
     "length": lambda answer: replace(answer, text=(answer.text or "")[:5], finish_reason="length"),
     "wrong_model": lambda answer: replace(answer, model="another-model"),
     "huge": lambda answer: replace(answer, text="x" * 10_000_000),

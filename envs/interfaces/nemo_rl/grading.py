@@ -13,7 +13,7 @@ import orjson
 
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict, verdict_of
 from gavel.envs.interfaces.nemo_rl.sample import Sample, next_info, read_sample
-from gavel.envs.types import Digests, Environment, Finish, Observe, Outcome, Result, RewardPolicy, Task, Timing, Transcript
+from gavel.envs.types import Digests, Environment, Finish, Observe, Outcome, Result, RewardPolicy, Task, TaskError, Timing, Transcript
 from gavel.judges.answers import answering
 from gavel.models.codec import load
 from gavel.models.errors import GavelError
@@ -88,6 +88,8 @@ class Grader:
             said = await self._transition(task, sample, message)
         except ModelFailure as failed:
             said = _failed(failed.kind, "judge", failed.reason)
+        except TaskError as failed:
+            said = _failed(failed.kind, "task", str(failed))
         except GavelError as failed:
             said = _failed(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
         except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward

@@ -1,0 +1,33 @@
+"""How a policy's reply ended, and what that means for its grade: one rule for every environment.
+
+``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so it has no final
+answer either. Anything else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The
+client turns such replies into failures itself; this guards against those that come another way (stored rows, a trainer's engine).
+"""
+
+from __future__ import annotations
+
+from gavel.envs.types import Finish, Outcome
+from gavel.models.failures import Failure, FailureKind
+from gavel.models.quirks import LENGTH, STOP, TOOLS, finish_word
+from gavel.models.types import Reply
+
+_GRADED = (STOP, LENGTH, TOOLS)
+
+
+def unfinished(reply: Reply) -> Finish | None:
+    """Return the ungraded end of a reply that was never finished, or None for one that can be graded."""
+    if reply.finish_reason in _GRADED or finish_word(reply.finish_reason) in _GRADED:
+        return None
+    reason = f"the policy's reply was not finished: finish_reason is {reply.finish_reason[:80] or 'missing'!r}"
+    return Finish(Outcome("", failure=Failure(FailureKind.PROVIDER_UNAVAILABLE, "policy", reason)))
+
+
+def was_cut(reply: Reply) -> bool:
+    """Tell whether a reply ended at a limit of tokens."""
+    return finish_word(reply.finish_reason) == LENGTH
+
+
+def called_a_tool(reply: Reply) -> bool:
+    """Tell whether a reply ended in the call of a tool."""
+    return finish_word(reply.finish_reason) == TOOLS
