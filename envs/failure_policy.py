@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gavel.models.codec import record
+from gavel.models.codec import FieldError, record
 
 
 @record
@@ -23,9 +23,11 @@ class FailurePolicy:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.max_ungraded_fraction <= 1.0:
-            raise ValueError(f"max_ungraded_fraction is {self.max_ungraded_fraction}; allowed: 0 to 1")
+            raise FieldError("max_ungraded_fraction", self.max_ungraded_fraction, "0 to 1")
+        if self.window < 1:
+            raise FieldError("window", self.window, "at least 1")
         if not 1 <= self.minimum <= self.window:
-            raise ValueError(f"minimum is {self.minimum}, window {self.window}; allowed: 1 <= minimum <= window")
+            raise FieldError("minimum", self.minimum, f"1 to {self.window}, which is failure.window")
 
 
 @dataclass

@@ -79,7 +79,11 @@ def _questions(path: Path) -> Iterator[str]:
         InputError: a row without a question; a protected set must not be read in part.
     """
     if path.suffix == ".txt":
-        yield from (line for line in path.read_text("utf-8-sig").splitlines() if line.strip())
+        try:
+            text = path.read_text("utf-8-sig")
+        except UnicodeDecodeError as failed:
+            raise InputError("this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8") from None
+        yield from (line for line in text.splitlines() if line.strip())
         return
     for line in read_rows(path):
         if line.error is not None:

@@ -103,6 +103,7 @@ def make_generator(env: Mapping[str, Any], source: Mapping[str, Any], judge: Jud
         ConfigError: an unknown environment or option.
     """
     options, _ = _options("env", env, ENVIRONMENTS)
+    _check_binding(options, judge)
     cls, make = GENERATORS[env["name"]].load()
     own = decode(cls, dict(source), prefix="source", error=ConfigError) if source.get("name") == env["name"] else cls()
     return cast("Generator", make(options, own, judge))
@@ -132,7 +133,21 @@ def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[
         ConfigError: an unknown name or option, with the nearest valid ones.
     """
     options, make = _options("env", config, ENVIRONMENTS)
+    _check_binding(options, judge)
     return cast("Environment", make(options, judge, services))
+
+
+def _check_binding(options: Any, judge: Judge) -> None:
+    binding = getattr(options, "binding", None)
+    if binding is None:
+        return
+    try:
+        judge.rubric(binding)
+    except ConfigError as failed:
+        raise ConfigError(
+            failed.problem, field="env.binding", found=binding, allowed=failed.allowed,
+            remedy=failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …",
+        ) from None  # fmt: skip
 
 
 def make_reward(config: Mapping[str, Any]) -> RewardPolicy:

@@ -12,7 +12,7 @@ from gavel.envs.registry import load_source, sources_of
 from gavel.envs.rows import Line, read_rows
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, Task, TaskError
-from gavel.models.codec import load, plain, record
+from gavel.models.codec import load, non_finite, plain, record
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.types import Message
 
@@ -142,6 +142,8 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         else:
             task = self._adapter.adapt(line.row, self._binding or self._adapter.binding)
             task = replace(task, target=self._environment.parse_target(task.target))
+        if (bad := non_finite(task.metadata)) is not None:
+            raise TaskError("this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number")
         return task if task.task_id else replace(task, task_id=task.digest)
 
     def _recognise(self, rows: Sequence[Mapping[str, Any]]) -> None:

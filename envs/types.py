@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from gavel.models.codec import digest, plain, record
+from gavel.models.codec import digest, non_finite, plain, record
 from gavel.models.errors import InputError, shorten
 from gavel.models.failures import Failure, FailureKind
 from gavel.models.types import Message, Receipt
@@ -99,6 +99,8 @@ class Outcome:
     def __post_init__(self) -> None:
         if (self.failure is None) == (self.label == ""):
             raise ValueError(f"an outcome has either a label or a failure; found label {self.label!r}, {self.failure}")
+        if self.details and (bad := non_finite(self.details)) is not None:
+            raise ValueError(f"details.{bad.path} of an outcome is {bad.value}; allowed: a finite number, or None")
 
     @property
     def graded(self) -> bool:
@@ -208,6 +210,12 @@ class Summary:
 
     metrics: Mapping[str, Metric]
     tables: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        figures = {name: (metric.value, metric.low, metric.high) for name, metric in self.metrics.items()}
+        for part, content in (("metrics", figures), ("tables", self.tables)):
+            if (bad := non_finite(content)) is not None:
+                raise ValueError(f"{part}.{bad.path} of a summary is {bad.value}; allowed: a finite number, or None")
 
 
 class Environment(Protocol):

@@ -89,9 +89,8 @@ class ProbeReport:
         identity = [f"identity: {problem}" for problem in self.identity.problems] if self.identity else []
         overflow = []
         if self.overflow is not None and self.overflow.passed is False:
-            overflow.append(
-                f"overflow: an answer of {self.overflow.tokens} tokens: expected {FailureKind.CONTEXT_OVERFLOW}, got {self.overflow.got}"
-            )
+            what = f"overflow: an answer of {self.overflow.tokens} tokens"
+            overflow.append(f"{what}: expected {FailureKind.CONTEXT_OVERFLOW}, got {self.overflow.got}")
         return (*identity, *rows, *overflow)
 
     @property

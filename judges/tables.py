@@ -85,5 +85,9 @@ def agreement_table(report: CalibrationReport) -> Table:
 def _figure(value: Interval) -> str:
     if value.value is None:
         return "-"
-    ends = f" [{value.low:.3f}, {value.high:.3f}]" if value.low is not None and value.high is not None else ""
-    return f"{value.value:.3f}{ends}".replace("[", "\\[")
+    ends = f" \\[{_number(value.low)}, {_number(value.high)}]" if value.low is not None and value.high is not None else ""
+    return f"{_number(value.value)}{ends}"
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 3) + 0.0:.3f}"  # no minus before a zero

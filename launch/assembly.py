@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gavel.envs.assembly import Assembly, LateModels, Parts, assemble_parts
 from gavel.envs.registry import called_services
 from gavel.judges.assets import AssetsConfig, AssetStore
-from gavel.launch.schema import Composition
+from gavel.launch.schema import Composition, RunConfig
+from gavel.models.service import config_key
+from gavel.models.transport import credentials
 
 __all__ = ["Assembly", "LateModels", "assemble", "asset_store", "parts_of"]
 
@@ -24,10 +28,21 @@ def assemble(config: Composition, *, with_policy: bool) -> Assembly:
     """Check a composition and make its parts.
 
     Raises:
-        ConfigError: names the key that does not fit.
+        ConfigError: names the key that does not fit; also where a new run would lack a credential, so that no folder is left behind.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
     called = called_services(config.env)
     declared = tuple(name for name in config.services if name not in called)
     kept = (*config.services, "policy") if with_policy else tuple(config.services)
-    return assemble_parts(parts_of(config), declared=declared, kept=kept)
+    made = assemble_parts(parts_of(config), declared=declared, kept=kept)
+    if _begins_a_run(config):
+        for name, service in made.services.items():
+            credentials(config_key(name), service)
+    return made
+
+
+def _begins_a_run(config: Composition) -> bool:
+    """Whether models will be called for a run that is not there yet; one that is may be whole, and needs no credential then."""
+    run: RunConfig | None = getattr(config, "run", None)
+    there = run is not None and run.dir is not None and Path(run.dir).expanduser().is_dir()
+    return not there and not getattr(config, "dry_run", False)

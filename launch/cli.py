@@ -5,7 +5,6 @@ Nothing heavy is imported before a verb runs, so that help is there at once.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -15,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gavel.launch.verbs import Verb, find_verb
-from gavel.models.errors import ConfigError, GavelError, nearest
+from gavel.models.errors import ConfigError, GavelError, nearest, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 OK, INTERNAL, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-_LOG_WIDTH = 160
 _HELP = ("-h", "--help", "help")
 
 
@@ -102,6 +100,7 @@ def _no_such_option(word: str) -> ConfigError:
 def _guarded(words: list[str]) -> int:
     """The boundary where every exception ends: errors for the user become one screen, the rest a message and a trace in a file."""
     try:
+        _check_encoding(words)
         return _dispatch(parse(words))
     except GavelError as failed:
         return _complain(str(failed), failed.exit_code)
@@ -111,6 +110,8 @@ def _guarded(words: list[str]) -> int:
         raise
     except OSError as failed:
         return _machine(failed) if failed.errno and "--traceback" not in words else _unexpected(failed, words)
+    except UnicodeEncodeError as failed:
+        return _unexpected(failed, words) if _utf8() or "--traceback" in words else _complain(str(_no_utf8()), BAD_INPUT)
     except Exception as failed:  # noqa: BLE001 - the outermost boundary: a person gets a message, the trace goes to a file
         return _unexpected(failed, words)
 
@@ -130,7 +131,12 @@ def _dispatch(line: CommandLine) -> int:
     from gavel.launch.config import compose
 
     config = compose(verb.name, line.overrides, line.config_dirs, line.runs)
-    return int(importlib.import_module(verb.module).run(config, _console()))
+    try:
+        return int(importlib.import_module(verb.module).run(config, _console()))
+    except OSError as failed:
+        if line.traceback or isinstance(failed, BrokenPipeError) or not failed.errno:
+            raise
+        return _machine(failed, config)
 
 
 def _verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
@@ -141,12 +147,9 @@ def _verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from gavel.launch.console import make_console
 
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    # A log or a pipe has no width: lines are never broken, tables get room for a path.
-    return Console(highlight=False, soft_wrap=True, width=_LOG_WIDTH)
+    return make_console(terminal=sys.stdout.isatty())
 
 
 def _say(text: str) -> int:
@@ -156,20 +159,45 @@ def _say(text: str) -> int:
 
 def _complain(text: str, code: int) -> int:
     sys.stdout.flush()
-    sys.stderr.write(f"gavel: {text}\n")
+    sys.stderr.write(visible(f"gavel: {text}\n"))
     return code
 
 
-def _machine(failed: OSError) -> int:
+def _machine(failed: OSError, config: object = None) -> int:
     """Say what the operating system refused: a full disk, a folder that may not be written."""
-    remedies = {
-        errno.ENOSPC: "make room, then run the same command again: what was finished is kept",
-        errno.EACCES: "change the permissions, or choose another place",
-        errno.ENOENT: "check the path",
-    }
-    where = ": ".join(str(part) for part in (failed.filename, failed.strerror or failed) if part)
-    remedy = remedies.get(failed.errno or 0, "run again with --traceback to see where")
-    return _complain(f"{where}\n  fix:     {remedy}", BAD_INPUT)
+    from gavel.launch.os_errors import explain
+    from gavel.models.codec import plain
+
+    return _complain(str(explain(failed, None if config is None else plain(config))), BAD_INPUT)
+
+
+def _check_encoding(words: Sequence[str]) -> None:
+    """Refuse words that no config can hold.
+
+    Raises:
+        ConfigError: a word is no UTF-8, or the locale is none and a word goes beyond ASCII.
+    """
+    for word in words:
+        if word.isascii():
+            continue
+        if not _utf8():
+            raise _no_utf8()
+        if any("\udc80" <= character <= "\udcff" for character in word):
+            raise ConfigError(
+                "this word is not UTF-8", found=os.fsencode(word).decode("utf-8", "backslashreplace"), allowed="UTF-8",
+                remedy="rename the file or folder, or give it a name of UTF-8 by a symbolic link",
+            )  # fmt: skip
+
+
+def _utf8() -> bool:
+    return sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
+
+
+def _no_utf8() -> ConfigError:
+    return ConfigError(
+        "this locale cannot hold a name beyond ASCII", found=f"the file system's encoding is {sys.getfilesystemencoding()}",
+        allowed="UTF-8", remedy="export PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8",
+    )  # fmt: skip
 
 
 def _unexpected(failed: Exception, words: Sequence[str]) -> int:

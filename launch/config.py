@@ -29,7 +29,8 @@ from gavel.launch.own_config import own_sections
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
 from gavel.models.codec import decode, plain
 from gavel.models.errors import ConfigError, nearest, shorten
-from gavel.models.service import Service, check_service
+from gavel.models.service import Service
+from gavel.models.service_check import check_secrets, check_service
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     spec = find_verb(verb)
     schema = _schema(verb)
     folders = search_path(config_dirs)
-    words = [read_override(word, groups(folders)) for word in overrides]
+    words = [_read(word, groups(folders)) for word in overrides]
     if runs:
         words.append(_named(verb, runs))
     chosen = [word for word in words if isinstance(word, GroupChoice)]
@@ -75,6 +76,17 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     config = decode(schema, values, error=ConfigError)
     _check_services(verb, config)
     return config
+
+
+def _read(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
+    """Read one word; one with a ``/`` before its ``=`` is a path, for no key has one."""
+    before, equals, _ = word.partition("=")
+    if equals and "/" in before:
+        raise ConfigError(
+            "this word is a path, not KEY=VALUE", found=shorten(word),
+            remedy=f"name a run folder that has = in its path by its key: run.dir='{word}'",
+        )  # fmt: skip
+    return read_override(word, known)
 
 
 def to_yaml(config: object) -> str:
@@ -121,6 +133,12 @@ def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Se
             remedy="remove it",
         )  # fmt: skip
     known = choices(choice.group, folders)
+    needed = choice.package is not None or (choice.group in sections and not find(schema, choice.group, {}).may_be_none)
+    if choice.choice is None and needed:
+        raise ConfigError(
+            f"no {choice.group} is chosen", field=choice.package or choice.group, found="null", allowed=", ".join(known),
+            remedy=f"choose one, for example {choice.group}={known[0]}" if known else "remove it",
+        )  # fmt: skip
     if choice.choice is not None and choice.choice not in known:
         near = nearest(choice.choice, known)
         raise ConfigError(
@@ -131,7 +149,9 @@ def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Se
 
 def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Path]) -> DictConfig:
     """Let Hydra read the primary config and the group files; the first folder that has a file wins."""
-    words = {_group_key(choice): f"{_group_key(choice)}={'null' if choice.choice is None else choice.choice}" for choice in chosen}
+    last = {_group_key(choice): choice.choice for choice in chosen}
+    # Where null may be chosen it is the default already, and Hydra cannot read the word.
+    words = {key: f"{key}={choice}" for key, choice in last.items() if choice is not None}
     words["hydra.searchpath"] = f"hydra.searchpath=[{','.join(_quoted(f'file://{folder}') for folder in folders)}]"
     with TemporaryDirectory(prefix="gavel-") as main:
         # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing else.
@@ -144,8 +164,23 @@ def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Pa
             # Every choice on the command line was checked, so what is wrong is in a file: the experiment, if there is one.
             files = [f"experiment/{choice.choice}.yaml" for choice in chosen if choice.group == "experiment" and choice.choice]
             raise explain(failed, files[-1] if files else "") from None
+        except UnicodeDecodeError as failed:
+            raise ConfigError(
+                f"this file is not UTF-8: {failed.reason} at byte {failed.start}", where=_not_utf8(folders), allowed="UTF-8",
+                remedy="save it as UTF-8",
+            ) from None  # fmt: skip
     OmegaConf.set_struct(tree, False)
     return tree
+
+
+def _not_utf8(folders: Sequence[Path]) -> str:
+    """Return the first config file that cannot be decoded; the reader does not say which it was."""
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml"))):
+        try:
+            path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            return str(path)
+    return ""
 
 
 def _group_key(choice: GroupChoice) -> str:
@@ -200,6 +235,9 @@ def _plain(tree: DictConfig, name: str) -> Any:
 def _check_services(verb: str, config: Any) -> None:
     """Refuse a service that cannot work; those no binding uses may stay incomplete."""
     if isinstance(config, schemas.Composition):
+        # Every service is stored with the run, also one that this verb does not call.
+        for name, service in (("policy", config.policy), ("judge", config.judge)):
+            check_secrets(name, service)
         for name, service in config.services.items():
             check_service(f"services.{name}", service)
         if verb == "rollout":
@@ -213,7 +251,7 @@ def _check_services(verb: str, config: Any) -> None:
 def _check_chosen(group: str, service: Service) -> None:
     if service.mode == "external" and service.base_url is None and service.model is None:
         raise ConfigError(
-            f"no {group} is chosen", field=group, allowed=", ".join(choices(group, [CONF])),
-            remedy=f"name a server with {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose one: {group}=smollm2",
+            f"{group}=external needs {group}.base_url and {group}.model", field=group, allowed=", ".join(choices(group, [CONF])),
+            remedy=f"set {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose another: {group}=smollm2",
         )  # fmt: skip
     check_service(group, service)

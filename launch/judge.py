@@ -15,7 +15,8 @@ from gavel.models import embedded
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import default_cache
 from gavel.models.pool import ServicePool, open_services
-from gavel.models.service import Service, check_service
+from gavel.models.service import Service
+from gavel.models.service_check import check_service
 from gavel.models.vllm.arguments import LOOPBACK, server_command
 from gavel.models.vllm.resolve import local_directory
 

@@ -51,6 +51,11 @@ class Place:
         return Place(annotation, node, self.depth + 1, options)
 
     @property
+    def may_be_none(self) -> bool:
+        """Whether null stands for something here."""
+        return self.annotation is Any or type(None) in typing.get_args(self.annotation)
+
+    @property
     def is_text(self) -> bool:
         """Whether a value here is a text whatever it looks like (``17`` is then "17")."""
         return _alternatives(self.annotation) == (str,)

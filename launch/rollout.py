@@ -32,6 +32,7 @@ from gavel.launch.story import tell
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
 from gavel.models.failures import Failure
+from gavel.models.service import config_key
 
 _PACKAGE = "pkg:"
 
@@ -193,9 +194,9 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     table.add_row("rows", f"{len(rows)} ({config.rollouts_per_task} a task), {config.concurrency} at once")
     for name, service in assembly.services.items():
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
-        table.add_row(f"service {name}", Text(f"{service.model} ({where})"))
+        table.add_row(f"service {config_key(name)}", Text(f"{service.model} ({where})"))
     for name, binding in assembly.bindings.items():
-        table.add_row(f"binding {name}", Text(f"{binding.service} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
+        table.add_row(f"binding {name}", Text(f"{config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
     table.add_row("reward", Text(named(config.reward)))
     limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")

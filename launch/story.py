@@ -14,12 +14,13 @@ from gavel.envs.types import Result
 from gavel.judges.bindings import Binding
 from gavel.judges.types import StoredAnswer
 from gavel.models.codec import plain
+from gavel.models.errors import visible
 from gavel.models.types import Receipt
 
 
 def tell(result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str, Binding]) -> RenderableType:
-    """Return the story of one attempt for a console; texts are shown as they are, without markup."""
-    parts: list[RenderableType] = [Rule(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}")]
+    """Return the story of one attempt for a console; texts are shown as they are, without markup, control characters written out."""
+    parts: list[RenderableType] = [Rule(_text(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}"))]
     parts += [_panel(message.role, message.content) for message in result.transcript.messages]
     for answer in answers:
         parts += _question(answer, bindings)
@@ -28,7 +29,11 @@ def tell(result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str,
 
 
 def _panel(title: str, text: str, style: str = "") -> Panel:
-    return Panel(Text(text or "(empty)"), title=title, title_align="left", border_style=style or "dim")
+    return Panel(_text(text or "(empty)"), title=_text(title), title_align="left", border_style=style or "dim")
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(visible(text), style=style)
 
 
 def _question(answer: StoredAnswer, bindings: Mapping[str, Binding]) -> Iterator[RenderableType]:
@@ -63,11 +68,11 @@ def _outcome(result: Result) -> RenderableType:
         table.add_column(column, overflow="fold")
     for check in result.outcome.checks:
         passed = {True: "yes", False: "no", None: "not checked"}[check.passed]
-        table.add_row(Text(check.name), passed, f"{check.score:g}", Text(check.detail))
+        table.add_row(_text(check.name), passed, f"{check.score:g}", _text(check.detail))
     failure = result.outcome.failure
     head = f"label: {result.outcome.label}" if failure is None else f"ungraded: {failure.kind} at {failure.stage}: {failure.reason}"
     details = plain(dict(result.outcome.details or {}))
-    lines = [Text(head, style="bold"), *(Text(f"{name}: {value}") for name, value in details.items())]
+    lines = [_text(head, style="bold"), *(_text(f"{name}: {value}") for name, value in details.items())]
     return Group(*lines, *([table] if result.outcome.checks else []))
 
 
@@ -76,7 +81,7 @@ def _reward(result: Result) -> Iterator[RenderableType]:
         yield Text("reward: none (an ungraded row has no reward; the fallback 0.0 is averaged into nothing)", style="bold")
         return
     terms = " + ".join(f"{name} {value:g}" for name, value in result.reward.components.items())
-    yield Text(f"reward: {result.reward.value:g} = {terms}" if terms else f"reward: {result.reward.value:g}", style="bold")
+    yield _text(f"reward: {result.reward.value:g} = {terms}" if terms else f"reward: {result.reward.value:g}", style="bold")
 
 
 def _calls(receipts: tuple[Receipt, ...]) -> RenderableType:
@@ -87,8 +92,9 @@ def _calls(receipts: tuple[Receipt, ...]) -> RenderableType:
         usage = receipt.usage
         tokens = f"{usage.prompt_tokens}/{usage.completion_tokens}" if usage else "?"
         how = "cache" if receipt.cache_hit else "shared" if receipt.shared else str(len(receipt.attempts))
-        table.add_row(
+        cells = (
             receipt.role, receipt.service, receipt.served_model or receipt.requested_model, receipt.finish_reason or "-", tokens,
             f"{receipt.latency_s:.2f}", how, receipt.call_id,
         )  # fmt: skip
+        table.add_row(*(_text(cell) for cell in cells))
     return table

@@ -71,8 +71,8 @@ class ChatClient:
     def __init__(
         self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
         vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, meter: Meter | None = None,
-        progress: Callable[[str], None] | None = None, key: str | None = None, backoff: Backoff | None = None, rng: Random | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        progress: Callable[[str], None] | None = None, key: str | None = None, backoff: Backoff | None = None,
+        rng: Random | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         bases = list(service.base_urls if base_urls is None else base_urls)
         if not bases:
@@ -90,8 +90,8 @@ class ChatClient:
             key or name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
         )  # fmt: skip
         self._router = Router(
-            key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport, clock=clock,
-            progress=progress,
+            key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport,
+            clock=clock, progress=progress,
         )  # fmt: skip
         self._context = ContextCheck(service, self._model, self._router.base_of_any, self._transport)
         self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)
@@ -139,8 +139,8 @@ class ChatClient:
         """Answer one request; see ``ChatModel``.
 
         For a policy, a reply that is empty, cut off, or a call of a tool is a reply. One that the engine did not finish (no finish
-        reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be complete and not empty. Equal calls
-        share a reply, or get a confirmed one from the cache, where ``cacheable`` says so.
+        reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be complete and not empty.
+        Equal calls share a reply, or get a confirmed one from the cache, where ``cacheable`` says so.
 
         Raises:
             ModelFailure: no usable reply within the deadline and the attempts; its receipt lists every try.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import ClassVar
+
+from gavel.models.secrets import without_keys
 
 
 class GavelError(Exception):
@@ -34,7 +37,7 @@ class InputError(GavelError, ValueError):
         place = ": ".join(part for part in (self.where, self.field) if part)
         head = f"{place}: {self.problem}" if place else self.problem
         rows = (("found", self.found), ("allowed", self.allowed), ("fix", self.remedy))
-        return "\n".join([head, *(f"  {name + ':':<9}{text}" for name, text in rows if text)])
+        return without_keys(visible("\n".join([head, *(f"  {name + ':':<9}{text}" for name, text in rows if text)])))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive the default pickling of exceptions; workers send these across processes.
@@ -53,9 +56,24 @@ class RecordError(InputError):
     """A stored record that cannot be read: unknown schema version, missing or mistyped field."""
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal: C0 but tab and line feed, C1, and what reorders or breaks lines."""
+
+
+def visible(text: str) -> str:
+    r"""Return ``text`` with every character that could steer a terminal written out (``\x1b``), for text that is not ours."""
+    if text.isprintable():
+        return text
+    return _CONTROLS.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
 def shorten(value: object, limit: int = 120) -> str:
-    """Return ``repr(value)`` cut to ``limit`` characters, for the ``found`` of an error."""
-    text = value if isinstance(value, str) and value.strip() else repr(value)
+    """Return ``repr(value)``, of a text the text itself in one line, cut to ``limit`` characters, for the ``found`` of an error."""
+    text = visible(value).replace("\n", "\\n").replace("\t", "\\t") if isinstance(value, str) and value.strip() else repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -16,7 +16,8 @@ from gavel.models.failures import FailureKind
 from gavel.models.guard import GuardedModel
 from gavel.models.meter import Meter
 from gavel.models.pinned import default_cache
-from gavel.models.service import Service, check_service, config_key
+from gavel.models.service import Service, config_key
+from gavel.models.service_check import check_service
 from gavel.models.types import ChatModel
 from gavel.models.vllm import fleet
 from gavel.models.vllm.server import ManagedServer, ServerDied

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from gavel.models.codec import digest, record
-from gavel.models.errors import ConfigError, shorten
 from gavel.models.types import Sampling
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REVISION = re.compile(r"[0-9a-f]{40}")
-_CREDENTIAL_HEADER = re.compile(r"auth|api[-_]?key|token|secret|cookie", re.IGNORECASE)
 _KEYS = {"policy": "policy", "general": "judge"}
 RESERVED_PORTS = range(1200, 9000)
 """NeMo-RL and Ray use ports of this range; a managed server stays out of it."""
@@ -99,91 +93,3 @@ class Service:
 def config_key(name: str) -> str:
     """Return the key of the config at which a verb's service stands: the service ``general`` is the config's ``judge``."""
     return _KEYS.get(name, f"services.{name}")
-
-
-def check_service(name: str, service: Service) -> None:
-    """Refuse what cannot work, before anything is started.
-
-    Args:
-        name: the service's key in the config; the keys in errors start with it.
-        service: the service as configured.
-
-    Raises:
-        ConfigError: names the key, what was found (a suspected key is never shown), what is allowed and the remedy.
-    """
-    _check_secrets(name, service)
-    if not service.model:
-        raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
-    for key in ("max_in_flight", "attempts", "replicas", "min_replicas", "deadline", "startup_timeout"):
-        if getattr(service, key) <= 0:
-            raise ConfigError("must be positive", field=f"{name}.{key}", found=shorten(getattr(service, key)))
-    (_check_external if service.mode == "external" else _check_managed)(name, service)
-    replicas = len(service.base_urls) if service.mode == "external" else service.replicas
-    if service.min_replicas > replicas:
-        raise ConfigError(
-            "there are not so many replicas", field=f"{name}.min_replicas", found=str(service.min_replicas), allowed=f"1 to {replicas}",
-            remedy="name more servers: base_url=[URL,URL]" if service.mode == "external" else f"raise {name}.replicas",
-        )  # fmt: skip
-
-
-def _check_secrets(name: str, service: Service) -> None:
-    for variable in service.key_variables:
-        if not _VARIABLE.fullmatch(variable):
-            raise ConfigError(
-                "this is not the name of an environment variable", field=f"{name}.api_key_env",
-                found=f"a text of {len(variable)} characters (not shown: it may be a key)",
-                allowed="a name such as OPENAI_API_KEY",
-                remedy="put the key into a variable and give the variable's name here; if a key was pasted, revoke it",
-            )  # fmt: skip
-    for header in service.default_headers or {}:
-        if _CREDENTIAL_HEADER.search(header):
-            raise ConfigError(
-                "a header that holds a credential may not stand in a config", field=f"{name}.default_headers.{header}",
-                remedy=f"give the variable that holds it: {name}.header_env.{header}=VARIABLE",
-            )  # fmt: skip
-    for header, variable in (service.header_env or {}).items():
-        if not _VARIABLE.fullmatch(variable):
-            raise ConfigError(
-                "this is not the name of an environment variable", field=f"{name}.header_env.{header}",
-                found="(not shown: it may be a credential)", allowed="a name such as GATEWAY_TOKEN",
-            )  # fmt: skip
-
-
-def _check_external(name: str, service: Service) -> None:
-    if not service.base_urls:
-        raise ConfigError(
-            "an external service needs a URL", field=f"{name}.base_url", allowed="http(s)://host[:port]/v1",
-            remedy=f"set {name}.base_url=…, or choose a managed service: {name}=smollm2 or {name}=qwen3_32b",
-        )  # fmt: skip
-    for url in service.base_urls:
-        _check_url(f"{name}.base_url", url)
-    twice = next((url for url in service.base_urls if service.base_urls.count(url) > 1), None)
-    if twice is not None:
-        raise ConfigError("this replica is named twice", field=f"{name}.base_url", found=twice, remedy="name each server once")
-
-
-def _check_url(field: str, url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("this is not an HTTP URL", field=field, found=url, allowed="http(s)://host[:port]/v1")
-    if parts.username or parts.password:
-        raise ConfigError(
-            "a URL may not hold a user or a password", field=field, found=f"{parts.scheme}://…@{parts.hostname}",
-            remedy="use api_key_env or header_env",
-        )  # fmt: skip
-
-
-def _check_managed(name: str, service: Service) -> None:
-    model = service.model or ""
-    local = model.startswith(("embedded:", "/", "./", "../", "~"))
-    if not local and not _REVISION.fullmatch(service.revision or ""):
-        raise ConfigError(
-            "a managed model is pinned by revision", field=f"{name}.revision", found=shorten(service.revision),
-            allowed="40 hexadecimal digits (the commit of the model's repository)",
-            remedy=f"set {name}.revision=…, or give a local directory as {name}.model",
-        )  # fmt: skip
-    if service.port in RESERVED_PORTS:
-        raise ConfigError(
-            "this port is in the range that NeMo-RL and Ray use", field=f"{name}.port", found=str(service.port),
-            allowed="0 (a free port is picked), 1 to 1199, 9000 to 65535",
-        )  # fmt: skip

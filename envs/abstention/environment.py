@@ -54,7 +54,8 @@ class AbstentionEnvironment:
 
         The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
         ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or ``judged``) where the
-        policy abstained. A reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
+        policy abstained. A reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded
+        outcome that keeps the answer and the raw text.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"

@@ -39,7 +39,8 @@ def extract(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
-    block never closed, or the reply calls a tool, which nobody gave the policy. A server that kept the thinking apart (``reply.reasoning``) has closed the block itself.
+    block never closed, or the reply calls a tool, which nobody gave the policy. A server that kept the thinking
+    apart (``reply.reasoning``) has closed the block itself.
     """
     if was_cut(reply):
         return Extraction(None, gate="truncated")

@@ -17,7 +17,7 @@ from gavel.envs.instruction_following.visible import visible_text
 from gavel.envs.types import Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
-from gavel.models.codec import record
+from gavel.models.codec import FieldError, record
 from gavel.models.errors import ConfigError
 from gavel.models.failures import Failure, FailureKind
 from gavel.models.types import ChatModel, Receipt
@@ -38,7 +38,7 @@ class InstructionFollowingConfig:
 
     def __post_init__(self) -> None:
         if self.max_reply_characters < 1:
-            raise ValueError(f"max_reply_characters is {self.max_reply_characters}; allowed: 1 or more")
+            raise FieldError("max_reply_characters", self.max_reply_characters, "at least 1")
 
 
 class FastChecks(Protocol):

@@ -118,12 +118,18 @@ def interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Inte
 
 
 def _agreeing(table: Tables, share: float) -> Floats:
-    """Return the table with ``share`` of its items on the diagonal; where it has none on a side, they go as the labels' shares say."""
-    shares = table.sum(axis=1) / table.sum()
-    spread = np.outer(shares, shares)
-    diagonal = np.eye(len(table), dtype=bool)
-    made: Floats = np.zeros(table.shape)
-    for place, weight in ((diagonal, share), (~diagonal, 1 - share)):
-        part = np.where(place, table, 0) if table[place].any() else np.where(place, spread, 0)
-        made += table.sum() * weight * part / max(part.sum(), 1e-300)
-    return made
+    """Return the table with verdicts changed until ``share`` of them agree; each row (true label) keeps its count.
+
+    Verdicts that become wrong go to the other true labels as their shares say; where there is only one, they stay.
+    """
+    counts: Floats = table.astype(np.float64)
+    right: Floats = np.diagonal(counts).copy()
+    wrong, agreeing, target = counts - np.diag(right), float(right.sum()), share * float(counts.sum())
+    if target >= agreeing:
+        moved = wrong * ((target - agreeing) / max(float(wrong.sum()), 1e-300))
+        better: Floats = counts - moved + np.diag(moved.sum(axis=1))
+        return better
+    others = np.tile(counts.sum(axis=1), (len(counts), 1)) * (1 - np.eye(len(counts)))
+    lost = np.where(others.sum(axis=1) > 0, right * (1 - target / agreeing), 0.0)
+    worse: Floats = counts - np.diag(lost) + lost[:, None] * others / np.maximum(others.sum(axis=1), 1e-300)[:, None]
+    return worse

@@ -21,6 +21,7 @@ from gavel.envs.types import (
     Result,
     Reward,
     RewardError,
+    Summary,
     Task,
     TaskError,
     Timing,
@@ -175,3 +176,27 @@ def test_errors_cross_process_borders_whole() -> None:
 
 def test_a_metric_without_an_interval_is_kept_as_such() -> None:
     assert decode(Metric, to_json(Metric(0.5, None, None, 3))) == Metric(0.5, None, None, 3)
+
+
+NOT_FINITE = [float("nan"), float("inf"), float("-inf")]
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_a_number_that_is_not_finite_is_refused_where_json_would_make_it_null(number: float) -> None:
+    message = {"role": "user", "content": "Q"}
+    task = {"task_id": "a", "env": "e", "verifier": "f/b", "messages": [message], "target": {"weights": [1.0, number]}, "metadata": {}}
+    with pytest.raises(RecordError) as refused:
+        decode(Task, task, prefix="task")
+    assert (refused.value.field, refused.value.found) == ("task.target.weights.1", str(number))
+    assert decode(Task, {**task, "target": {"weights": [None]}}).target == {"weights": [None]}
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_facts_and_tables_hold_finite_numbers(number: float) -> None:
+    with pytest.raises(ValueError, match=r"details\.ratings\.risk\.0 of an outcome is"):
+        Outcome("correct", details={"text": "nan", "ratings": {"risk": [number]}})
+    with pytest.raises(ValueError, match=r"tables\.rows\.1\.score of a summary is"):
+        Summary({}, {"rows": [{}, {"score": number}]})
+    with pytest.raises(ValueError, match=r"metrics\.accuracy\.1 of a summary is"):
+        Summary({"accuracy": Metric(0.5, number, None, 2)}, {})
+    Outcome("correct", details={"score": None, "ratings": {"risk": (0.5,)}})

@@ -24,11 +24,10 @@ def test_the_worked_example_runs_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    files = [block for block in blocks("yaml") if block.startswith("# my_conf/")]
+    files = re.findall(r"^`(my_conf/[^`]+)`:\n\n```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     assert len(files) == 2
-    for block in files:
-        name, text = block.split("\n", 1)
-        path = tmp_path / name.removeprefix("# ")
+    for name, text in files:
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (commands,), (expected,) = blocks("bash"), blocks("text")

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from gavel.launch.config import compose, from_yaml, to_yaml
 from gavel.models.codec import decode
 from gavel.models.errors import ConfigError
-from gavel.models.service import Service, check_service
+from gavel.models.service import Service
+from gavel.models.service_check import check_service
 from gavel.models.types import Sampling
 
 CONF = Path(importlib.import_module("gavel").__file__ or "").parent / "conf"

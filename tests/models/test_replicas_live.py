@@ -26,7 +26,8 @@ from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.pool import open_services
 from gavel.models.retry import Backoff
-from gavel.models.service import Service, Timeout, check_service
+from gavel.models.service import Service, Timeout
+from gavel.models.service_check import check_service
 from gavel.models.types import ChatRequest, Message, Sampling
 
 QUICK = Backoff(base=0.001, cap=0.002)

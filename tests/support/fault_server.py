@@ -10,8 +10,8 @@ In a test::
 
 ``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for the n-th
 generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity`` (requests in
-work at once, more get 429) may be changed while it runs. Below /v1 it wants the ``key``, if there is one. ``await until(n)`` waits for the n-th request. ``stop()`` and ``start()``
-restart it on the same port.
+work at once, more get 429) may be changed while it runs; below /v1 it wants the ``key``, if there is one. ``await until(n)`` waits
+for the n-th request. ``stop()`` and ``start()`` restart it on the same port.
 
 As its own process (prints the port on the first line; ``server_process`` starts and ends one)::
 

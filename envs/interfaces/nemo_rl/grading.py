@@ -88,6 +88,8 @@ class Grader:
             said = await self._transition(task, sample, message)
         except ModelFailure as failed:
             said = _failed(failed.kind, "judge", failed.reason)
+        except PersistenceError as failed:
+            said = _failed(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
         except TaskError as failed:
             said = _failed(failed.kind, "task", str(failed))
         except GavelError as failed:
@@ -105,6 +107,7 @@ class Grader:
     def verdicts(self, uids: list[str]) -> tuple[list[Verdict | None], list[Result]]:
         """Return the verdicts by uid, None where there is none, and the results that are still held; these are let go."""
         results = [self._results.pop(uid) for uid in uids if uid in self._results]
+        self._ledger.tidy()
         return [self._ledger.find(uid) for uid in uids], results
 
     def _task(self, sample: Sample) -> Task:

@@ -108,7 +108,11 @@ class Ledger:
         return RowAnswers(self, uid, turn)
 
     def keep_answer(self, uid: str, turn: int, answer: StoredAnswer) -> None:
-        """Store an answered judge question; one that cannot be written is asked again after a death, no more."""
+        """Store an answered judge question.
+
+        Raises:
+            PersistenceError: it could not be written.
+        """
         self._take_answer(uid, turn, answer)
         if self._asked is not None:
             self._asked.append(to_json({"uid": uid, "turn": turn, "answer": answer}))
@@ -116,6 +120,13 @@ class Ledger:
     def find_answer(self, uid: str, turn: int, key: str) -> StoredAnswer | None:
         """Return the answer to a question of a step, if it was asked before."""
         return self._answers.get((uid, turn), {}).get(key)
+
+    def tidy(self) -> None:
+        """Empty the file of answers once it is large and no row under way has any: they serve nothing else."""
+        if self._asked is not None and not self._answers and self._asked.path.stat().st_size > TAIL_BYTES:
+            self._asked.close()
+            self._asked.path.write_bytes(b"")
+            self._asked = JsonLines(self._asked.path)
 
     def close(self) -> None:
         """Close the files."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import typing_extensions
 from tests.envs.interfaces.nemo_rl_support import REPOSITORY, ROOT
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 if sys.version_info < (3, 12):  # NeMo-RL wants 3.13; this alone keeps ``algorithms.grpo`` from being imported on 3.11
@@ -57,7 +57,10 @@ def make_tokenizer(name: str = "chatml") -> PreTrainedTokenizerFast:
     """A byte-level BPE trained on a few lines, so that tokens join over what one would not expect, with a template of ours."""
     template, end, special = TEMPLATES[name]
     inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # Line breaks stay together, as in the tokenizers of these families.
+    words = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    parts = [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    inner.pre_tokenizer = pre_tokenizers.Sequence(parts)
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     inner.train_from_iterator(
@@ -152,3 +155,83 @@ def batch_of(path: Path, env: str, tokenizer: Any, generations: int, **options: 
         data.dataset, tokenizer, None, {data.task_name: (data.task_spec, data.processor)}, max_seq_length=2048
     )
     return rl_collate_fn([rows[place] for place in range(len(rows))]).repeat_interleave(generations)
+
+
+@contextmanager
+def hooked(driver: Any) -> Iterator[Any]:
+    """Install a driver's hooks, and take them out again: a process that trains does the first only."""
+    from importlib import import_module
+
+    from gavel.envs.interfaces.nemo_rl import hooks
+
+    modules = [import_module(name) for name in hooks.NEEDED]
+    kept = [(module, name, getattr(module, name)) for module, names in zip(modules, hooks.NEEDED.values(), strict=True) for name in names]
+    kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._estimators(modules[2])]
+    hooks.install(driver)
+    try:
+        yield driver
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+
+
+def roll(mode: str, generation: Any, batch: Any, tokenizer: Any, handles: dict[str, Any], turns: int = 4, limit: int = 2048) -> Any:
+    """Run the trainer's rollout, hooks included."""
+    import nemo_rl.algorithms.grpo as grpo
+
+    run = {"sync": grpo.run_multi_turn_rollout, "async": grpo.run_async_multi_turn_rollout}[mode]
+    return run(
+        policy_generation=generation, input_batch=batch, tokenizer=tokenizer, task_to_env=handles, max_seq_len=limit,
+        max_rollout_turns=turns, greedy=False,
+    )  # fmt: skip
+
+
+class StandIn:
+    """A policy that learns nothing and keeps what it was to train on."""
+
+    def __init__(self) -> None:
+        self.trained: list[Any] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **options: None
+
+    def get_logprobs(self, data: Any, timer: Any = None) -> dict[str, Any]:
+        """Zeros."""
+        return {"logprobs": torch.zeros(data["input_ids"].shape)}
+
+    def get_reference_policy_logprobs(self, data: Any, timer: Any = None) -> dict[str, Any]:
+        """Zeros."""
+        return {"reference_logprobs": torch.zeros(data["input_ids"].shape)}
+
+    def train(self, data: Any, loss_fn: Any, timer: Any = None) -> dict[str, Any]:
+        """Keep the batch."""
+        self.trained.append(data)
+        counts = {"global_valid_seqs": [1.0], "global_valid_toks": [1.0], "gen_kl_error": [0.0], "token_mult_prob_error": [1.0], "lr": [0.0]}
+        return {"loss": torch.tensor([0.0]), "grad_norm": torch.tensor([0.0]), "all_mb_metrics": counts}
+
+
+class Log:
+    """A logger that keeps its metrics by prefix and step."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **options: None
+
+    def log_metrics(self, metrics: dict[str, Any], step: int, prefix: str = "", **options: Any) -> None:
+        """Keep them."""
+        self.metrics.setdefault((prefix, step), {}).update(metrics)
+
+
+class StandInGeneration(Canned):
+    """Canned replies with the rest of what ``grpo_train`` asks of a generation."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__") or name in ("weight_synchronizer", "snapshot_step_metrics", "get_step_metrics", "requires_kv_scale_sync"):
+            raise AttributeError(name)
+        return lambda *args, **options: {}

@@ -1,0 +1,194 @@
+"""What a report reads: the rows of a run folder, each by its place in the files, and what was appended since the last look.
+
+Rows are read as plain JSON: a report of 100,000 rows must not wait for strict decoding, and the writer checked them already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.launch.child_run import config_of
+from gavel.launch.journal import RowKey
+from gavel.launch.manifest import Manifest, read_manifest
+from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.schema import RolloutConfig
+from gavel.models.errors import GavelError, RecordError
+
+Json = Mapping[str, Any]
+_ANCESTORS = 8
+_EVENT = re.compile(rb'\{"schema":"[^"]*","task_id":("(?:[^"\\]|\\.)*"),"rollout_index":(\d+),"attempt":\d+,"event":"(\w+)"')
+
+
+@dataclass(slots=True)
+class Tail:
+    """A file that grows: ``lines`` yields what was appended since the last call, whole lines only."""
+
+    path: Path
+    offset: int = 0
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (byte offset, line); a file that is not there is empty, one that has shrunk is over."""
+        if not self.path.is_file():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                begun, self.offset = self.offset, self.offset + len(line)
+                yield begun, line
+
+
+def parse(line: bytes, where: str) -> dict[str, Any]:
+    """Read one line.
+
+    Raises:
+        RecordError: it is no JSON object.
+    """
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise RecordError("this line is not a JSON object", where=where, remedy="a run's files are written by gavel alone")
+    return value
+
+
+@dataclass(slots=True)
+class RunSource:
+    """A run folder as a report sees it.
+
+    ``entries`` has one entry per row, the newest attempt, at the place of its number, which never changes; ``attempts`` the places of
+    all attempts of a row, oldest first; ``version`` grows with every change.
+    """
+
+    path: Path
+    manifest: Manifest
+    config: RolloutConfig | None
+    entries: list[Entry] = field(default_factory=list)
+    attempts: dict[RowKey, list[tuple[str, int]]] = field(default_factory=dict)
+    planned: int = 0
+    version: int = 0
+    _numbers: dict[RowKey, int] = field(default_factory=dict)
+    _tasks: dict[str, int] = field(default_factory=dict)
+    _answers: dict[RowKey, list[tuple[Path, int]]] = field(default_factory=dict)
+    _tails: dict[str, Tail] = field(default_factory=dict)
+    _journals: list[Tail] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, path: Path) -> RunSource:
+        """Open the run at ``path``; nothing is read before ``refresh``.
+
+        Raises:
+            RecordError: its manifest is damaged.
+        """
+        manifest = read_manifest(path)
+        if manifest is None:
+            raise RecordError("there is no run in this folder", where=str(path), found="no manifest.json")
+        source = cls(path, manifest, _config(path))
+        source._tails = {name: Tail(path / name) for name in ("inputs.jsonl", "errors.jsonl", "results.jsonl")}
+        source._journals = [Tail(folder / "transcripts.jsonl") for folder in _lineage(path, manifest)]
+        return source
+
+    @property
+    def env(self) -> str:
+        """The environment's name."""
+        return str(self.manifest.identity.env.get("name", ""))
+
+    def refresh(self) -> bool:
+        """Read what was appended; return whether there was anything.
+
+        Raises:
+            RecordError: a damaged line; names file and line's place.
+        """
+        before = (self.version, self.planned)
+        self._read_inputs()
+        for name in ("errors.jsonl", "results.jsonl"):
+            for offset, line in self._tails[name].lines():
+                self._take(name, offset, parse(line, f"{self.path / name} at byte {offset}"))
+        for journal in self._journals:
+            self._read_journal(journal)
+        return (self.version, self.planned) != before
+
+    def _read_inputs(self) -> None:
+        tail = self._tails["inputs.jsonl"]
+        if tail.path.is_file() and tail.path.stat().st_size < tail.offset:
+            tail.offset = self.planned = 0
+        for offset, line in tail.lines():
+            row = parse(line, f"{tail.path} at byte {offset}")
+            self.planned += 1
+            if row.get("task") is not None:
+                self._tasks[row["task_id"]] = offset
+
+    def _take(self, name: str, offset: int, row: dict[str, Any]) -> None:
+        key = (row["task_id"], row["rollout_index"])
+        if row["status"] == "invalid_task" and row["task_id"] in self._tasks:
+            return  # mended since
+        self.attempts.setdefault(key, []).append((name, offset))
+        number = self._numbers.setdefault(key, len(self.entries))
+        if number < len(self.entries) and self.entries[number].graded:
+            return
+        self.version += 1
+        entry = entry_of(number, self.version, row, (name, offset))
+        if number == len(self.entries):
+            self.entries.append(entry)
+        else:
+            self.entries[number] = entry
+
+    def _read_journal(self, journal: Tail) -> None:
+        for offset, line in journal.lines():
+            head = _EVENT.match(line)
+            if head is not None and head[3] == b"answer":
+                self._answers.setdefault((orjson.loads(head[1]), int(head[2])), []).append((journal.path, offset))
+
+    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+        """Return the row that stands at a place of ``attempts``."""
+        return _at(self.path / place[0], place[1])
+
+    def task(self, task_id: str) -> Json:
+        """Return the planned task, or nothing where it was skipped."""
+        offset = self._tasks.get(task_id)
+        return {} if offset is None else _at(self.path / "inputs.jsonl", offset)["task"]  # type: ignore[no-any-return]
+
+    def answers(self, key: RowKey) -> list[dict[str, Any]]:
+        """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of each."""
+        found: dict[str, dict[str, Any]] = {}
+        for path, offset in self._answers.get(key, ()):
+            body = _at(path, offset)["body"]
+            found[body["key"]] = body
+        return list(found.values())
+
+
+def _at(path: Path, offset: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return parse(file.readline(), f"{path} at byte {offset}")
+
+
+def _config(path: Path) -> RolloutConfig | None:
+    """Return the run's config; None where another version wrote it, so that its rows can still be looked at."""
+    try:
+        return config_of(path)
+    except (GavelError, OSError):
+        return None
+
+
+def _lineage(path: Path, manifest: Manifest) -> list[Path]:
+    """Return the run and its ancestors that are still there, the oldest first: a rescored run has its judge's answers in its parent."""
+    folders, current = [path], manifest
+    while current.parent is not None and len(folders) < _ANCESTORS:
+        folder = Path(str(current.parent.get("run", "")))
+        above = read_manifest(folder) if folder.is_dir() else None
+        if above is None or folder in folders:
+            break
+        folders.append(folder)
+        current = above
+    # A regraded run asks anew: what its parent's judge said is not what it was graded by.
+    kept = folders if manifest.kind == "rescore" else folders[:1]
+    return kept[::-1]

@@ -1,0 +1,209 @@
+"""What a service may be: refused before anything is started, before a folder is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError, shorten
+from gavel.models.secrets import header_names_a_credential, looks_like_a_key, names_a_credential, suspect_field
+from gavel.models.service import RESERVED_PORTS, Service
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REVISION = re.compile(r"[0-9a-f]{40}")
+_URL = "http(s)://host[:port]/v1"
+
+
+def check_service(name: str, service: Service) -> None:
+    """Refuse what cannot work, before anything is started.
+
+    Args:
+        name: the service's key in the config; the keys in errors start with it.
+        service: the service as configured.
+
+    Raises:
+        ConfigError: names the key, what was found (a suspected key is never shown), what is allowed and the remedy.
+    """
+    check_secrets(name, service)
+    if not service.model:
+        raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
+    _check_ranges(name, service)
+    (_check_external if service.mode == "external" else _check_managed)(name, service)
+    replicas = len(service.base_urls) if service.mode == "external" else service.replicas
+    if service.min_replicas > replicas:
+        raise ConfigError(
+            "there are not so many replicas", field=f"{name}.min_replicas", found=str(service.min_replicas), allowed=f"1 to {replicas}",
+            remedy="name more servers: base_url=[URL,URL]" if service.mode == "external" else f"raise {name}.replicas",
+        )  # fmt: skip
+
+
+@record
+class Range:
+    """Numbers that are allowed: from ``low`` (left out itself where ``above``) to ``high``."""
+
+    low: float
+    high: float = float("inf")
+    above: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Tell whether a number is allowed; NaN never is."""
+        return (number > self.low if self.above else number >= self.low) and number <= self.high
+
+    def __str__(self) -> str:
+        least = f"more than {self.low:g}" if self.above else f"{self.low:g}"
+        if self.high == float("inf"):
+            return least if self.above else f"at least {least}"
+        return f"{least}{', at most' if self.above else ' to'} {self.high:g}"
+
+
+_SOME, _COUNT = Range(0.0, above=True), Range(1)
+RANGES: Mapping[str, Range] = {
+    "sampling.temperature": Range(0.0),
+    "sampling.top_p": Range(0.0, 1.0, above=True),
+    "sampling.max_response_tokens": _COUNT,
+    "max_in_flight": _COUNT,
+    "rpm": _COUNT,
+    "tpm": _COUNT,
+    "timeout.connect": _SOME,
+    "timeout.total": _SOME,
+    "deadline": _SOME,
+    "attempts": _COUNT,
+    "min_replicas": _COUNT,
+    "max_context_length": _COUNT,
+    "gpus": _COUNT,
+    "tensor_parallel_size": _COUNT,
+    "replicas": _COUNT,
+    "kv_cache_gb": _SOME,
+    "port": Range(0, 65535),
+    "startup_timeout": _SOME,
+}
+"""The numbers of a service by key; those that may be left out are not checked where they are."""
+
+
+def _check_ranges(name: str, service: Service) -> None:
+    for key, allowed in RANGES.items():
+        value: Any = service
+        for part in key.split("."):
+            value = getattr(value, part)
+        if value is not None and not allowed.holds(value):
+            raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten(value), allowed=str(allowed))
+
+
+def check_secrets(name: str, service: Service) -> None:
+    """Refuse a credential that stands in a config itself; what is suspected is never shown.
+
+    Args:
+        name: the service's key in the config; the keys in errors start with it.
+        service: the service as configured, however incomplete.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    if service.api_key_env is not None and not service.key_variables:
+        raise ConfigError(
+            "no variable is named", field=f"{name}.api_key_env", found="[]", allowed="a name such as OPENAI_API_KEY, or null for no key"
+        )
+    for variable in service.key_variables:
+        _check_variable(f"{name}.api_key_env", variable)
+    for header, variable in (service.header_env or {}).items():
+        _check_variable(f"{name}.header_env.{header}", variable)
+    for header, value in (service.default_headers or {}).items():
+        if header_names_a_credential(header) or suspect_field([value]) is not None:
+            raise ConfigError(
+                "a header that holds a credential may not stand in a config", field=f"{name}.default_headers.{header}",
+                remedy=f"give the variable that holds it: {name}.header_env.{header}=VARIABLE",
+            )  # fmt: skip
+    for key, fields in (
+        ("sampling.extra", service.sampling.extra), ("engine_args", service.engine_args),
+        ("chat_template_kwargs", service.chat_template_kwargs),
+    ):  # fmt: skip
+        if (path := suspect_field(fields)) is not None:
+            raise ConfigError(
+                "a credential may not stand in a config", field=f"{name}.{key}.{path}", found="(not shown)",
+                remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own variables",
+            )  # fmt: skip
+    for url in service.base_urls:
+        _check_url_secrets(f"{name}.base_url", url)
+
+
+def _check_variable(field: str, variable: str) -> None:
+    if not _VARIABLE.fullmatch(variable) or looks_like_a_key(variable):
+        raise ConfigError(
+            "this is not the name of an environment variable", field=field,
+            found=f"a text of {len(variable)} characters (not shown: it may be a key)",
+            allowed="a name such as OPENAI_API_KEY",
+            remedy="put the key into a variable and give the variable's name here; if a key was pasted, revoke it",
+        )  # fmt: skip
+
+
+def _check_external(name: str, service: Service) -> None:
+    if not service.base_urls:
+        raise ConfigError(
+            "an external service needs a URL", field=f"{name}.base_url", allowed="http(s)://host[:port]/v1",
+            remedy=f"set {name}.base_url=…, or choose a managed service: {name}=smollm2 or {name}=qwen3_32b",
+        )  # fmt: skip
+    for url in service.base_urls:
+        _check_url(f"{name}.base_url", url)
+    twice = next((url for url in service.base_urls if service.base_urls.count(url) > 1), None)
+    if twice is not None:
+        raise ConfigError("this replica is named twice", field=f"{name}.base_url", found=twice, remedy="name each server once")
+
+
+def _check_url(field: str, url: str) -> None:
+    parts = _split(field, url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("this is not an HTTP URL", field=field, found=shorten(url), allowed=_URL)
+    if parts.query or parts.fragment:
+        raise ConfigError(
+            "a base URL may not have parameters: the path of each call is put after it", field=field,
+            found=f"{_bare(parts)}?…", allowed=_URL, remedy="remove what follows the ?; other headers go into default_headers",
+        )  # fmt: skip
+
+
+def _check_url_secrets(field: str, url: str) -> None:
+    parts = _split(field, url)
+    if parts.username or parts.password:
+        raise ConfigError(
+            "a URL may not hold a user or a password", field=field, found=f"{parts.scheme}://…@{parts.hostname}",
+            remedy="use api_key_env or header_env",
+        )  # fmt: skip
+    names = [word.partition("=")[0] for word in re.split(r"[&;]", parts.query)]
+    if any(map(names_a_credential, names)) or suspect_field([parts.path, parts.query, parts.fragment]) is not None:
+        raise ConfigError(
+            "a URL may not hold a key", field=field, found=f"{parts.scheme}://{parts.hostname}/… (the rest is not shown)",
+            remedy="use api_key_env or header_env; if a key was pasted, revoke it",
+        )  # fmt: skip
+
+
+def _split(field: str, url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        ports = parts.port  # raises for one that is no number or beyond 65535
+    except ValueError as failed:
+        raise ConfigError(f"this is not an HTTP URL: {failed}", field=field, found=shorten(url), allowed=_URL) from None
+    if ports == 0:
+        raise ConfigError("this is not an HTTP URL: nothing listens at port 0", field=field, found=shorten(url), allowed=_URL)
+    return parts
+
+
+def _bare(parts: SplitResult) -> str:
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
+def _check_managed(name: str, service: Service) -> None:
+    model = service.model or ""
+    local = model.startswith(("embedded:", "/", "./", "../", "~"))
+    if not local and not _REVISION.fullmatch(service.revision or ""):
+        raise ConfigError(
+            "a managed model is pinned by revision", field=f"{name}.revision", found=shorten(service.revision),
+            allowed="40 hexadecimal digits (the commit of the model's repository)",
+            remedy=f"set {name}.revision=…, or give a local directory as {name}.model",
+        )  # fmt: skip
+    if service.port in RESERVED_PORTS:
+        raise ConfigError(
+            "this port is in the range that NeMo-RL and Ray use", field=f"{name}.port", found=str(service.port),
+            allowed="0 (a free port is picked), 1 to 1199, 9000 to 65535",
+        )  # fmt: skip

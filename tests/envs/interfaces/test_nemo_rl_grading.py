@@ -1,0 +1,247 @@
+"""One sample's step with doubles: nothing that failed becomes a number, and a replay repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, actor_config, serving, task
+from tests.support.runs import rows
+
+from gavel.envs.interfaces.nemo_rl.config import build, read_config
+from gavel.envs.interfaces.nemo_rl.framing import Frame
+from gavel.envs.interfaces.nemo_rl.grading import Grader, NoDriver, Stepped
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger
+from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
+from gavel.envs.types import Digests, Finish, Observe, Opening, Outcome, RewardError
+from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
+from gavel.models.pool import open_services
+from gavel.models.types import Message
+
+FRAME = Frame("<end>", 7, "\n<user>", "<end>\n<assistant>")
+ENDING = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 5, "completion_tokens": 3, "last_id": 7}
+
+
+def info(env: str, number: int = 0, uid: str | None = "u-0", *, too_long: str | None = None, **ending: Any) -> dict[str, Any]:
+    """A sample's info, stamped as the driver does."""
+    made = new_info(orjson.dumps(task(env, number)).decode(), "train", FRAME, too_long)
+    return with_ending(stamp(made, uid, 0) if uid else made, {**ENDING, **ending})
+
+
+@contextlib.asynccontextmanager
+async def grading(env: str, url: str, folder: Path | None = None, *, deadline: float = 30.0) -> AsyncIterator[Grader]:
+    """A grader as the actor makes it."""
+    config = read_config(actor_config(env, url))
+    assembly, reward = build(config)
+    ledger = Ledger(folder, env)
+    async with open_services(assembly.services, log_dir=Path(), progress=lambda _: None) as pool:
+        assembly.models.start(pool.models)
+        yield Grader(assembly.environment, reward, ledger, Digests("sha256:0", {}), deadline=deadline, policy_model="p")
+    ledger.close()
+
+
+async def test_a_right_and_a_wrong_reply_are_graded_and_a_lost_call_is_not(tmp_path: Path) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url, tmp_path) as grader:
+            steps = await asyncio.gather(*(
+                grader.step(reply, info("abstention", number, f"u-{number}"))
+                for number, reply in enumerate([f"it is {RIGHT}", "it is not", LOST])
+            ))  # fmt: skip
+            verdicts, results = grader.verdicts(["u-0", "u-1", "u-2", "u-3"])
+    assert steps == [Stepped("", None, 1.0, True), Stepped("", None, 0.0, True), Stepped("", None, 0.0, True)]
+    assert [verdict.reward if verdict else "none" for verdict in verdicts] == [1.0, 0.0, None, "none"]
+    assert verdicts[2] is not None
+    assert verdicts[2].failure is not None
+    assert verdicts[2].failure.kind is FailureKind.PROVIDER_UNAVAILABLE
+    assert [result.task_id for result in results] == [f"abstention-{number}" for number in range(3)]
+    written = rows(tmp_path, "abstention.rows.jsonl")
+    assert [(row["result"]["status"], row["result"]["reward"] is None) for row in sorted(written, key=lambda row: row["uid"])] == [
+        ("graded", False), ("graded", False), ("judge_error", True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["uid", "ending"])
+async def test_a_rollout_without_the_drivers_hooks_is_refused(missing: str) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url) as grader:
+            given = info("abstention", uid=None if missing == "uid" else "u-0")
+            if missing == "ending":
+                del given["gavel_ending"]
+            with pytest.raises(NoDriver, match="without the driver's hooks"):
+                await grader.step(RIGHT, given)
+    assert server.count == 0
+
+
+async def test_a_replayed_step_is_not_graded_again_nor_written_twice(tmp_path: Path) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url, tmp_path) as grader:
+            first = await grader.step(f"it is {RIGHT}", info("abstention"))
+            assert await grader.step("another text", info("abstention")) == first
+        async with grading("abstention", server.base_url, tmp_path) as grader:  # another process, the same folder
+            assert await grader.step("another text", info("abstention")) == first
+    assert server.count == 1
+    assert len(rows(tmp_path, "abstention.rows.jsonl")) == 1
+
+
+async def test_a_death_between_the_judges_answer_and_the_row_costs_no_second_call(tmp_path: Path) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url, tmp_path) as grader:
+            first = await grader.step(f"it is {RIGHT}", info("abstention"))
+        (tmp_path / "abstention.rows.jsonl").write_bytes(b'{"torn')  # died while it wrote the row
+        async with grading("abstention", server.base_url, tmp_path) as grader:
+            assert await grader.step(f"it is {RIGHT}", info("abstention")) == first
+    assert server.count == 1
+    (row,) = rows(tmp_path, "abstention.rows.jsonl")
+    assert len(row["result"]["receipts"]) == 1
+
+
+async def test_a_straggler_ends_ungraded_at_its_deadline() -> None:
+    with serving(latency=20.0) as server:
+        async with grading("abstention", server.base_url, deadline=0.2) as grader:
+            await asyncio.wait_for(grader.step(RIGHT, info("abstention")), 5)
+            ((verdict,), _) = grader.verdicts(["u-0"])
+    assert verdict is not None
+    assert verdict.failure is not None
+    assert (verdict.failure.kind, verdict.reward) == (FailureKind.TRANSPORT_TIMEOUT, None)
+
+
+async def test_a_cancelled_step_leaves_no_verdict() -> None:
+    with serving(latency=20.0) as server:
+        async with grading("abstention", server.base_url) as grader:
+            step = asyncio.create_task(grader.step(RIGHT, info("abstention")))
+            deadline = asyncio.get_running_loop().time() + 5
+            while server.count == 0 and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(0.01)
+            step.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await step
+            assert grader.verdicts(["u-0"])[0] == [None]
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "label"),
+    [
+        ({"finish_reason": "length"}, RIGHT, "truncated"),
+        ({"think_prefilled": True}, RIGHT, "no_answer"),
+        ({"think_prefilled": True}, f"hm</think>{RIGHT}", "correct"),
+    ],
+)
+async def test_how_the_reply_ended_decides_the_gates(ending: dict[str, Any], text: str, label: str) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url) as grader:
+            await grader.step(text, info("abstention", **ending))
+            ((verdict,), _) = grader.verdicts(["u-0"])
+    assert verdict is not None
+    assert verdict.label == label
+
+
+async def test_a_prompt_that_does_not_fit_and_a_bad_task_are_ungraded_without_a_call() -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url) as grader:
+            await grader.step(RIGHT, info("abstention", uid="long", too_long="the prompt has 9000 tokens"))
+            bad = info("abstention", uid="bad")
+            bad["gavel_task"] = orjson.dumps({**task("abstention", 0), "target": {"question": ""}}).decode()
+            await grader.step(RIGHT, bad)
+            verdicts, _ = grader.verdicts(["long", "bad"])
+    kinds = [verdict.failure.kind for verdict in verdicts if verdict and verdict.failure]
+    assert kinds == [FailureKind.CONTEXT_OVERFLOW, FailureKind.TASK_SCHEMA]
+    assert server.count == 0
+
+
+async def test_a_row_that_cannot_be_stored_has_no_verdict(tmp_path: Path) -> None:
+    with serving() as server:
+        async with grading("abstention", server.base_url, tmp_path) as grader:
+            grader._ledger.close()  # as good as a full disk
+            stepped = await grader.step(RIGHT, info("abstention"))
+            assert grader.verdicts(["u-0"])[0] == [None]
+    assert stepped == Stepped("", None, 0.0, True)
+
+
+async def test_a_conversation_goes_on_from_the_infos_alone() -> None:
+    with serving() as server:
+        async with grading("vera_mh", server.base_url) as grader:
+            first = await grader.step("hello", info("vera_mh"))
+        assert (first.terminated, first.reward) == (False, 0.0)
+        assert first.observation == "\n<user>persona 2<end>\n<assistant>"
+        assert first.info is not None
+        assert "gavel_ending" not in first.info
+        kept = orjson.loads(orjson.dumps(first.info))  # plain data, whatever process carries it
+        async with grading("vera_mh", server.base_url) as grader:  # no memory of it
+            last = await grader.step("goodbye", with_ending(kept, ENDING))
+            _, (result,) = grader.verdicts(["u-0"])
+    assert last == Stepped("", None, 0.5, True)
+    said = [message.content for message in result.transcript.messages]
+    assert said == ["You are a helpful AI assistant.", "Hello, I could not sleep. 0", "hello", "persona 2", "goodbye"]
+    assert [receipt.role for receipt in result.receipts][:2] == ["simulator", "judge"]
+
+
+class Broken:
+    """An environment whose step does as told."""
+
+    name = "abstention"
+
+    def __init__(self, said: Any) -> None:
+        self._said = said
+
+    def parse_target(self, raw: Any) -> Any:
+        return raw
+
+    async def open(self, task: Any) -> Opening:
+        return Opening(task.messages)
+
+    async def step(self, task: Any, transcript: Any) -> Any:
+        if isinstance(self._said, Exception):
+            raise self._said
+        return self._said
+
+    def summarize(self, results: Any) -> Any:
+        raise NotImplementedError
+
+
+class Refusing:
+    """A reward policy that can reward nothing."""
+
+    bounds, ablation = None, None
+
+    def reward(self, outcome: Outcome) -> Any:
+        raise RewardError("this outcome cannot be rewarded")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ZeroDivisionError("bug"),
+        TimeoutError("not the deadline"),
+        Observe((Message("assistant", "I"),)),
+        Observe(()),
+        Observe((Message("user", "a"), Message("user", "b"))),
+    ],
+)
+async def test_a_bug_of_an_environment_is_ungraded(said: Any) -> None:
+    grader = Grader(Broken(said), Refusing(), Ledger(None, "abstention"), Digests("", {}), deadline=5.0, policy_model="p")
+    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
+    ((verdict,), _) = grader.verdicts(["u-0"])
+    assert verdict is not None
+    assert verdict.failure is not None
+    assert verdict.failure.kind is FailureKind.VERIFIER_ERROR
+
+
+async def test_a_reward_policy_that_does_not_fit_stops_the_step() -> None:
+    grader = Grader(Broken(Finish(Outcome("correct"))), Refusing(), Ledger(None, "x"), Digests("", {}), deadline=5.0, policy_model="p")
+    with pytest.raises(RewardError):
+        await grader.step("x", info("abstention"))
+
+
+def test_an_actor_refuses_missing_values_and_services_of_its_own() -> None:
+    raw = actor_config("abstention", "http://127.0.0.1:9/v1")
+    with pytest.raises(ConfigError, match=r"env\.gavel_abstention\.ledger: this value is missing"):
+        read_config({**raw, "ledger": "???"}, name="gavel_abstention")
+    raw["parts"]["services"]["general"]["mode"] = "managed"
+    with pytest.raises(ConfigError, match=r"parts\.services\.general\.mode: a service inside NeMo-RL must be external"):
+        read_config(raw, name="gavel_abstention")
