@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gavel.envs.registry import make_environment
-from gavel.envs.types import Environment
+from gavel.envs.types import Environment, ServiceNeeded
 from gavel.judges.assets import AssetsConfig
 from gavel.judges.bindings import Binding, bind
 from gavel.judges.judge import BoundJudges
@@ -30,10 +30,13 @@ class Parts:
 
 
 class LateModels(Mapping[str, ChatModel]):
-    """The services by name, known before they are started: what is made with it may be checked before any GPU is taken."""
+    """The services by name, known before they are started: what is made with it may be checked before any GPU is taken.
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
+    ``withheld`` are known by name only: they are never started, and looking one up raises ``ServiceNeeded``.
+    """
+
+    def __init__(self, names: tuple[str, ...], withheld: tuple[str, ...] = ()) -> None:
+        self._names, self._withheld = (*names, *withheld), withheld
         self._models: dict[str, ChatModel] = {}
 
     def start(self, models: Mapping[str, ChatModel]) -> None:
@@ -43,6 +46,8 @@ class LateModels(Mapping[str, ChatModel]):
     def __getitem__(self, name: str) -> ChatModel:
         if name not in self._names:
             raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._names))
+        if name in self._withheld:
+            raise ServiceNeeded(name)
         assert name in self._models, f"service {name} is used before it was started"
         return self._models[name]
 
@@ -69,13 +74,16 @@ class Assembly:
         return {name: binding.rubric.digest for name, binding in self.bindings.items()}
 
 
-def assemble_parts(parts: Parts, *, declared: Collection[str] = (), kept: Collection[str] | None = None) -> Assembly:
+def assemble_parts(
+    parts: Parts, *, declared: Collection[str] = (), kept: Collection[str] | None = None, withheld: Collection[str] = ()
+) -> Assembly:
     """Check parts and join them.
 
     Args:
         parts: what is joined.
         declared: services that a binding must use.
         kept: services that are used besides those that judge; None keeps all.
+        withheld: services that are neither started nor called unless they judge; see ``LateModels``.
 
     Raises:
         ConfigError: names the key that does not fit.
@@ -83,7 +91,12 @@ def assemble_parts(parts: Parts, *, declared: Collection[str] = (), kept: Collec
     """
     bindings = bind(parts.rubrics, parts.judging.bindings, parts.services, parts.assets.store(), declared=declared)
     judges = {binding.judge for binding in parts.judging.bindings.values()}
-    used = {name: service for name, service in parts.services.items() if kept is None or name in judges or name in kept}
-    models = LateModels(tuple(used))
+    away = tuple(name for name in parts.services if name in withheld and name not in judges)
+    used = {
+        name: service
+        for name, service in parts.services.items()
+        if name in judges or (name not in away and (kept is None or name in kept))
+    }
+    models = LateModels(tuple(used), away)
     judge = BoundJudges(bindings, models.__getitem__)
     return Assembly(make_environment(parts.env, judge, models), judge, bindings, used, models)

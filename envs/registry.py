@@ -119,6 +119,45 @@ def called_services(env: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(getattr(options, "called_services", ()))
 
 
+def spare_services(env: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of services that may be declared and not used: its options' ``spare_services``, which a profile declares for it.
+
+    Raises:
+        ConfigError: an unknown environment or option.
+    """
+    options, _ = _options("env", env, ENVIRONMENTS)
+    return tuple(getattr(options, "spare_services", ()))
+
+
+CONTENT_NOTES: Mapping[str, str] = {"vera_mh": "these conversations are about suicide risk"}
+"""Environments whose transcripts are shown folded, under this note, until somebody asks for them: in ``inspect`` and in reports."""
+
+
+def content_note(env: Mapping[str, Any]) -> str | None:
+    """Return what the transcripts of the environment ``env["name"]`` should not be shown without, or None."""
+    return CONTENT_NOTES.get(str(env.get("name")))
+
+
+UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "calibrate")}
+"""Environments that can be compared with a checkout of the code they follow: module and function, which takes the environment, the
+run's results, the checkout's folder, and ``run`` and ``python`` by name; what it returns has ``identical`` and ``lines()``."""
+
+
+def upstream_comparison(env: Mapping[str, Any]) -> Any:
+    """Return the function that compares a run of the environment ``env["name"]`` with its upstream's own code.
+
+    Raises:
+        ConfigError: it follows nobody's code.
+    """
+    if env.get("name") not in UPSTREAMS:
+        raise ConfigError(
+            "this environment has no upstream to be compared with", field="upstream", found=f"env={env.get('name')}",
+            allowed=", ".join(f"env={name}" for name in UPSTREAMS), remedy="leave upstream out",
+        )  # fmt: skip
+    module, function = UPSTREAMS[env["name"]]
+    return getattr(import_module(module), function)
+
+
 CONTROLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "abstention": (f"{_ABSTENTION}.controls", "abstention_controls", {"name": "tiered"}),
     "instruction_following": (f"{_INSTRUCTIONS}.controls", "instruction_controls", {"name": "all"}),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from gavel.models.codec import digest, non_finite, plain, record
 from gavel.models.errors import InputError, shorten
-from gavel.models.failures import Failure, FailureKind
+from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.types import Message, Receipt
 
 
@@ -62,10 +62,12 @@ class Transcript:
 
 @record
 class Opening:
-    """The messages an episode starts with, and the receipts of the calls that made them."""
+    """The messages an episode starts with, and the receipts of the calls that made them. ``over``: the episode ends with them, so that
+    ``step`` comes next and the policy is never asked."""
 
     messages: tuple[Message, ...]
     receipts: tuple[Receipt, ...] = ()
+    over: bool = False
 
 
 @record
@@ -218,6 +220,10 @@ class Summary:
                 raise ValueError(f"{part}.{bad.path} of a summary is {bad.value}; allowed: a finite number, or None")
 
 
+class ServiceNeeded(Exception):
+    """A transcript is only to be graded, and the environment would call this service, which does not judge: the episode is not over."""
+
+
 class Environment(Protocol):
     """A transition over a transcript; all state is in the task and the transcript."""
 
@@ -250,6 +256,24 @@ class Exporter(Protocol):
 
     def exports(self, results: Sequence[Result], run: str) -> Mapping[str, bytes]:
         """Return the files by name; ``run`` names the run."""
+        ...
+
+
+@runtime_checkable
+class NamesPolicyFailures(Protocol):
+    """An environment that has a kind of its own for a policy's call that failed."""
+
+    def policy_failed(self, failed: ModelFailure) -> Failure:
+        """Return what the row is recorded as."""
+        ...
+
+
+@runtime_checkable
+class Rereads(Protocol):
+    """An environment that compares a stored row with its transcript, which ``summarize`` does not get."""
+
+    def reread(self, result: Result) -> Result:
+        """Return the row as ``summarize`` is to see it."""
         ...
 
 

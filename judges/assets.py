@@ -57,6 +57,8 @@ class AssetStore:
         pin = self.pin(name)
         shipped = PROMPTS / name
         if not shipped.is_file():
+            if self.mirror is not None and (self.mirror / name).is_file():  # also where a good copy is at hand: a mirror is relied on
+                verify_file(pin, self.mirror / name, remedy="take the file again from its source, or leave assets.mirror out")
             return locate(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
         verify_file(pin, shipped, remedy="install the package again; a changed prompt is another rubric and needs a profile of its own")
         return shipped

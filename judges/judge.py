@@ -64,14 +64,13 @@ class BoundJudges:
     async def _ask(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
         rubric, model = binding.rubric, self._models(binding.service)
         messages = rubric.render(query.slots)
-        receipts: tuple[Receipt, ...] = ()
+        receipts = _receipts_before(key)
         for retry in range(query.retries + 1):
             try:
                 request = self._request(rubric, query, messages, retry=retry)
                 completion = await _complete(model, request)
                 reply, receipts = completion.reply, (*receipts, completion.receipt)
-                if (log := current_log()) is not None:
-                    log.keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
+                _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
                 verdict = rubric.parse(reply.text)
                 if binding.judge is not None and binding.judge.cache and isinstance(model, Confirming):
                     model.confirm(request, completion)  # only what could be read is kept
@@ -82,6 +81,7 @@ class BoundJudges:
                 receipts, problem, raw = (*receipts, *failed.receipts), failed.reason, failed.raw or ""
                 if failed.kind is not FailureKind.JUDGE_UNPARSEABLE:
                     raise JudgeFailure(failed.kind, failed.reason, receipts, failed.raw) from failed
+                _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, raw, receipts, unread=True))
         reason = f"{query.retries + 1} replies in a row without a verdict; the last: {problem}"
         raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, reason, receipts, raw)
 
@@ -111,11 +111,23 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     return completion
 
 
+def _keep(answer: StoredAnswer) -> None:
+    if (log := current_log()) is not None:
+        log.keep(answer)
+
+
+def _receipts_before(key: str) -> tuple[Receipt, ...]:
+    """Return the receipts of earlier calls for this question, whose replies could not be read: they count as retries."""
+    log = current_log()
+    stored = log.find(key) if log is not None else None
+    return stored.receipts if stored is not None else ()
+
+
 def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
     """Read a stored reply again; one that has no verdict is not used, so that a resumed row asks anew."""
     log = current_log()
     stored = log.find(key) if log is not None else None
-    if stored is None:
+    if stored is None or stored.unread:
         return None
     try:
         return _grade(rubric, query, rubric.parse(stored.raw), stored.raw, stored.receipts)

@@ -7,8 +7,9 @@ a small rubric of our own that is asked in the same way. Both carry the method's
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import orjson
@@ -175,8 +176,11 @@ def _build(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMh
         temperature=config.temperature, top_p=config.top_p,
         max_response_tokens=config.max_response_tokens, reasoning_effort=config.reasoning_effort,
     )  # fmt: skip
+    known = digest([profile, _VERSION, texts, sampling, _FORMAT])
+    # Upstream's client says so, and names each judge by a UUID; ours follows from the rubric, so that equal calls are equal.
+    said = {"stream": False, "prompt_cache_key": str(uuid.uuid5(uuid.NAMESPACE_OID, known))}
     return VeraMhRubric(
-        profile, sampling, digest([profile, _VERSION, texts, sampling, _FORMAT]), texts,
+        profile, replace(sampling, extra=said), known, texts,
         parse_template(texts.system, {"conversation"}), parse_template(texts.question, {"question", "options", "examples_section"}),
     )  # fmt: skip
 

@@ -178,7 +178,8 @@ class Judge(Protocol):
 
 @record
 class StoredAnswer:
-    """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again."""
+    """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again; ``receipts``
+    are of every call made for it. ``unread``: the reply was not whole, so that no verdict may be read from it."""
 
     key: str
     binding: str
@@ -186,6 +187,7 @@ class StoredAnswer:
     rubric_digest: str
     raw: str
     receipts: tuple[Receipt, ...]
+    unread: bool = False
 
 
 class AnswerLog(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gavel.envs.assembly import Assembly, LateModels, Parts, assemble_parts
-from gavel.envs.registry import called_services
+from gavel.envs.registry import called_services, spare_services
 from gavel.judges.assets import AssetsConfig, AssetStore
 from gavel.launch.schema import Composition, RunConfig
 from gavel.models.service import config_key
@@ -24,17 +24,23 @@ def parts_of(config: Composition) -> Parts:
     return Parts(config.env, config.service_table, config.rubrics, config.judging, config.assets)
 
 
-def assemble(config: Composition, *, with_policy: bool) -> Assembly:
+def assemble(config: Composition, *, with_policy: bool, grading_only: bool = False) -> Assembly:
     """Check a composition and make its parts.
+
+    Args:
+        config: the composition.
+        with_policy: whether the policy is asked.
+        grading_only: whether transcripts are only graded: what the environment calls besides its judge is then out of reach.
 
     Raises:
         ConfigError: names the key that does not fit; also where a new run would lack a credential, so that no folder is left behind.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
-    called = called_services(config.env)
-    declared = tuple(name for name in config.services if name not in called)
-    kept = (*config.services, "policy") if with_policy else tuple(config.services)
-    made = assemble_parts(parts_of(config), declared=declared, kept=kept)
+    called, spare = called_services(config.env), spare_services(config.env)
+    declared = tuple(name for name in config.services if name not in called and name not in spare)
+    kept = tuple(name for name in config.services if name in called or name in declared)
+    kept = (*kept, "policy") if with_policy else kept
+    made = assemble_parts(parts_of(config), declared=declared, kept=kept, withheld=called if grading_only else ())
     if _begins_a_run(config):
         for name, service in made.services.items():
             credentials(config_key(name), service)

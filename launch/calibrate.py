@@ -1,11 +1,18 @@
-"""``gavel calibrate``: agreement of each binding's judge with labelled answers, into tables and the certificate."""
+"""``gavel calibrate``: agreement of each binding's judge with labelled answers, into tables and the certificate.
+
+With ``upstream`` it compares a finished run with the code that its environment follows instead.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
+from gavel.envs.registry import upstream_comparison
+from gavel.judges.assets import AssetsConfig
 from gavel.judges.bindings import Binding
 from gavel.judges.calibration.calibrate import calibrate
 from gavel.judges.calibration.labelled import LabelledSet, read_labelled
@@ -13,6 +20,7 @@ from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.judge import BoundJudges
 from gavel.judges.tables import agreement_table, confusion_table
 from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.child_run import config_of, existing_run
 from gavel.launch.qualifying import (
     certificates_folder,
     certify,
@@ -23,6 +31,7 @@ from gavel.launch.qualifying import (
     say,
 )
 from gavel.launch.rollout import task_path
+from gavel.launch.run_folder import read_results
 from gavel.launch.schema import CalibrateConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, run_async
 from gavel.models.errors import ConfigError
@@ -31,7 +40,9 @@ from gavel.models.service import config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
-    """Run the verb; see ``gavel calibrate --help``. Returns 0, or 3 where the judge left items ungraded."""
+    """Run the verb; see ``gavel calibrate --help``. Returns 0, or 3 where the judge left items ungraded, or something differs."""
+    if config.upstream is not None:
+        return _compare(config, config.upstream, console)
     _check(config)
     assembly = assemble(config, with_policy=False)
     sets = {name: _read(config, binding) for name, binding in assembly.bindings.items()}
@@ -44,6 +55,23 @@ def run(config: CalibrateConfig, console: Console) -> int:
             )
         return WHOLE
     return run_async(lambda: _calibrate_all(config, assembly, sets, console), console)
+
+
+def _compare(config: CalibrateConfig, upstream: str, console: Console) -> int:
+    """Compare a finished run with upstream's own code; return 0 if all is identical, else 3."""
+    path = existing_run(config.run.dir, "calibrate")
+    own = config_of(path)
+    assets = own.assets if config.assets == AssetsConfig() else config.assets
+    compare = upstream_comparison(own.env)
+    if config.dry_run:
+        say(console, f"would compare {path} with {upstream}")
+        return WHOLE
+    environment = assemble(replace(own, assets=assets, run=config.run), with_policy=False, grading_only=True).environment
+    python = str(Path(config.upstream_python).expanduser()) if config.upstream_python else sys.executable
+    found = compare(environment, list(read_results(path)), upstream, run=path.name, python=python)
+    for line in found.lines():
+        say(console, line)
+    return WHOLE if found.identical else INCOMPLETE
 
 
 def _check(config: CalibrateConfig) -> None:

@@ -54,7 +54,7 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     spec = find_verb(verb)
     schema = _schema(verb)
     folders = search_path(config_dirs)
-    words = [_read(word, groups(folders)) for word in overrides]
+    words = [_named_run(_read(word, groups(folders)), schema) for word in overrides]
     if runs:
         words.append(_named(verb, runs))
     chosen = [word for word in words if isinstance(word, GroupChoice)]
@@ -87,6 +87,13 @@ def _read(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
             remedy=f"name a run folder that has = in its path by its key: run.dir='{word}'",
         )  # fmt: skip
     return read_override(word, known)
+
+
+def _named_run(word: GroupChoice | Setting | Removal, schema: type[Any]) -> GroupChoice | Setting | Removal:
+    """Let ``run=DIR`` mean ``run.dir=DIR``."""
+    if not isinstance(word, Setting) or word.key != "run" or word.text.lstrip().startswith(("{", "$")):
+        return word
+    return Setting("run.dir", word.text) if any(field.name == "run" for field in fields(schema)) else word
 
 
 def to_yaml(config: object) -> str:
@@ -242,7 +249,8 @@ def _check_services(verb: str, config: Any) -> None:
             check_service(f"services.{name}", service)
         if verb == "rollout":
             _check_chosen("policy", config.policy)
-        if any(binding.judge == "general" for binding in config.judging.bindings.values()):
+        judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
+        if judged and any(binding.judge == "general" for binding in config.judging.bindings.values()):
             _check_chosen("judge", config.judge)
     elif (judge := getattr(config, "judge", None)) is not None:
         _check_chosen("judge", judge)

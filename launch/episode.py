@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gavel.envs.types import Environment, Finish, Opening, Outcome, Task
+from gavel.envs.types import Environment, Finish, NamesPolicyFailures, Opening, Outcome, ServiceNeeded, Task
 from gavel.judges.answers import answering
 from gavel.launch.journal import RowJournal
 from gavel.models.errors import GavelError
 from gavel.models.failures import Failure, FailureKind, ModelFailure
-from gavel.models.types import ChatModel, ChatRequest, Completion, Message, Receipt, Sampling
+from gavel.models.types import ChatModel, ChatRequest, Completion, Message, Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The model whose replies are graded, and how they are drawn."""
+    """The model whose replies are graded, and how they are drawn; ``filtered`` as in ``ChatRequest``."""
 
     model: ChatModel
     sampling: Sampling
+    filtered: bool = False
 
     async def reply(self, messages: tuple[Message, ...], rollout_index: int, task_id: str) -> Completion:
         """Draw one reply; never from a cache: each rollout is a draw of its own. All of a task go to one replica, for they begin alike.
@@ -28,7 +29,9 @@ class Policy:
         Raises:
             ModelFailure: there was no reply.
         """
-        request = ChatRequest(messages, "policy", self.sampling, sample=rollout_index, fresh=True, prefix_key=task_id)
+        request = ChatRequest(
+            messages, "policy", self.sampling, sample=rollout_index, fresh=True, prefix_key=task_id, filtered=self.filtered
+        )
         return await self.model.complete(request)
 
 
@@ -42,7 +45,7 @@ class Stopwatch:
 
 
 class PolicyNeeded(Exception):
-    """The row needs a reply, and there is no policy to ask (regrading)."""
+    """The row's transcript is not complete: it needs a policy or a simulator, and there is none to ask (regrading)."""
 
 
 async def play(
@@ -53,7 +56,7 @@ async def play(
     Whatever fails ends in an ungraded outcome; only errors of ours that must stop the run (``GavelError``) and cancellation pass.
 
     Raises:
-        PolicyNeeded: ``policy`` is None and the row lacks a reply.
+        PolicyNeeded: ``policy`` is None and the row lacks a reply, or the environment's own service would have to be called.
         GavelError: the journal could not be written, or the config does not fit.
     """
     stage = "verifier"
@@ -76,17 +79,22 @@ async def play(
                 return said
             journal.observed(said)
     except ModelFailure as failed:
-        return _ungraded(failed.kind, _stage(stage, failed.kind), failed.reason, failed.receipts)
+        return Finish(Outcome("", failure=_failure(environment, stage, failed)), receipts=failed.receipts)
+    except ServiceNeeded:
+        raise PolicyNeeded from None
     except (PolicyNeeded, GavelError):
         raise
     except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward
-        return _ungraded(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}", ())
+        failure = Failure(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}")
+        return Finish(Outcome("", failure=failure))
 
 
-def _stage(stage: str, kind: FailureKind) -> str:
-    if stage == "policy":
-        return stage
-    return "simulator" if kind is FailureKind.SIMULATION_FAILED else "judge"
+def _failure(environment: Environment, stage: str, failed: ModelFailure) -> Failure:
+    if stage == "policy" and isinstance(environment, NamesPolicyFailures):
+        return environment.policy_failed(failed)
+    if stage != "policy":
+        stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
+    return Failure(failed.kind, stage, failed.reason)
 
 
 async def _open(environment: Environment, task: Task, journal: RowJournal) -> None:
@@ -105,7 +113,3 @@ def _timed(watch: Stopwatch, part: str) -> Iterator[None]:
     finally:
         name = f"{part}_s"
         setattr(watch, name, getattr(watch, name) + time.perf_counter() - begun)
-
-
-def _ungraded(kind: FailureKind, stage: str, reason: str, receipts: tuple[Receipt, ...]) -> Finish:
-    return Finish(Outcome("", failure=Failure(kind, stage, reason)), receipts=receipts)

@@ -49,6 +49,7 @@ class RowState:
     messages: tuple[Message, ...] | None = None  # None: not opened
     receipts: tuple[Receipt, ...] = ()
     answers: dict[str, StoredAnswer] = field(default_factory=dict)
+    over: bool = False  # the opening ended the episode
 
     @property
     def transcript(self) -> Transcript:
@@ -57,8 +58,8 @@ class RowState:
 
     @property
     def awaits_step(self) -> bool:
-        """Whether the newest message is the policy's, so that the environment is to answer."""
-        return bool(self.messages) and self.messages[-1].reply is not None  # type: ignore[index]
+        """Whether the environment is to answer: the newest message is the policy's, or the policy has no say at all."""
+        return self.over or (bool(self.messages) and self.messages[-1].reply is not None)  # type: ignore[index]
 
     def take(self, event: str, body: Mapping[str, Any], where: str) -> None:
         """Apply one stored event.
@@ -67,8 +68,7 @@ class RowState:
             RecordError: the event is unknown or does not fit.
         """
         if event == "opening":
-            opening = decode(Opening, body, where=where)
-            self.messages, self.receipts = opening.messages, self.receipts + opening.receipts
+            self.open(decode(Opening, body, where=where))
         elif event == "reply":
             reply = decode(_Reply, body, where=where)
             self.add_reply(reply.message, reply.receipt)
@@ -80,6 +80,10 @@ class RowState:
             self.answers[answer.key] = answer
         else:
             raise RecordError("unknown event", where=where, field="event", found=shorten(event))
+
+    def open(self, opening: Opening) -> None:
+        """Begin with an opening."""
+        self.messages, self.receipts, self.over = opening.messages, self.receipts + opening.receipts, opening.over
 
     def add_reply(self, message: Message, receipt: Receipt) -> None:
         """Append the policy's message."""
@@ -101,7 +105,7 @@ class RowJournal:
     def opened(self, opening: Opening) -> None:
         """Store the opening."""
         self._write(b"opening", opening)
-        self.state.messages, self.state.receipts = opening.messages, self.state.receipts + opening.receipts
+        self.state.open(opening)
 
     def replied(self, completion: Completion) -> None:
         """Store a reply of the policy."""

@@ -35,12 +35,13 @@ class Built:
     assembly: Assembly
 
 
-def findings(config: Mapping[str, Any], *, probe: bool = True) -> list[str]:
+def findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = True) -> list[str]:
     """Return what is wrong with a trainer's config; empty if it can be started.
 
     Args:
         config: the emitted YAML, read.
         probe: ask each service whether it is there and serves its model.
+        places: look at variables, addresses and the ledger, as they are on this machine; makes the ledger's folder.
     """
     found: list[str] = []
     built: dict[str, Built] = {}
@@ -55,7 +56,7 @@ def findings(config: Mapping[str, Any], *, probe: bool = True) -> list[str]:
     found += _modes(config)
     found += _data(config, built)
     found += _turns(config, built)
-    found += _places(config, built)
+    found += _places(config, built) if places else []
     if probe and built:
         found += asyncio.run(_probe(built))
     return list(dict.fromkeys(found))

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-ANEW: dict[str, Any] = {"inspect": None, "dry_run": False}
+ANEW: dict[str, Any] = {"inspect": None, "show_sensitive": False, "dry_run": False}
 """What a stored config does not decide about the next command."""
 
 

@@ -37,7 +37,7 @@ def run(config: RegradeConfig, console: Console) -> int:
     check_budget(config.budget)
     parent = existing_run(config.run.dir, "regrade")
     composed = _composed(config, parent)
-    assembly = assemble(composed, with_policy=False)
+    assembly = assemble(composed, with_policy=False, grading_only=True)
     rows = [_parsed(row, assembly.environment) for row in read_inputs(parent)]
     path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", _judges(composed))
     if config.dry_run:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gavel.envs.registry import make_reward
-from gavel.envs.types import RewardPolicy
+from gavel.envs.types import Environment, RewardPolicy
 from gavel.launch.assembly import assemble
 from gavel.launch.child_run import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.config import to_yaml
@@ -38,18 +38,19 @@ def run(config: RescoreConfig, console: Console) -> int:
         config.reward, reward.ablation, parent_of(parent, manifest),
     )  # fmt: skip
     with RunFolder.open(path, head, to_yaml(composed)) as folder:
-        tally = _rescored(parent, folder, reward)
-        metrics = tally.write(folder, assemble(composed, with_policy=True).environment, reward)
+        environment = assemble(composed, with_policy=True).environment
+        tally = _rescored(parent, folder, reward, environment)
+        metrics = tally.write(folder, environment, reward)
     console.print(closing(metrics, time.monotonic() - begun))
     console.print(f"run folder: {path} (child of {parent})", highlight=False, soft_wrap=True)
     return exit_code(tally.short(read_inputs(path)), None, console)
 
 
-def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy) -> Tally:
+def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy, environment: Environment) -> Tally:
     """Copy the parent's rows with new rewards; rows the child has already stay."""
     rows = read_inputs(parent)
     folder.plan(rows)
-    tally = Tally(rows)
+    tally = Tally(rows, environment)
     for name in ("results.jsonl", "errors.jsonl"):
         known = set()
         for result in read_results(folder.path, name):

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gavel.envs.registry import make_reward
+from gavel.envs.registry import content_note, make_reward
 from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
 from gavel.judges.bindings import check_verifiers
@@ -53,7 +53,7 @@ def run(config: RolloutConfig, console: Console) -> int:
         return 0
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config = _with_own_reward(path, config, console)
-    text = to_yaml(replace(config, inspect=None))
+    text = to_yaml(replace(config, inspect=None, show_sensitive=False))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in rows]), "rubrics": assembly.rubric_digests}
@@ -73,7 +73,8 @@ def run(config: RolloutConfig, console: Console) -> int:
         fresh = [row for row in rows if not _attempted(path, row)]
         quiet = Console(file=io.StringIO())
         code = run_async(lambda: run_session(replace(session, rows=fresh), folder, quiet), console) if fresh else 0
-        return max(code, _inspect(path, rows, assembly, console))
+        note = None if config.show_sensitive else content_note(config.env)
+        return max(code, _inspect(path, rows, assembly, console, note))
 
 
 def _attempted(path: Path, row: PlannedRow) -> bool:
@@ -196,7 +197,10 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
         table.add_row(f"service {config_key(name)}", Text(f"{service.model} ({where})"))
     for name, binding in assembly.bindings.items():
-        table.add_row(f"binding {name}", Text(f"{config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"))
+        table.add_row(
+            f"binding {name}",
+            Text(f"{config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
+        )
     table.add_row("reward", Text(named(config.reward)))
     limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")
@@ -205,8 +209,9 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     return table
 
 
-def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console) -> int:
-    """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade."""
+def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None) -> int:
+    """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade. With a content note,
+    transcripts stay folded."""
     states = read_journal(path / "transcripts.jsonl", own_messages(rows))
     attempts: dict[RowKey, list[Result]] = {row.key: [] for row in rows}
     for name in ("errors.jsonl", "results.jsonl"):
@@ -217,5 +222,5 @@ def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console
             failure = result.outcome.failure
             reason = f"{failure.kind}: {failure.reason}" if failure else result.outcome.label
             say(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
-        console.print(tell(newest, states[key].answers.values() if key in states else (), assembly.bindings), soft_wrap=False)
+        console.print(tell(newest, states[key].answers.values() if key in states else (), assembly.bindings, note), soft_wrap=False)
     return WHOLE if all(found and found[-1].outcome.graded for found in attempts.values()) else INCOMPLETE

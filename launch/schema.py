@@ -8,7 +8,9 @@ from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.judges.assets import AssetsConfig as AssetsConfig
+from gavel.judges.certificate import Qualification
 from gavel.judges.types import Judging, RubricConfig
+from gavel.launch.train_schema import ClusterConfig, Placement, TrainerOptions
 from gavel.models.codec import record
 from gavel.models.service import Service
 
@@ -57,7 +59,8 @@ class Composition:
 
 @record
 class RolloutConfig(Composition):
-    """``gavel rollout``: policy x env x judge x reward over tasks."""
+    """``gavel rollout``: policy x env x judge x reward over tasks. ``inspect`` shows one task's story; ``show_sensitive`` unfolds
+    transcripts that are folded under a content note."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy
@@ -68,6 +71,7 @@ class RolloutConfig(Composition):
     seed: int = 0
     certificates: str = "certificates"
     inspect: str | None = None
+    show_sensitive: bool = False
     budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
 
@@ -130,12 +134,16 @@ class ProbeConfig(Composition):
 class CalibrateConfig(Composition):
     """``gavel calibrate``: agreement of each binding's judge with a labelled file.
 
+    With ``upstream``, a checkout of the code that the environment follows, the finished run ``run`` is compared with it instead, and no
+    model is called; ``upstream_python`` is an interpreter that has what upstream needs (None: this one).
     ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and ``seed`` are
     the bootstrap's.
     """
 
     run: RunConfig
     labelled: str | None = None
+    upstream: str | None = None
+    upstream_python: str | None = None
     certificates: str = "certificates"
     limit: int | None = None
     repeats: int = 1
@@ -162,3 +170,31 @@ class CompareConfig:
     out: str | None = None
     draws: int = 10_000
     seed: int = 0
+
+
+@record
+class TrainConfig(Composition):
+    """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false trains on tasks that
+    were never compared with a protected set, which is recorded."""
+
+    reward: Mapping[str, Any]
+    failure: FailurePolicy
+    tasks: TasksConfig
+    run: RunConfig
+    trainer: TrainerOptions
+    cluster: ClusterConfig
+    validation: TasksConfig = TasksConfig()
+    placement: Placement = Placement()
+    qualification: Qualification = Qualification()
+    certificates: str = "certificates"
+    hygiene_required: bool = True
+    seed: int = 42
+    dry_run: bool = False
+
+
+@record
+class StatusConfig:
+    """``gavel status RUN``: ``lines`` of the newest log are shown."""
+
+    run: RunConfig
+    lines: int = 10

@@ -70,7 +70,9 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         GavelError: a server did not start, a row could not be stored.
     """
     begun = time.monotonic()
-    tally = Tally(read_inputs(folder.path))  # every row ever planned, though this session may be of a part
+    tally = Tally(
+        read_inputs(folder.path), session.assembly.environment
+    )  # every row ever planned, though this session may be of a part
     for name in ("results.jsonl", "errors.jsonl"):
         for result in read_results(folder.path, name):
             tally.add(result)
@@ -122,7 +124,8 @@ def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
         state = begun.get(row.key) or RowState()
         if state.messages is None and row.key in session.states:
             before = session.states[row.key]
-            state.messages, state.receipts, state.answers = before.messages, before.receipts, {**before.answers, **state.answers}
+            state.messages, state.receipts, state.over = before.messages, before.receipts, before.over
+            state.answers = {**before.answers, **state.answers}
         owed.append(OwedRow(row, state, len(failed.get(row.key, ())) + 1))
     return owed
 
@@ -138,7 +141,7 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         replies=Path(replies) if replies else None,
     ) as pool:  # fmt: skip
         assembly.models.start({name: pool.model(name) for name in assembly.services})
-        policy = Policy(pool.model("policy"), session.sampling) if session.sampling is not None else None
+        policy = _policy(session, pool)
         collector = Collector(
             assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
             Digests(session.config_digest, assembly.rubric_digests), tally.add,
@@ -146,11 +149,22 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
             stopped = await collector.collect(owed, len(owed), session.concurrency)
+        if collector.counts.skipped:
+            say(
+                console,
+                f"{collector.counts.skipped} rows passed over: no finished transcript is stored; `gavel rollout RUN` goes on with them",
+            )
         died = _dead(pool)
         if died is None:
             return stopped
         say(console, died.report)
         return stopped or (died.reason if collector.counts.ungraded else None)
+
+
+def _policy(session: Session, pool: ServicePool) -> Policy | None:
+    if session.sampling is None:
+        return None
+    return Policy(pool.model("policy"), session.sampling, getattr(session.assembly.environment, "keeps_filtered", False))
 
 
 def _over(budget: BudgetConfig, pool: ServicePool) -> str | None:

@@ -17,15 +17,34 @@ from gavel.models.codec import plain
 from gavel.models.errors import visible
 from gavel.models.types import Receipt
 
+SHOW = "show_sensitive=true"
+"""What unfolds a transcript on the command line."""
 
-def tell(result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str, Binding]) -> RenderableType:
-    """Return the story of one attempt for a console; texts are shown as they are, without markup, control characters written out."""
+
+def tell(result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str, Binding], note: str | None = None) -> RenderableType:
+    """Return the story of one attempt for a console; texts are shown as they are, without markup, control characters written out.
+
+    Args:
+        result: the attempt.
+        answers: the row's answered questions.
+        bindings: the judges by name.
+        note: what the transcript is about, if it is to stay folded; None shows it.
+    """
     parts: list[RenderableType] = [Rule(_text(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}"))]
-    parts += [_panel(message.role, message.content) for message in result.transcript.messages]
+    parts += _transcript(result, note)
+    shown: dict[str, str] = {}
     for answer in answers:
-        parts += _question(answer, bindings)
+        parts += _question(answer, bindings, shown, note)
     parts += [_outcome(result), *_reward(result), _calls(result.receipts)]
     return Group(*parts)
+
+
+def _transcript(result: Result, note: str | None) -> Iterator[RenderableType]:
+    messages = result.transcript.messages
+    if note is None:
+        yield from (_panel(message.role, message.content) for message in messages)
+    else:
+        yield _panel("content note", f"{note}\n[… {len(messages)} messages folded; {SHOW} shows them …]", "yellow")
 
 
 def _panel(title: str, text: str, style: str = "") -> Panel:
@@ -36,18 +55,33 @@ def _text(text: str, style: str = "") -> Text:
     return Text(visible(text), style=style)
 
 
-def _question(answer: StoredAnswer, bindings: Mapping[str, Binding]) -> Iterator[RenderableType]:
+def _question(
+    answer: StoredAnswer, bindings: Mapping[str, Binding], shown: dict[str, str], note: str | None
+) -> Iterator[RenderableType]:
+    """Yield a question and its answer; ``shown`` are the slots that stand above already, by name."""
+    if not answer.rubric_digest:  # a simulator's words, which stand in the transcript
+        return
     binding = bindings.get(answer.binding)
+    slots = {name: _slot(name, text, shown, note) for name, text in answer.slots.items()}
     if binding is not None and binding.rubric.digest == answer.rubric_digest:
-        for message in binding.rubric.render(answer.slots):
-            yield _panel(f"judge prompt · {answer.binding} · {message.role}", _folded(message.content, answer.slots), "cyan")
+        for message in binding.rubric.render(slots):
+            yield _panel(f"judge prompt · {answer.binding} · {message.role}", _folded(message.content, slots), "cyan")
     else:
-        yield _panel(f"judge slots · {answer.binding} (the rubric has changed since)", str(dict(answer.slots)), "cyan")
+        yield _panel(f"judge slots · {answer.binding} (the rubric has changed since)", str(slots), "cyan")
     yield _panel(f"judge reply · {answer.binding}", answer.raw, "cyan")
 
 
 _KEPT_LINES = 6
 """Lines of a rubric's fixed text that stay in sight on each side of the fold."""
+
+
+def _slot(name: str, text: str, shown: dict[str, str], note: str | None) -> str:
+    """Fold a text of several lines that must stay folded, or that stands above already: many questions may be about one text."""
+    lines, before = len(text.splitlines()), shown.get(name)
+    if note is not None and lines > 1:
+        return f"[… {name}: {lines} lines folded; {SHOW} shows them …]"
+    shown[name] = text
+    return f"[… {name}: the {lines} lines above …]" if text == before and lines > _KEPT_LINES else text
 
 
 def _folded(text: str, slots: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
-from gavel.envs.types import Environment, Exporter, Metric, Result, RewardPolicy, Summary, Transcript
+from gavel.envs.types import Environment, Exporter, Metric, Rereads, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.accounting import WHOLE_RUN, Accounts, ServiceAccount
 from gavel.launch.inputs import PlannedRow
 from gavel.launch.journal import RowKey
@@ -67,10 +67,11 @@ def light(result: Result) -> Result:
 
 
 class Tally:
-    """Collects the rows of a run, stored before and stored now, and writes what they come to."""
+    """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may reread each."""
 
-    def __init__(self, planned: Sequence[PlannedRow]) -> None:
+    def __init__(self, planned: Sequence[PlannedRow], environment: Environment | None = None) -> None:
         self._planned = planned
+        self._reread = environment.reread if isinstance(environment, Rereads) else None
         self._graded: dict[RowKey, Result] = {}
         self._failed: list[Result] = []
         self._counted: dict[RowKey, set[Receipt]] = {}  # of failed attempts: the next attempt's row lists their calls again
@@ -82,7 +83,7 @@ class Tally:
         counted = self._counted.get(key, ())
         self._accounts.add(receipt for receipt in result.receipts if receipt not in counted)
         if result.status == "graded":
-            self._graded[key] = light(result)
+            self._graded[key] = light(self._reread(result) if self._reread is not None else result)
         else:
             self._counted.setdefault(key, set()).update(result.receipts)
             self._failed.append(light(result))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gavel.models.errors import ConfigError, nearest
 
-GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "experiment")
+GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "trainer", "cluster", "experiment")
 """The config groups every primary config lists, so that one experiment file serves every verb."""
 
 
@@ -123,9 +123,11 @@ _TABLE = (
                 "repeats=3",
                 "on answers you labelled, each judged three times for the flip rate",
             ),
+            ("runs/vera env=vera_mh upstream=VERA-MH", "compare a finished run with upstream's own code in that checkout"),
         ),
         (
             ("labelled=FILE", "JSONL: the rubric's slots and `label` in each row"), ("repeats=N", "calls per answer"),
+            ("upstream=DIR", "compare the run (the first word, or run=DIR) with this checkout; upstream_python=PYTHON"),
             ("limit=N", "the first N answers; no certificate then"), ("certificates=DIR", "the folder of certificates"), _RUN,
             ("concurrency=N", "questions in flight"), _SERVICES, _OFFLINE, _DRY,
         ),
@@ -141,6 +143,29 @@ _TABLE = (
             ("judge.port=PORT", "0 picks a free one; 1200 to 8999 belong to NeMo-RL and Ray"), ("judge.gpus=N", "how many GPUs"),
             ("run.dir=DIR", "where the server's log goes"), _DRY,
         ),
+    ),
+    Verb(
+        "train", "Check everything, write a run folder, and start NeMo-RL here or on Slurm, with its judge.", "gavel.launch.train",
+        "TrainConfig", ("env", "judge", "reward", "failure", "trainer", "cluster", "experiment"),
+        (
+            ("experiment=abstention_qwen3_1p7b cluster=slurm dry_run=true", "every file and command, and what was found wrong"),
+            ("experiment=debug_single_gpu trainer.nemo_rl_root=/path/to/RL", "one GPU, 8 tasks, 2 steps"),
+            ("-m experiment=reward_ablation reward.abstain=0.3,0.5,0.7 seed=1,2", "a sweep: six runs that share one judge"),
+        ),
+        (
+            _RUN, ("trainer.nemo_rl_root=DIR", "your checkout of NVIDIA-NeMo/RL"), ("trainer.model=NAME", "the policy"),
+            ("trainer.overrides.…", "any other key of NeMo-RL, such as trainer.overrides.grpo.max_num_epochs=1"),
+            ("tasks.path=FILE", "the tasks; validation.path=FILE for validation"),
+            ("placement.mode=MODE", "external, same_node, het (its own part of a Slurm job), shared (one judge for many runs)"),
+            ("cluster.nodes=N", "also gpus_per_node, account, partition, time, container, …"),
+            ("qualification.required=false", "start with a judge that is not certified; recorded"), _SERVICES, _DRY,
+        ),
+    ),
+    Verb(
+        "status", "Say how a training run or a sweep goes: queue, judge, step, ungraded share, last lines.", "gavel.launch.status",
+        "StatusConfig", (),
+        (("runs/first", "one run"), ("runs/sweep", "every point of a sweep")),
+        (_RUN, ("lines=N", "how many lines of the log")),
     ),
 )  # fmt: skip
 

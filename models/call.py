@@ -10,7 +10,7 @@ from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.quirks import ENDED, FILTERED, STOP, same_model
 from gavel.models.receipts import derive_call_id, encode_messages, text_digest
 from gavel.models.retry import Refusal
-from gavel.models.types import Attempt, CallRole, ChatRequest, Completion, Receipt, Reply
+from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, Reply
 from gavel.models.wire import Decoded, Plan, unwrap_choice
 
 UNNAMED = "the server does not name its model"
@@ -75,7 +75,7 @@ class Call:
         text = decoded.text if decoded.text is not None else (decoded.refusal or "")
         if self.kind.plan.unwrap_choice:
             text = unwrap_choice(text)
-        problem = _problem(self.request.role, self.model, decoded, text)
+        problem = _problem(self.request, self.model, decoded, text)
         if decoded.model is None:
             self.note(UNNAMED)
         if problem is not None:
@@ -98,7 +98,7 @@ class Call:
     def from_cache(self, stored: StoredReply) -> Completion | None:
         """Return the completion of a stored reply, or None if this role cannot use it."""
         decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
-        if _problem(self.request.role, self.model, decoded, stored.text) is not None:
+        if _problem(self.request, self.model, decoded, stored.text) is not None:
             return None
         reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning)
         return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
@@ -110,7 +110,7 @@ class Call:
         decoded = Decoded(
             completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
         )  # fmt: skip
-        problem = _problem(self.request.role, self.model, decoded, completion.reply.text)
+        problem = _problem(self.request, self.model, decoded, completion.reply.text)
         if problem is not None:
             raise ModelFailure(*problem, (ours,), completion.reply.text)
         return Completion(completion.reply, ours)
@@ -126,11 +126,13 @@ class Call:
         )  # fmt: skip
 
 
-def _problem(role: CallRole, model: str, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
+def _problem(request: ChatRequest, model: str, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
     """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
     if not _same(model, decoded):
         return FailureKind.IDENTITY_MISMATCH, f"asked for {model!r}, the server answered as {(decoded.model or '')[:120]!r}"
-    finish = decoded.finish_reason
+    role, finish = request.role, decoded.finish_reason
+    if role == "policy" and request.filtered and text:
+        return None
     if role == "policy":
         withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
         return withheld if finish == FILTERED else None

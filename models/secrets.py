@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 _PREFIXED = re.compile(
@@ -50,7 +51,7 @@ def _random(part: str) -> bool:
     digits, letters = sum(map(str.isdigit, part)), sum(map(str.isalpha, part))
     if digits >= 3 and letters >= 1:
         return True
-    changes = sum(_kind(first) != _kind(second) for first, second in zip(part, part[1:], strict=False))
+    changes = sum(_kind(first) != _kind(second) for first, second in pairwise(part))
     return len(part) >= 20 and 2 * changes > len(part)
 
 

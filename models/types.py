@@ -109,7 +109,8 @@ class ResponseFormat:
 @record
 class ChatRequest:
     """One call: ``sample`` numbers independent draws of one prompt, ``fresh`` forbids cache and sharing, ``prefix_key`` names the
-    prefix shared with other calls (routing over replicas)."""
+    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut counts as a reply
+    if it has text."""
 
     messages: tuple[Message, ...]
     role: CallRole
@@ -118,6 +119,7 @@ class ChatRequest:
     sample: int = 0
     fresh: bool = False
     prefix_key: str = ""
+    filtered: bool = False
 
 
 @record

@@ -111,8 +111,8 @@ def _sampling_fields(sampling: Sampling, quirk: Quirk, responses: bool) -> tuple
 
 
 def _checked_extra(extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    for name in extra or {}:
-        if name in RESERVED_FIELDS:
+    for name, value in (extra or {}).items():
+        if name in RESERVED_FIELDS and not (name == "stream" and value is False):
             raise ConfigError(
                 "this field belongs to the client",
                 field=f"sampling.extra.{name}",

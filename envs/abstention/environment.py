@@ -59,8 +59,8 @@ class AbstentionEnvironment:
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"
-        if (failed := unfinished(reply)) is not None:
-            return failed
+        if (broken := unfinished(reply)) is not None:
+            return broken
         extraction = extract(reply)
         if extraction.answer is None:
             assert extraction.gate is not None

@@ -86,8 +86,8 @@ class InstructionFollowingEnvironment:
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"
-        if (failed := unfinished(reply)) is not None:
-            return failed
+        if (broken := unfinished(reply)) is not None:
+            return broken
         target: InstructionTarget = task.target
         text = "" if called_a_tool(reply) else visible_text(reply)
         facts = facts_of(target)

@@ -46,6 +46,11 @@ class VeraMhConfig:
         return tuple(simulator.service for simulator in self.simulators)
 
     @property
+    def spare_services(self) -> tuple[str, ...]:
+        """The services that the recommended profile declares, whether they are called or not."""
+        return tuple(simulator.service for simulator in VeraMhConfig().simulators)
+
+    @property
     def utterance_limit(self) -> int:
         """Utterances at most; the chatbot has the last word."""
         return utterance_limit(self.max_turns)
@@ -65,6 +70,6 @@ class VeraMhConfig:
             raise ConfigError("no simulator is named", field="env.simulators", allowed="a list of {service: NAME}")
         if len(set(self.called_services)) != len(self.simulators):
             raise ConfigError("a simulator is named twice", field="env.simulators", found=", ".join(self.called_services))
-        for key, least in (("max_turns", 1), ("parse_retries", 0)):
-            if getattr(self, key) < least:
-                raise ConfigError("out of range", field=f"env.{key}", found=str(getattr(self, key)), allowed=f"at least {least}")
+        for key, least in (("max_turns", 1), ("parse_retries", 0), ("max_total_words", 1)):
+            if (value := getattr(self, key)) is not None and value < least:
+                raise ConfigError("out of range", field=f"env.{key}", found=str(value), allowed=f"at least {least}")

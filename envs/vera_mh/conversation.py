@@ -5,7 +5,7 @@ A turn is one utterance of either side. Nothing that was said is stripped or cle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gavel.models.codec import record
@@ -75,7 +75,7 @@ def persona_messages(prompt: str, reminder: str, said: Sequence[Utterance]) -> t
     """
     if not said:
         return Message("system", prompt), Message("user", START_PROMPT)
-    history = [Message("assistant" if utterance.speaker == "persona" else "user", utterance.text) for utterance in said]
+    history = list(_history(said, "persona"))
     if said[-1].speaker == "chatbot":
         history[-1] = Message("user", reminder + said[-1].text)
     return Message("system", prompt), *history
@@ -83,8 +83,19 @@ def persona_messages(prompt: str, reminder: str, said: Sequence[Utterance]) -> t
 
 def chatbot_messages(system: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
     """Return what the chatbot is sent: its instructions, then everything that was said."""
-    history = (Message("assistant" if utterance.speaker == "chatbot" else "user", utterance.text) for utterance in said)
-    return Message("system", system), *history
+    return Message("system", system), *_history(said, "chatbot")
+
+
+def _history(said: Sequence[Utterance], own: Speaker) -> Iterator[Message]:
+    """Yield what was said as one side sees it.
+
+    Raises:
+        ValueError: an utterance is of neither side; in upstream's words, turns counted from 1.
+    """
+    for turn, utterance in enumerate(said, start=1):
+        if utterance.speaker not in _PREFIXES:
+            raise ValueError(f"Invalid role value {utterance.speaker!r} for turn {turn}")
+        yield Message("assistant" if utterance.speaker == own else "user", utterance.text)
 
 
 def transcript_text(said: Sequence[Utterance]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
-from gavel.envs.vera_mh.conversation import Utterance, is_over, utterances
+from gavel.envs.vera_mh.conversation import Utterance, is_over, transcript_text, utterances
 from gavel.envs.vera_mh.grading import Judging, judge_slots
 from gavel.envs.vera_mh.personas import Persona, read_personas
 from gavel.envs.vera_mh.rubric import Rubric
@@ -18,9 +19,11 @@ from gavel.envs.vera_mh.target import VeraMhTarget, parse_target
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.rubric_vera_mh import VeraMhRubric, vera_mh_rubric
 from gavel.judges.types import Judge
+from gavel.models.codec import digest
 from gavel.models.errors import ConfigError, nearest
-from gavel.models.failures import Failure, ModelFailure
-from gavel.models.types import ChatModel, Message
+from gavel.models.failures import Failure, FailureKind, ModelFailure
+from gavel.models.quirks import FILTERED, finish_word
+from gavel.models.types import ChatModel, Message, Reply
 
 NAME = "vera_mh"
 
@@ -30,6 +33,7 @@ class VeraMhEnvironment:
 
     name = NAME
     speaks_first = True  # the persona: a task holds the chatbot's instructions only
+    keeps_filtered = True  # what a provider's filter left of a chatbot's words was said, as upstream has it
 
     def __init__(self, config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> None:
         config.check()
@@ -61,13 +65,16 @@ class VeraMhEnvironment:
     async def open(self, task: Task) -> Opening:
         """Return the chatbot's instructions and the persona's first utterance; one that the task brings is taken as it is.
 
+        Where it ends the conversation, the chatbot is not asked.
+
         Raises:
             ModelFailure: ``gavel:simulation_failed``.
         """
-        if utterances(task.messages):
-            return Opening(task.messages)
+        if brought := utterances(task.messages):
+            return Opening(task.messages, over=brought[-1].ends)
         spoken = await self._simulators.speak(task.target.simulator, self._prompts[task.target.persona], "", ())
-        return Opening((*task.messages, Message("user", spoken.text)), spoken.receipts)
+        over = Utterance("persona", spoken.text).ends
+        return Opening((*task.messages, Message("user", spoken.text)), spoken.receipts, over)
 
     async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Let the persona speak, or judge the conversation once it is over.
@@ -78,8 +85,8 @@ class VeraMhEnvironment:
         A simulator's or judge's failure gives an ungraded outcome, and so does a chatbot's turn that was never finished.
         """
         newest = transcript.messages[-1].reply if transcript.messages else None
-        if newest is not None and (broken := unfinished(newest)) is not None:
-            return broken
+        if newest is not None and (broken := _broken(newest)) is not None:
+            return Finish(Outcome("", failure=broken))
         target: VeraMhTarget = task.target
         said = utterances(transcript.messages)
         if is_over(said, self.config.utterance_limit, self.config.max_total_words):
@@ -96,6 +103,18 @@ class VeraMhEnvironment:
             return Observe((message,), spoken.receipts)
         finish = await self._judged(task, transcript, (*said, utterance))
         return Finish(finish.outcome, (message,), (*spoken.receipts, *finish.receipts))
+
+    def policy_failed(self, failed: ModelFailure) -> Failure:
+        """Record a chatbot's failed call as the conversation's failure, for it ends the conversation as a simulator's does."""
+        return _simulation_failed(failed.kind, "policy", failed.reason)
+
+    def reread(self, result: Result) -> Result:
+        """Note where the stored messages are not those of the conversation that was judged, by its digest."""
+        details = result.outcome.details or {}
+        judged = details.get("transcript_digest")
+        if judged in (None, digest(transcript_text(utterances(result.transcript.messages)).encode())):
+            return result
+        return replace(result, outcome=replace(result.outcome, details={**details, "transcript_matches": False}))
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.vera_mh.metrics``."""
@@ -178,6 +197,23 @@ def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel])
                 "or name another one in env.simulators",
             )  # fmt: skip
     return VeraMhEnvironment(config, judge, services)
+
+
+def _broken(reply: Reply) -> Failure | None:
+    """Say why a chatbot's turn is none; one that a filter cut is a turn if it has text."""
+    if finish_word(reply.finish_reason) == FILTERED and reply.text:
+        return None
+    end = unfinished(reply)
+    if end is None or end.outcome.failure is None:
+        return None
+    return _simulation_failed(end.outcome.failure.kind, "policy", end.outcome.failure.reason)
+
+
+def _simulation_failed(kind: FailureKind, stage: str, reason: str) -> Failure:
+    """What we stopped ourselves keeps its kind: it is no attempt of the row's."""
+    if kind in (FailureKind.SHUTDOWN, FailureKind.CANCELLED):
+        return Failure(kind, stage, reason)
+    return Failure(FailureKind.SIMULATION_FAILED, stage, f"{kind}: {reason}")
 
 
 def _known(name: str, choices: Any, field: str, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gavel.envs.registry import CONTENT_NOTES
 from gavel.envs.types import Metric, Result, Summary
 from gavel.envs.vera_mh.conversations import Conversation, by_simulator, conversations, models_of
 from gavel.envs.vera_mh.rating import BEST, HIGH, NOT_RELEVANT, SUBOPTIMAL
@@ -54,7 +55,7 @@ def _tables(
     rows = [one.row for one in found]
     return {
         "note": DISCLAIMER,
-        "content_note": "The conversations behind these figures are about suicide risk.",
+        "content_note": CONTENT_NOTES["vera_mh"],
         "counts": {"graded": len(found), "ungraded": dict(sorted(kinds.items()))},
         "scores": scores(rows, dimensions=dimensions, models=models_of(found)),
         "scores_by_simulator": {

@@ -55,7 +55,7 @@ class Simulators:
 
     async def _call(self, service: str, messages: tuple[Message, ...]) -> Spoken:
         # The role "policy" makes the client take a reply as it is; the receipt then says whose it was.
-        request = ChatRequest(messages, "policy", self.sampling[service], fresh=True, prefix_key=messages[0].content)
+        request = ChatRequest(messages, "policy", self.sampling[service], fresh=True, prefix_key=messages[0].content, filtered=True)
         try:
             completion = await self.services[service].complete(request)
         except ModelFailure as failed:

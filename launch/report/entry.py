@@ -77,13 +77,13 @@ def entry_of(number: int, version: int, row: Mapping[str, Any], place: tuple[str
         seconds=row["timing"]["total_s"], started=row["timing"]["started"],
         asked=asked, said=said,
         slices=dict(_slices(row)),
-        outcome=_outcome(outcome) if graded else None,
+        outcome=outcome_of(outcome) if graded else None,
         calls=tuple(_call(receipt) for receipt in row["receipts"]),
         place=place,
     )  # fmt: skip
 
 
-def _outcome(raw: Mapping[str, Any]) -> Outcome:
+def outcome_of(raw: Mapping[str, Any]) -> Outcome:
     """Make an outcome again without the strict decoding of every field, which a report of many rows would wait for."""
     checks = tuple(Check(raw["name"], raw["passed"], raw["score"], raw["detail"], tuple(raw["receipts"])) for raw in raw["checks"])
     return Outcome(raw["label"], checks, raw["details"])

@@ -118,7 +118,7 @@ def facts(run: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The facts of a run without faults."""
-    code, run = asyncio.run(play(tmp_path_factory.mktemp("whole"), numbers(500), None))
+    code, run = asyncio.run(play(tmp_path_factory.mktemp("whole"), numbers(ROWS_OF_A_FAULT * len(TABLE)), None))
     assert code == 0
     return facts(run)
 

@@ -151,14 +151,13 @@ async def test_a_policys_bad_reply_is_a_reply(fault: str, text: str, finish: str
 
 @pytest.mark.parametrize("word", UNFINISHED)
 async def test_a_policys_reply_that_the_engine_did_not_finish_is_never_a_reply(word: str) -> None:
-    async with FaultServer(reply=lambda body: "Paris") as server:
-        async with ChatClient("policy", service(server), backoff=QUICK) as client:
-            server.script([f"finish_{word or 'missing'}"])
-            done = await client.complete(ask("policy"))
-            assert (done.reply.finish_reason, server.count) == ("stop", 2)
-            server.script([f"finish_{word or 'missing'}"] * 4)
-            with pytest.raises(ModelFailure) as caught:
-                await client.complete(ask("policy"))
+    async with FaultServer(reply=lambda body: "Paris") as server, ChatClient("policy", service(server), backoff=QUICK) as client:
+        server.script([f"finish_{word or 'missing'}"])
+        done = await client.complete(ask("policy"))
+        assert (done.reply.finish_reason, server.count) == ("stop", 2)
+        server.script([f"finish_{word or 'missing'}"] * 4)
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(ask("policy"))
     assert (caught.value.kind, caught.value.raw) == (FailureKind.PROVIDER_UNAVAILABLE, "Paris")
     assert (word or "missing") in caught.value.reason
 

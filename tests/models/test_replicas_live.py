@@ -217,7 +217,7 @@ async def test_the_tokenizer_of_a_live_replica_is_asked() -> None:
         ({"base_url": ("http://a/v1", "http://a/v1")}, "named twice"),
         ({"base_url": ()}, "needs a URL"),
         ({"base_url": ("http://a/v1", "http://b/v1"), "min_replicas": 3}, r"judge\.min_replicas.*\n.*3\n.*1 to 2"),
-        ({"base_url": "http://a/v1", "min_replicas": 0}, "must be positive"),
+        ({"base_url": "http://a/v1", "min_replicas": 0}, r"judge\.min_replicas: this number is out of range"),
     ],
 )
 def test_what_cannot_be_replicas_is_refused(change: dict[str, Any], told: str) -> None:

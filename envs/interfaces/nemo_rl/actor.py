@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import resource
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from gavel.models.pool import ServicePool, open_services
 
 _SLICE = re.compile(r"@(?![0-9]+$)")
 """A metric of a slice (``accuracy@law``); a trainer's logger gets the whole only, slices are in the ledger."""
+_STARTED_AT_ONCE = 32
+"""Samples begun before the loop may send what they ask: else the judge waits until the last of thousands is prepared."""
 OBSERVER = "environment"
 """The role that NeMo-RL's own environments give their observations; it is not read otherwise."""
 
@@ -75,10 +78,12 @@ class GavelEnvironment:
             GavelError: nothing of this batch could be trusted (no hooks, a reward policy that does not fit).
         """
         await self._services()
-        stepped = await asyncio.gather(*(
-            self._grader.step(str(log[-1]["content"]), info) for log, info in zip(message_log_batch, metadata, strict=True)
-        ))  # fmt: skip
-        return _returned(stepped)
+        tasks = []
+        for log, info in zip(message_log_batch, metadata, strict=True):
+            tasks.append(asyncio.create_task(self._grader.step(str(log[-1]["content"]), info)))
+            if len(tasks) % _STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return _returned(await asyncio.gather(*tasks))
 
     async def report(self, uids: list[str]) -> dict[str, Any]:
         """Return ``verdicts`` (plain data; None where a sample has none) and ``metrics`` (the environment's, over what was graded here
@@ -90,6 +95,10 @@ class GavelEnvironment:
     async def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
         """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them instead."""
         return batch, {}
+
+    async def memory_mb(self) -> float:
+        """Return the most memory this process has held, in MB (10^6 bytes)."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
     async def shutdown(self) -> bool:
         """Close every connection and the ledger; steps under way end as ungraded."""

@@ -26,6 +26,7 @@ from gavel.models.failures import FailureKind
 REPORT_SECONDS = 120.0
 """An actor that does not tell its verdicts within this time is taken to have none."""
 _ROUNDING = 1e-4
+_TEXTS_KEPT = 4096
 
 Report = Callable[[Any, list[str]], Mapping[str, Any] | None]
 
@@ -72,11 +73,13 @@ class Endings:
     policy: Mapping[str, Any]
     tokenizer: Any = None
     _limits: Limits | None = None
+    _texts: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def use(self, tokenizer: Any) -> None:
         """Use this tokenizer from now on."""
         if tokenizer is not self.tokenizer:
             self.tokenizer, self._limits = tokenizer, limits_from(self.policy, tokenizer)
+            self._texts = {}
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``calculate_rewards`` with the endings put into the batch it gets."""
@@ -95,10 +98,19 @@ class Endings:
     def _ending(self, log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         assert self._limits is not None, "a tokenizer is known before any reply"
         *before, reply = log
-        tail = before[-1]["token_ids"][-TAIL:].tolist()
         prompt_tokens = sum(len(message["token_ids"]) for message in before)
-        text = self.tokenizer.decode(tail, skip_special_tokens=False)
-        return ending_of(self._limits, prompt_tokens, text, reply["token_ids"].tolist())
+        tail = self._text(tuple(before[-1]["token_ids"][-TAIL:].tolist()))
+        return ending_of(self._limits, prompt_tokens, tail, reply["token_ids"].tolist())
+
+    def _text(self, ids: tuple[int, ...]) -> str:
+        """Decode the end of a prompt; the prompts of a step end alike."""
+        if (known := self._texts.get(ids)) is not None:
+            return known
+        if len(self._texts) >= _TEXTS_KEPT:
+            self._texts = {}
+        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+        self._texts[ids] = text
+        return text
 
 
 @dataclass(slots=True)

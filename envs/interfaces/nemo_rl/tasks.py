@@ -17,10 +17,11 @@ from gavel.models.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class RawTargets:
-    """Reads tasks and leaves their targets as they are: the actor parses them."""
+    """Reads tasks and leaves their targets as they are: the actor parses them. Openings are checked here, with a trainer's remedy."""
 
     name: str
     binding: str | None = None
+    speaks_first: bool = True
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
         """Return the target as it is."""

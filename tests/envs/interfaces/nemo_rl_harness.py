@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
-import typing
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import typing_extensions
 from tests.envs.interfaces.nemo_rl_support import REPOSITORY, ROOT
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-if sys.version_info < (3, 12):  # NeMo-RL wants 3.13; this alone keeps ``algorithms.grpo`` from being imported on 3.11
-    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[assignment,misc]
+SHIM = "import sys, typing, typing_extensions\nif sys.version_info < (3, 12):\n    typing.TypedDict = typing_extensions.TypedDict\n"
+"""NeMo-RL wants Python 3.13; this alone keeps ``algorithms.grpo`` from being imported on 3.11."""
+exec(SHIM)
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
@@ -122,7 +122,14 @@ def ray_cluster() -> Iterator[None]:
     """A small Ray without a dashboard, whose workers find us."""
     import ray
 
-    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), ROOT])
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "sitecustomize.py").write_text(SHIM)
+        Path(folder, "nemo_rl").symlink_to(Path(ROOT, "nemo_rl"))  # not the checkout itself: its ``tests`` would hide ours
+        path = os.pathsep.join([folder, str(REPOSITORY / "src"), str(REPOSITORY)])
+        yield from _cluster(ray, path)
+
+
+def _cluster(ray: Any, path: str) -> Iterator[None]:
     os.environ["PYTHONPATH"] = path
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}})
     try:

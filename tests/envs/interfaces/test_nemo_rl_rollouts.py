@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, ROOT, actor_config, overrides, serving, write_tasks
+from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, ROOT, actor_config, answer, overrides, serving, write_tasks
 from tests.envs.vera_mh import support as vera
+from tests.support.fault_server import server_process
 from tests.support.runs import gavel, rows
 
 from gavel.envs.failure_policy import FailurePolicy
@@ -127,22 +128,28 @@ def test_single_controller_gets_whole_groups_and_an_infrastructure_failure_for_t
             tokenizer=tokenizer, task_to_env={batch["task_name"][0]: handle}, num_generations_per_prompt=3, max_seq_len=2048,
             max_rollout_turns=15, policy_generation=harness.Canned(tokenizer, lambda text, _: said_to(text)),
         )  # fmt: skip
-        arrived = ray.get(ray.put(made))  # it travels to the controller's process
         samples = [{key: batch[key][place] for key in ("message_log", "extra_env_info", "task_name", "idx")} for place in range(3)]
 
-        async def play() -> None:
-            record = await arrived.run_rollout(samples[0])
-            assert [completion.reward for completion in record.completions] == [0.5 if env == "vera_mh" else 1.0] * 3
-            assert len({completion.env_extras["gavel_uid"] for completion in record.completions}) == 3
-            assert record.rollout_metrics["judge/graded"] == 3
-            if env == "vera_mh":
-                return
-            with pytest.raises(RolloutInfraFailure) as failed:
-                await arrived.run_rollout(samples[2])
-            assert classify_rollout_failure(failed.value) is FailureClass.INFRA
-            assert "provider_unavailable" in str(failed.value)
+        @ray.remote
+        class Controller:  # a process of its own, as SingleController's: the hooks must travel with the rollouts
+            def __init__(self, made: Any) -> None:
+                self._made = made
 
-        asyncio.run(play())
+            async def play(self, sample: Any) -> Any:
+                record = await self._made.run_rollout(sample)
+                done = record.completions
+                return [one.reward for one in done], len({one.env_extras["gavel_uid"] for one in done}), record.rollout_metrics
+
+        controller = Controller.remote(made)
+        rewards, told_apart, metrics = ray.get(controller.play.remote(samples[0]))
+        assert (rewards, told_apart) == ([0.5 if env == "vera_mh" else 1.0] * 3, 3)
+        assert metrics["judge/graded"] == 3
+        if env == "vera_mh":
+            return
+        with pytest.raises(RolloutInfraFailure) as failed:
+            ray.get(controller.play.remote(samples[2]))
+        assert classify_rollout_failure(failed.value) is FailureClass.INFRA
+        assert "provider_unavailable" in str(failed.value)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -281,3 +288,35 @@ def test_256_judgements_of_half_a_second_are_made_at_once(mode: str, seconds: fl
         took = time.perf_counter() - begun
     assert final["loss_multiplier"].sum() == 256
     assert took < seconds
+
+
+def test_2048_samples_of_a_step_are_judged_at_512_a_second_in_less_than_a_gigabyte(tokenizer: Any, tmp_path: Path) -> None:
+    import ray
+
+    batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "abstention", 64), "abstention", tokenizer, 32)
+    warm = harness.batch_of(tmp_path / "tasks.jsonl", "abstention", tokenizer, 1)
+    with server_process("--reply", f"{answer.__module__}:answer", "--latency", "0.1") as url, harness.hooked(driver_for(tokenizer)):
+        handle = create("abstention", url, "judge.max_in_flight=64", ledger=str(tmp_path))
+        harness.roll("sync", harness.Canned(tokenizer, lambda *_: "warm"), warm, tokenizer, {batch["task_name"][0]: handle})
+        asked: list[float] = []
+        generation = harness.Canned(tokenizer, lambda _, count: asked.append(time.perf_counter()) or f"{RIGHT} {count}")
+        final, metrics = harness.roll("sync", generation, batch, tokenizer, {batch["task_name"][0]: handle})
+        took = time.perf_counter() - asked[-1]  # from the last reply on: judging, verdicts, metrics
+        memory = ray.get(handle.memory_mb.remote())
+    assert final["loss_multiplier"].sum() == 2048
+    assert metrics["judge/calls"] == 2048
+    assert 2048 / took > 512, f"{2048 / took:.0f}/s"
+    assert memory < 1000
+
+
+def test_heavy_checks_run_on_ray_workers(tokenizer: Any, tmp_path: Path) -> None:
+    import ray
+
+    batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "instruction_following", 2), "instruction_following", tokenizer, 4)
+    with serving() as server, harness.hooked(driver_for(tokenizer)):
+        handle = create("instruction_following", server.base_url, check_workers=2)
+        generation = harness.Canned(tokenizer, lambda _, count: RIGHT if count % 2 else "SHOUTED qx1")
+        final, _ = harness.roll("sync", generation, batch, tokenizer, {batch["task_name"][0]: handle})
+        ray.get(handle.shutdown.remote())
+    assert final["total_reward"].tolist() == [0.0, 1.0] * 4
+    assert final["loss_multiplier"].tolist() == [1.0] * 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import orjson
@@ -55,7 +56,9 @@ async def test_nothing_is_sent_that_nobody_set(tmp_path: Path) -> None:
             for body in of_model(server.requests, model):
                 assert set(body) == {"model", "messages"}
         for body in of_model(server.requests, JUDGE):
-            assert set(body) == {"model", "messages", "temperature", "response_format"}
+            assert set(body) == {"model", "messages", "temperature", "response_format", "stream", "prompt_cache_key"}
+            assert body["stream"] is False
+            assert str(uuid.UUID(body["prompt_cache_key"])) == of_model(server.requests, JUDGE)[0]["prompt_cache_key"]
             assert body["response_format"]["json_schema"]["name"] == "QuestionResponse"
             assert [message["role"] for message in body["messages"]] == ["system", "user"]
 

@@ -122,7 +122,9 @@ class TestAssets:
             )  # fmt: skip
             assert done.code == 0, done.out + done.err
             judge = of_model(server.requests, "gpt-5.4")
-            assert {tuple(sorted(body)) for body in judge} == {("messages", "model", "reasoning_effort", "response_format")}
+            assert {tuple(sorted(body)) for body in judge} == {
+                ("messages", "model", "prompt_cache_key", "reasoning_effort", "response_format", "stream")
+            }
             assert judge[0]["reasoning_effort"] == "low"
             assert {tuple(sorted(body)) for body in of_model(server.requests, "gpt-5.2")} == {("messages", "model")}
             claude = of_model(server.requests, "anthropic/claude-opus-4.5")

@@ -1,0 +1,213 @@
+"""Everything that can be found wrong with a training run on the machine that submits it, all at once, before a GPU is taken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+import gavel
+from gavel.judges.certificate import require
+from gavel.launch import layout as layouts
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.layout import Layout, layout_of, managed
+from gavel.launch.nemo_rl_preflight import findings as trainer_findings
+from gavel.launch.schema import TrainConfig
+from gavel.launch.train_tasks import task_findings
+from gavel.launch.trainer_config import trainer_config
+from gavel.models.errors import ConfigError, GavelError
+from gavel.models.service import Service, config_key
+from gavel.models.vllm.arguments import check_engine_args
+from gavel.models.vllm.ports import pick_port
+
+IMPORT_SECONDS = 60.0
+NEEDED = ("aiohttp", "orjson", "pydantic", "omegaconf", "yaml", "gavel.envs.interfaces.nemo_rl.actor", "ray", "torch", "nemo_rl")
+"""What the driver and the actors import, in the trainer's interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be made;
+    ``unqualified`` says which judges start without a certificate that qualifies them."""
+
+    assembly: Assembly | None
+    layout: Layout | None
+    config_name: str
+    config_text: str
+    findings: tuple[str, ...]
+    unqualified: tuple[str, ...] = ()
+
+
+def check(config: TrainConfig, run: Path) -> Checked:
+    """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can be."""
+    found: list[str] = []
+    assembly = None
+    try:
+        assembly = assemble(config, with_policy=False)
+    except GavelError as failed:
+        found.append(str(failed))
+    found += task_findings(config, assembly)
+    found += [str(failed) for failed in _trainer(config)]
+    found += [str(failed) for failed in _places(config, run)]
+    layout, name, text, unqualified = None, "", "", ()
+    if assembly is not None:
+        layout = layout_of(config, assembly.services)
+        found += layouts.findings(config, layout, assembly.services)
+        found += [str(failed) for failed in _services(config, assembly.services, layout)]
+        certified, unqualified = _certificates(config, assembly)
+        found += certified
+        name, text, more = _config(config, assembly, layout, run)
+        found += [finding for finding in more if not any(known in finding for known in found)]
+    return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), unqualified)
+
+
+def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
+    if not config.tasks.path or (config.trainer.kind != "command" and not config.trainer.nemo_rl_root):
+        return "", "", []  # found already
+    try:
+        name, text = trainer_config(config, assembly, layout, run)
+    except GavelError as failed:
+        return "", "", [str(failed)]
+    if config.trainer.kind == "command":
+        return name, text, []
+    return name, text, trainer_findings(yaml.safe_load(text), probe=False, places=False)
+
+
+def _certificates(config: TrainConfig, assembly: Assembly) -> tuple[list[str], tuple[str, ...]]:
+    folder, missing, waived = Path(config.certificates).expanduser(), [], []
+    for name, binding in assembly.bindings.items():
+        try:
+            found = require(folder, binding, config.qualification)
+        except GavelError as failed:
+            missing.append(str(failed))
+            continue
+        if not config.qualification.required:
+            waived.append(f"{name}: qualification.required=false" + ("" if found else ", never probed"))
+    return missing, tuple(waived)
+
+
+def _services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
+    for name, service in services.items():
+        key = config_key(name)
+        for variable in _unset(service):
+            yield ConfigError("this variable is not set", field=key, found=variable, remedy=f"export {variable}=…")
+        if service.mode != "managed":
+            continue
+        try:
+            check_engine_args(key, service)
+            if service.port and layout.mode == "same_node" and config.cluster.kind == "local":
+                pick_port(key, service.port)
+        except ConfigError as failed:
+            yield failed
+    if not managed(services) and config.cluster.nodes > 1:
+        yield from _local_addresses(services, config.cluster.nodes)
+
+
+def _local_addresses(services: Mapping[str, Service], nodes: int) -> Iterator[GavelError]:
+    for name, service in services.items():
+        for url in service.base_urls:
+            if any(f"//{host}" in url for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")):
+                yield ConfigError(
+                    f"the environment may run on any of {nodes} nodes, and this address means each of them itself",
+                    field=f"{config_key(name)}.base_url", found=url, remedy="name the judge's host",
+                )  # fmt: skip
+
+
+def _unset(service: Service) -> list[str]:
+    keys = service.key_variables
+    missing = list(keys[:1]) if keys and not any(os.environ.get(name) for name in keys) else []
+    return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
+
+
+def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
+    places = [("run.dir", run)]
+    if config.placement.folder:
+        places.append(("placement.folder", Path(config.placement.folder).expanduser()))
+    for key, place in places:
+        above = next((folder for folder in (place, *place.absolute().parents) if folder.exists()), Path("/"))
+        try:
+            with tempfile.NamedTemporaryFile(dir=above, prefix=".gavel-"):
+                pass
+        except OSError as failed:
+            yield ConfigError("nothing can be written here", field=key, found=f"{above}: {failed.strerror}", remedy=f"set {key}=…")
+    if config.cluster.kind == "slurm" and shutil.which("sbatch") is None:
+        yield ConfigError("there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local")
+
+
+def _trainer(config: TrainConfig) -> Iterator[GavelError]:
+    chosen = config.trainer
+    if chosen.kind == "command":
+        if not chosen.command:
+            yield ConfigError("no command is named", field="trainer.command", remedy="trainer.command=[WORD,…]")
+        elif shutil.which(chosen.command[0]) is None:
+            yield ConfigError("there is no such program", field="trainer.command", found=chosen.command[0])
+        return
+    if not chosen.model:
+        yield ConfigError("no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory")
+    if chosen.max_new_tokens >= chosen.max_total_tokens:
+        yield ConfigError(
+            "a reply of full length leaves no room for its prompt", field="trainer.max_new_tokens", found=str(chosen.max_new_tokens),
+            allowed=f"less than trainer.max_total_tokens ({chosen.max_total_tokens})",
+        )  # fmt: skip
+    if not chosen.nemo_rl_root:
+        yield ConfigError(
+            "no NeMo-RL is named", field="trainer.nemo_rl_root", found="null", allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and set trainer.nemo_rl_root or export NEMO_RL_ROOT",
+        )  # fmt: skip
+        return
+    root = Path(chosen.nemo_rl_root).expanduser()
+    if root.is_dir() and not config.cluster.container:
+        yield from _imports(chosen.python or sys.executable, root)
+
+
+def python_path(root: str | None) -> tuple[str, ...]:
+    """Return the folders a trainer's interpreter must find: ours, and the checkout."""
+    ours = str(Path(gavel.__file__).parent.parent)
+    return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)
+
+
+def _imports(python: str, root: Path) -> Iterator[GavelError]:
+    """Import what the driver and the actors need, in their interpreter; every module that is missing is named."""
+    script = (
+        "import importlib\n"
+        f"for name in {NEEDED!r}:\n"
+        "    try: importlib.import_module(name)\n"
+        "    except BaseException as failed: print(f'{name} ({type(failed).__name__}: {failed})'.splitlines()[0])\n"
+    )
+    path = os.pathsep.join([*python_path(str(root)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            (python, "-c", script), capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    except OSError as failed:
+        yield ConfigError("this interpreter cannot be started", field="trainer.python", found=f"{python}: {failed.strerror}")
+        return
+    except subprocess.TimeoutExpired:
+        yield ConfigError(f"the imports took more than {IMPORT_SECONDS:g} s", field="trainer.python", found=python)
+        return
+    missing = done.stdout.splitlines() or ([done.stderr.strip()[-200:]] if done.returncode else [])
+    if missing:
+        yield ConfigError(
+            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {'; '.join(missing)}",
+            remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
+        )  # fmt: skip
+
+
+def version_of(root: str | None) -> str | None:
+    """Return the version of a checkout of NeMo-RL, None if its file is not what it was."""
+    if not root:
+        return None
+    try:
+        text = (Path(root).expanduser() / "nemo_rl" / "package_info.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    numbers = dict(line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = ")))
+    return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None

@@ -1,0 +1,82 @@
+"""The config of ``gavel train`` below the verb: the trainer, where its judge runs, the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gavel.models.codec import record
+
+PlacementMode = Literal["external", "same_node", "het", "shared"]
+
+
+@record
+class TrainerOptions:
+    """What is trained and how. ``kind``: a script of NeMo-RL, or ``command``, whose words may hold ``{config}`` and ``{run}``.
+
+    ``python`` is the interpreter that has NeMo-RL (None: ours). ``overrides`` are further keys of NeMo-RL, checked against the exemplar
+    of the checkout unless they begin with ``+``; a ``command`` gets them as they are. Lengths in tokens, ``step_deadline`` in seconds.
+    """
+
+    kind: Literal["grpo", "single_controller", "command"] = "grpo"
+    nemo_rl_root: str | None = None
+    python: str | None = None
+    command: tuple[str, ...] = ()
+    model: str | None = None
+    async_rollouts: bool = False
+    prompts_per_step: int = 32
+    generations_per_prompt: int = 16
+    max_steps: int = 1000
+    max_total_tokens: int = 4096
+    max_new_tokens: int = 2048
+    learning_rate: float = 5e-6
+    val_period: int = 10
+    step_deadline: float = 900.0
+    check_workers: int = 0
+    overrides: Mapping[str, Any] | None = None
+
+
+@record
+class Placement:
+    """Where managed judges run. ``mode`` None: ``same_node`` for a managed judge (in a sweep ``shared``), else ``external``.
+
+    ``nodes`` of the judge's own (``het``, ``shared``). ``folder``: where a shared judge publishes itself, seen by every node; None lets
+    a sweep make one. Seconds: ``ready_timeout`` until the judge is there, ``lease`` for which a shared judge waits for runs that have
+    not begun.
+    """
+
+    mode: PlacementMode | None = None
+    nodes: int = 1
+    folder: str | None = None
+    ready_timeout: float = 1800.0
+    lease: float = 86400.0
+
+
+@record
+class ClusterConfig:
+    """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part (with ``same_node`` the judge's GPUs are among them).
+
+    ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else (modules, a venv);
+    ``directives`` further options of sbatch, without ``#SBATCH``. ``signal_seconds`` before the time limit the job is told to end;
+    ``setup_seconds`` is what NeMo-RL takes until its own clock starts.
+    """
+
+    kind: Literal["local", "slurm"] = "local"
+    nodes: int = 1
+    gpus_per_node: int = 1
+    gpu_memory_gb: float = 80.0
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    time: str | None = None
+    cpus_per_task: int | None = None
+    memory: str | None = None
+    comment: str | None = None
+    container: str | None = None
+    mounts: tuple[str, ...] = ()
+    python: str | None = None
+    setup: tuple[str, ...] = ()
+    directives: tuple[str, ...] = ()
+    requeue: bool = True
+    signal_seconds: int = 120
+    setup_seconds: int = 900

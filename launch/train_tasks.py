@@ -1,0 +1,100 @@
+"""What can be wrong with the tasks of a training run: their file, its manifest, their bindings, and prompts that GRPO would merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.envs.hygiene import file_sha256
+from gavel.envs.tasks import PlannedTask, read_tasks
+from gavel.judges.bindings import check_verifiers
+from gavel.launch.assembly import Assembly
+from gavel.launch.rollout import task_path
+from gavel.launch.schema import TasksConfig, TrainConfig
+from gavel.models.codec import canonical, plain
+from gavel.models.errors import ConfigError, GavelError, InputError, shorten
+
+PACKAGE = "pkg:"
+_SHOWN = 3
+
+
+def task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
+    """Return what is wrong with both task files; bindings are looked at where the parts could be assembled."""
+    if not config.tasks.path:
+        return [str(ConfigError(
+            "no tasks are named", field="tasks.path", allowed="a tasks.jsonl, as `gavel prepare` writes it", remedy="set tasks.path=…",
+        ))]  # fmt: skip
+    found = []
+    for key, tasks in (("tasks", config.tasks), ("validation", config.validation)):
+        if tasks.path:
+            found += [str(failed) for failed in _file(key, tasks, config, assembly)]
+    return found
+
+
+def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly | None) -> Iterator[GavelError]:
+    path = task_path(str(tasks.path))
+    if not path.is_file():
+        yield ConfigError(
+            "there is no such file", field=f"{key}.path", found=str(path), remedy="make it: gavel prepare env=… source.path=…"
+        )  # fmt: skip
+        return
+    yield from _manifest(key, path, required=key == "tasks" and config.hygiene_required)
+    if assembly is None:
+        return
+    try:
+        file = read_tasks(path, assembly.environment, limit=tasks.limit)
+    except GavelError as failed:
+        yield failed
+        return
+    yield from (row.error for row in file.bad[:_SHOWN])
+    if len(file.bad) > _SHOWN:
+        yield InputError(f"{len(file.bad) - _SHOWN} more rows are no valid tasks", where=str(path))
+    try:
+        check_verifiers(assembly.bindings, {row.task.verifier for row in file.tasks})
+    except GavelError as failed:
+        yield failed
+    yield from _merged(key, path, file.tasks)
+
+
+def _manifest(key: str, path: Path, *, required: bool) -> Iterator[GavelError]:
+    """Compare the file with the manifest beside it, and ask for the result of the check against protected sets."""
+    manifest = _read(path.parent / "manifest.json")
+    stated = (manifest.get("files") or {}).get(path.name)
+    if isinstance(stated, dict) and stated.get("sha256") != (actual := file_sha256(path)):
+        yield InputError(
+            "this file is not the one its manifest describes", where=str(path), field=f"{key}.path", found=actual,
+            allowed=str(stated.get("sha256")), remedy="prepare it again: gavel prepare …",
+        )  # fmt: skip
+    if required and not manifest.get("hygiene"):
+        yield InputError(
+            "these tasks were never compared with a protected set", where=str(path), field="hygiene_required",
+            remedy="gavel prepare … source.protected=[FILE], or hygiene_required=false (it is recorded)",
+        )  # fmt: skip
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _merged(key: str, path: Path, tasks: Sequence[PlannedTask]) -> Iterator[GavelError]:
+    """Find prompts that stand in the file with different targets: GRPO tells its groups apart by the prompt alone."""
+    seen: dict[bytes, tuple[str, bytes]] = {}
+    clashes = []
+    for row in tasks:
+        task = row.task
+        prompt, target = canonical(plain(task.messages)), canonical(plain([task.verifier, task.target]))
+        first = seen.setdefault(prompt, (task.task_id, target))
+        if first[1] != target:
+            clashes.append(f"{first[0]} and {task.task_id}")
+    if clashes:
+        yield InputError(
+            f"{len(clashes)} tasks have the prompt of another one and a different target; GRPO would make one group of them",
+            where=str(path), field=f"{key}.path", found=shorten("; ".join(clashes[:_SHOWN])), remedy="drop or reword one of each pair",
+        )  # fmt: skip

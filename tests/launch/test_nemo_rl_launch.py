@@ -1,0 +1,231 @@
+"""The YAML a NeMo-RL run is started with, what is found wrong with one, and the wrapper entrypoint."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.envs.interfaces.nemo_rl_support import ROOT, overrides, serving, write_tasks
+from tests.support.runs import Done
+
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.config import read_config
+from gavel.launch.assembly import assemble, parts_of
+from gavel.launch.config import compose
+from gavel.launch.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, emit
+from gavel.launch.nemo_rl_preflight import findings
+from gavel.models.errors import ConfigError
+
+BASE = """
+grpo: {num_prompts_per_step: 1, max_rollout_turns: 1, async_grpo: {enabled: false}, adv_estimator: {name: grpo}}
+policy:
+  model_name: nobody
+  tokenizer: {name: "${policy.model_name}"}
+  max_total_sequence_length: 512
+  twice: ${mul:${policy.max_total_sequence_length}, 2}
+  generation: {max_new_tokens: "${policy.max_total_sequence_length}", vllm_cfg: {async_engine: false}}
+data: {train: {dataset_name: math}, default: {env_name: math}, shuffle: true}
+env: {math: {num_workers: 8}}
+checkpointing: {enabled: true, checkpoint_dir: results, metric_name: "val:accuracy"}
+logger: {log_dir: logs, wandb: {project: x}}
+cluster: {gpus_per_node: 1, num_nodes: 1}
+"""
+
+
+def checkout(path: Path, script: str = "") -> Path:
+    """A folder that looks like NeMo-RL's: exemplars, one of which builds on the other, and scripts."""
+    for name in (*EXEMPLARS.values(), *SCRIPTS.values()):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(script)
+    (path / EXEMPLARS["grpo"]).write_text(BASE)
+    above = Path(EXEMPLARS["grpo"]).name
+    (path / EXEMPLARS["single_controller"]).write_text(
+        f"defaults: {above}\ngrpo: {{async_grpo: null}}\nlogger: {{_override_: true, log_dir: other}}\n"
+    )
+    return path
+
+
+def emitted(tmp_path: Path, env: str = "abstention", url: str = "http://127.0.0.1:9/v1", **changes: Any) -> dict[str, Any]:
+    """The emitted YAML, read."""
+    composition = compose("rollout", overrides(env, url))
+    tasks = write_tasks(tmp_path / f"{env}.jsonl", env, 2)
+    root = changes.pop("root", None) or checkout(tmp_path / "nemo")
+    trainer = TrainerConfig(nemo_rl_root=str(root), run_dir=str(tmp_path / "run"), model="org/model", tasks=str(tasks), **changes)
+    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, FailurePolicy())
+    read = yaml.safe_load(text)
+    assert isinstance(read, dict)
+    return read
+
+
+def test_the_yaml_is_resolved_self_contained_and_holds_what_the_actor_needs(tmp_path: Path) -> None:
+    config = emitted(tmp_path, max_total_tokens=2048, prompts_per_step=4, generations_per_prompt=8)
+    assert "defaults" not in config
+    assert "${" not in yaml.safe_dump(config)
+    assert config["policy"]["twice"] == 4096
+    assert config["policy"]["tokenizer"]["name"] == "org/model"
+    assert config["policy"]["train_global_batch_size"] == 32
+    assert list(config["env"]) == ["gavel_abstention"]
+    assert config["data"]["default"] is None
+    assert config["data"]["train"]["env_name"] == "gavel_abstention"
+    run = tmp_path / "run"
+    assert config["checkpointing"]["checkpoint_dir"] == str(run / "checkpoints")
+    assert config["logger"]["log_dir"] == str(run / "logs")
+    actor = read_config(config["env"]["gavel_abstention"])
+    assert actor.ledger == str(run / "ledger")
+    assert list(actor.parts.services) == ["general"]  # not the policy's
+
+
+def test_a_conversations_replies_fit_the_trainers_turns(tmp_path: Path) -> None:
+    config = emitted(tmp_path, "vera_mh")
+    assert config["grpo"]["max_rollout_turns"] == 2  # four utterances
+    assert config["data"]["train"]["multi_turn"] is True
+    assert set(config["env"]["gavel_vera_mh"]["parts"]["services"]) == {"general", "simulator"}
+
+
+def test_the_exemplar_of_single_controller_is_built_as_nemo_rl_builds_it(tmp_path: Path) -> None:
+    config = emitted(tmp_path, kind="single_controller")
+    assert config["grpo"]["async_grpo"] is None
+    assert set(config["logger"]) == {"log_dir"}  # _override_ replaced the section
+    assert config["policy"]["generation"]["vllm_cfg"]["async_engine"] is True
+    with pytest.raises(ConfigError, match="SingleController has no validation"):
+        emitted(tmp_path, kind="single_controller", validation="x.jsonl")
+
+
+def test_an_override_is_a_key_of_the_exemplar_or_says_that_it_is_new(tmp_path: Path) -> None:
+    config = emitted(tmp_path, overrides={"grpo": {"num_prompts_per_step": 7}, "+policy.fresh": {"a": 1}})
+    assert config["grpo"]["num_prompts_per_step"] == 7
+    assert config["policy"]["fresh"] == {"a": 1}
+    with pytest.raises(ConfigError, match=r"grpo\.num_prompt_per_step[\s\S]*did you mean `num_prompts_per_step`"):
+        emitted(tmp_path, overrides={"grpo.num_prompt_per_step": 7})
+
+
+def test_a_missing_checkout_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.nemo_rl_root: there is no NeMo-RL here"):
+        emitted(tmp_path, root=tmp_path / "nowhere")
+
+
+def test_no_secret_is_in_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "hunter2hunter2")
+    composition = compose("rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"])
+    trainer = TrainerConfig(str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1)))
+    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, FailurePolicy())
+    assert "SOME_KEY" in text
+    assert "hunter2" not in text
+
+
+def test_a_config_that_fits_has_no_findings(tmp_path: Path) -> None:
+    with serving(model="judge-abstention") as server:
+        assert findings(emitted(tmp_path, url=server.base_url)) == []
+
+
+def break_it(config: dict[str, Any], tmp_path: Path) -> None:
+    """Six things wrong with a VERA-MH run."""
+    config["grpo"]["max_rollout_turns"] = 1
+    config["grpo"]["async_grpo"]["enabled"] = True
+    config["data"]["train"] = [
+        {**config["data"]["train"], "multi_turn": True},
+        {**config["data"]["train"], "data_path": str(tmp_path / "missing.jsonl")},
+        {**config["data"]["train"], "env_name": "gavel_unknown"},
+    ]
+    config["cluster"]["num_nodes"] = 2
+    config["env"]["gavel_vera_mh"]["parts"]["services"]["simulator"]["api_key_env"] = "NO_SUCH_VARIABLE"
+
+
+EXPECTED = (
+    "grpo.max_rollout_turns: 1, and env.gavel_vera_mh takes up to 2 replies",
+    "grpo.async_grpo.enabled",
+    "missing.jsonl",
+    "there is no environment 'gavel_unknown'",
+    "may land on any of 2 nodes",
+    "the variable NO_SUCH_VARIABLE is not set",
+    "cannot be reached",
+)
+
+
+async def test_everything_wrong_is_said_at_once_before_anything_is_started(tmp_path: Path) -> None:
+    config = emitted(tmp_path, "vera_mh")
+    break_it(config, tmp_path)
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(config))
+    begun = time.monotonic()
+    done = await entrypoint("--config", str(path))
+    assert time.monotonic() - begun < 10
+    assert done.code == 2
+    for expected in EXPECTED:
+        assert expected in done.err
+
+
+def test_a_judge_that_serves_another_model_or_refuses_is_found(tmp_path: Path) -> None:
+    with serving(model="another") as server:
+        (found,) = findings(emitted(tmp_path, url=server.base_url))
+    assert "does not serve judge-abstention; it serves another" in found
+
+
+def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:
+    config = emitted(tmp_path)
+    path = Path(config["data"]["train"]["data_path"])
+    path.write_text(path.read_text().replace('"reference"', '"referenz"'))
+    assert any("target.reference" in found for found in findings(config, probe=False)), findings(config, probe=False)
+    write_tasks(path, "abstention", 1)
+    path.write_text(path.read_text().replace("nemo_abstention_v1/abstention", "nemo_abstention_v1/other"))
+    assert any("verifier nemo_abstention_v1/other: there is no such binding" in found for found in findings(config, probe=False))
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "not a config that gavel emitted")])
+async def test_a_file_that_is_no_config_of_ours_is_refused(text: str | None, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    if text is not None:
+        path.write_text(text)
+    done = await entrypoint("--config", str(path))
+    assert (done.code, why in done.err) == (2, True)
+
+
+SCRIPT = """
+import sys, ray
+from pathlib import Path
+from nemo_rl.algorithms.grpo import grpo_train, run_multi_turn_rollout, validate
+from nemo_rl.environments.utils import ENV_REGISTRY
+from nemo_rl.distributed.ray_actor_environment_registry import get_actor_python_env
+from nemo_rl.utils.config import load_config
+assert run_multi_turn_rollout.__module__.startswith("gavel"), run_multi_turn_rollout
+assert validate.__module__.startswith("gavel"), validate
+fqn = ENV_REGISTRY["gavel_abstention"]["actor_class_fqn"]
+assert get_actor_python_env(fqn) == sys.executable
+assert not ray.is_initialized()
+config = load_config(sys.argv[2])
+Path(config.gavel.run_dir, "ran").write_text(Path.cwd().name)
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
+async def test_the_stock_script_runs_registered_and_hooked(tmp_path: Path) -> None:
+    root = checkout(tmp_path / "nemo", SCRIPT)
+    (root / "nemo_rl").symlink_to(Path(ROOT, "nemo_rl"))
+    # This interpreter may be older than NeMo-RL wants.
+    (tmp_path / "sitecustomize.py").write_text("import typing, typing_extensions\ntyping.TypedDict = typing_extensions.TypedDict\n")
+    with serving(model="judge-abstention") as server:
+        config = emitted(tmp_path, url=server.base_url, root=root)
+        path = tmp_path / "run" / "nemo_rl.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(config))
+        done = await entrypoint("--config", str(path), before=str(tmp_path))
+    assert done.code == 0, done.err
+    assert (tmp_path / "run" / "ran").read_text() == "nemo"
+
+
+async def entrypoint(*words: str, before: str = "") -> Done:
+    """Run the wrapper as a process of its own."""
+    paths = [part for part in (before, os.environ.get("PYTHONPATH", "")) if part]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gavel.launch.nemo_rl_main", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
