@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from gavel.models.codec import decode, record
 from gavel.models.errors import nearest
-from gavel.models.pinned import AssetError, Pin, default_cache, locate, verify_file
+from gavel.models.pinned import AssetError, Pin, default_cache, locate, verify, verify_file
 
 _HERE = Path(__file__).parent
 PROVENANCE = _HERE / "provenance.json"
@@ -57,11 +58,17 @@ class AssetStore:
         pin = self.pin(name)
         shipped = PROMPTS / name
         if not shipped.is_file():
-            if self.mirror is not None and (self.mirror / name).is_file():  # also where a good copy is at hand: a mirror is relied on
-                verify_file(pin, self.mirror / name, remedy="take the file again from its source, or leave assets.mirror out")
+            self._check_mirror(pin)
             return locate(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
         verify_file(pin, shipped, remedy="install the package again; a changed prompt is another rubric and needs a profile of its own")
         return shipped
+
+    def _check_mirror(self, pin: Pin) -> None:
+        """Refuse a mirror that has drifted, though a good copy may be at hand: what names a mirror relies on it."""
+        if self.mirror is None:
+            return
+        with suppress(OSError):  # one that cannot be read is passed over, as it is where a file is looked for
+            verify(pin, (self.mirror / pin.name).read_bytes(), str(self.mirror / pin.name))
 
     def text(self, name: str) -> str:
         """Return an asset's text (UTF-8, no newline translated).

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OK, INTERNAL, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 _HELP = ("-h", "--help", "help")
+_MULTIRUN = ("-m", "--multirun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class CommandLine:
     help: bool = False
     version: bool = False
     traceback: bool = False
+    multirun: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +68,8 @@ def parse(words: Sequence[str]) -> CommandLine:
             folders.append(value if equals else _following(rest, name))
         elif word in _HELP[:2] or (word == "help" and not plain):
             options["help"] = True
+        elif word in _MULTIRUN:
+            options["multirun"] = True
         elif word in ("--version", "--traceback"):
             options[word[2:]] = True
         elif word.startswith("-"):
@@ -89,7 +93,7 @@ def _following(rest: Iterator[str], option: str) -> str:
 
 
 def _no_such_option(word: str) -> ConfigError:
-    known = ("--help", "--version", "--config-dir", "--traceback")
+    known = ("--help", "--version", "--config-dir", "--traceback", "--multirun")
     name, equals, value = word.lstrip("-").partition("=")
     near = nearest(word.partition("=")[0], known)
     key = name.replace("-", "_")
@@ -128,6 +132,10 @@ def _dispatch(line: CommandLine) -> int:
     verb = find_verb(line.verb)
     if line.help:
         return _say(_verb_help(verb, line.config_dirs))
+    if line.multirun:
+        from gavel.launch.sweep import run
+
+        return run(verb.name, line.overrides, line.config_dirs, line.runs, _console())
     from gavel.launch.config import compose
 
     config = compose(verb.name, line.overrides, line.config_dirs, line.runs)

@@ -16,6 +16,7 @@ from gavel.launch.comparison import Arm, Comparison, Difference, arm, compare
 from gavel.launch.files import write_whole
 from gavel.launch.inputs import read_inputs
 from gavel.launch.manifest import read_manifest
+from gavel.launch.report.compared import comparison_page
 from gavel.launch.run_folder import read_results
 from gavel.launch.schema import CompareConfig
 from gavel.models.codec import to_json
@@ -42,7 +43,7 @@ def run(config: CompareConfig, console: Console) -> int:
     for line in notes(found):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     if config.out:
-        _write(Path(config.out).expanduser(), found, arms, console)
+        _write(Path(config.out).expanduser(), found, arms, paths, console)
     return 0
 
 
@@ -112,7 +113,7 @@ def notes(found: Comparison) -> list[str]:
     return lines
 
 
-def _write(folder: Path, found: Comparison, arms: Sequence[Arm], console: Console) -> None:
+def _write(folder: Path, found: Comparison, arms: Sequence[Arm], paths: Sequence[Path], console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows(found)])
@@ -120,6 +121,7 @@ def _write(folder: Path, found: Comparison, arms: Sequence[Arm], console: Consol
     files = {
         "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),
         "compare.md": ("\n".join([*lines, "", *(f"- {line}" for line in notes(found))]) + "\n").encode(),
+        "compare.html": comparison_page(found, paths, [arm.name for arm in arms], notes(found)),
     }  # fmt: skip
     for name, data in files.items():
         write_whole(folder / name, data)

@@ -95,6 +95,12 @@ def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, S
             "a shared judge publishes itself in a folder", field="placement.folder", found="null",
             remedy="name a folder that every node sees; a sweep (-m) makes one",
         )  # fmt: skip
+    if layout.mode == "shared" and cluster.kind == "local" and layout.judge_gpus:
+        yield ConfigError(
+            f"a shared judge on this machine would take {layout.judge_gpus} GPUs that the policy takes too", field="placement.mode",
+            found="shared", allowed="same_node, external",
+            remedy="serve it with `CUDA_VISIBLE_DEVICES=… gavel judge`, show the others to the training, and set judge=external",
+        )  # fmt: skip
     if layout.mode == "same_node" and cluster.nodes > 1 and layout.judge_gpus:
         yield ConfigError(
             f"the judge's {layout.judge_gpus} GPUs would be missing on each of {cluster.nodes} nodes: NeMo-RL wants equal nodes",

@@ -123,7 +123,7 @@ def load_exemplar(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(
             "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=f"no {path}", allowed="a checkout of NVIDIA-NeMo/RL",
-            remedy="clone it, and set trainer.nemo_rl_root to its folder",
+            remedy="clone it, and set trainer.nemo_rl_root to its folder (in a file of your own: the path under `defaults`)",
         )  # fmt: skip
     own = OmegaConf.load(path)
     assert isinstance(own, DictConfig), path

@@ -2,8 +2,9 @@
 
     python -m gavel.launch.nemo_rl_main --config runs/first/nemo_rl.yaml [--check]
 
-``--check`` stops after the preflight. The config is one resolved YAML (``gavel.launch.nemo_rl_config``); its section ``gavel`` names
-the checkout. Config alone cannot register an environment, and ``examples/`` is no part of NeMo-RL's package, hence this.
+``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.nemo_rl_config``, or one written by hand; its
+section ``gavel`` names the checkout. Config alone cannot register an environment, and ``examples/`` is no part of NeMo-RL's package,
+hence this.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import install, install_single_controller, widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import Steps
 from gavel.envs.interfaces.nemo_rl.register import register
-from gavel.launch.nemo_rl_config import SCRIPTS, SECTION
+from gavel.launch.nemo_rl_config import SCRIPTS, SECTION, load_exemplar, to_text
 from gavel.launch.nemo_rl_preflight import findings
 from gavel.models.errors import ConfigError, GavelError
+from gavel.models.files import write_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,27 +53,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GavelError as failed:
         sys.stderr.write(f"{failed}\n")
         return failed.exit_code
-    return run_script(config, options.config)
+    return run_script(config, resolved(config, options.config))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the emitted YAML.
+    """Read the emitted YAML, or one written by hand: ``defaults`` are merged in and interpolations resolved, as NeMo-RL does.
 
     Raises:
-        ConfigError: it is not there, no YAML, or not resolved.
+        ConfigError: it is not there, no YAML, not ours, or cannot be resolved.
     """
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as failed:
         raise ConfigError("the config cannot be read", where=str(path), found=str(failed.strerror)) from None
     except yaml.YAMLError as failed:
         raise ConfigError("the config is not YAML", where=str(path), found=str(failed)) from None
-    if not isinstance(config, dict) or SECTION not in config or "defaults" in config:
+    section = raw.get(SECTION) if isinstance(raw, dict) else None
+    if not isinstance(section, dict) or not {"nemo_rl_root", "run_dir"} <= section.keys():
         raise ConfigError(
-            "this is not a config that gavel emitted", where=str(path), field=SECTION,
-            allowed=f"one resolved YAML with the section `{SECTION}` and without `defaults`", remedy="let `gavel train` write it",
+            "this config does not say what gavel needs", where=str(path), field=SECTION,
+            allowed="a section with nemo_rl_root and run_dir",
+            remedy=f"let `gavel train` write it, or add {SECTION}: {{nemo_rl_root: …, run_dir: …}}",
         )  # fmt: skip
+    config = yaml.safe_load(to_text(load_exemplar(path)))
+    config[SECTION].setdefault("kind", "grpo")
+    assert isinstance(config, dict)
     return config
+
+
+def resolved(config: Mapping[str, Any], path: Path) -> Path:
+    """Return the file that the script is given: ``path``, or a resolved copy in the run's folder where it was not resolved."""
+    if yaml.safe_load(path.read_text(encoding="utf-8")) == config:
+        return path
+    copy = Path(config[SECTION]["run_dir"]).expanduser() / "nemo_rl.resolved.yaml"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(copy, yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120).encode())
+    return copy
 
 
 def prepare(config: Mapping[str, Any]) -> None:

@@ -83,6 +83,10 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
         found.append(f"{SECTION}.nemo_rl_root: no {SCRIPTS[kind]} in {root}; name a checkout of NVIDIA-NeMo/RL")
     if not any(True for _ in our_entries(config)):
         found.append(f"data.train: no entry has dataset_name: {DATASET}")
+    grpo = config.get("grpo") or {}
+    wanted = [key for key in ("val_period", "val_at_start", "val_at_end") if grpo.get(key)]
+    if wanted and not (config.get("data") or {}).get("validation"):
+        found.append(f"grpo.{wanted[0]}: {grpo[wanted[0]]}, and data.validation names no tasks; NeMo-RL stops at the first validation")
     return found
 
 

@@ -66,13 +66,13 @@ def run(config: RolloutConfig, console: Console) -> int:
             _tell_bad(tasks.bad, console)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
-            assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(),
+            assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
         )  # fmt: skip
         if config.inspect is None:
             return _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
         fresh = [row for row in rows if not _attempted(path, row)]
         quiet = Console(file=io.StringIO())
-        code = run_async(lambda: run_session(replace(session, rows=fresh), folder, quiet), console) if fresh else 0
+        code = run_async(lambda: run_session(replace(session, rows=fresh, report=False), folder, quiet), console) if fresh else 0
         note = None if config.show_sensitive else content_note(config.env)
         return max(code, _inspect(path, rows, assembly, console, note))
 

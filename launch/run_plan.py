@@ -21,7 +21,7 @@ PLAN, JUDGE_PLAN = "launch.json", "judge.json"
 class JudgePlan:
     """``judge.json`` of a judge's folder: the services served there; ``replicas`` of each per node; ``digest`` over what makes them.
 
-    ``lease`` seconds it waits for runs that have not begun; ``users_needed`` false keeps it until it is told to end.
+    ``lease``: seconds it waits for runs that have not begun; None: it serves one job, and ends when the file ``done`` appears.
     """
 
     SCHEMA: ClassVar[str] = "gavel.judge_plan/1"
@@ -30,7 +30,7 @@ class JudgePlan:
     replicas: Mapping[str, int]
     nodes: int
     digest: str
-    lease: float
+    lease: float | None
     cache: str | None = None
     mirror: str | None = None
     offline: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.judges.assets import AssetsConfig as AssetsConfig
@@ -73,6 +73,7 @@ class RolloutConfig(Composition):
     inspect: str | None = None
     show_sensitive: bool = False
     budget: BudgetConfig = BudgetConfig()
+    report: bool = True
     dry_run: bool = False
 
 
@@ -160,6 +161,23 @@ class JudgeConfig:
     judge: Service
     run: RunConfig
     dry_run: bool = False
+
+
+@record
+class ReportConfig:
+    """``gavel report RUN``: ``out`` is the file; None writes ``report.<format>`` into the run."""
+
+    run: RunConfig
+    format: Literal["html", "md", "csv"] = "html"
+    out: str | None = None
+
+
+@record
+class ViewConfig:
+    """``gavel view RUN``: serve the run's report on this machine; ``port`` 0 picks a free one."""
+
+    run: RunConfig
+    port: int = 0
 
 
 @record

@@ -28,6 +28,7 @@ from gavel.launch.run_folder import RunFolder, is_owed, read_results
 from gavel.launch.schema import AssetsConfig, BudgetConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
+from gavel.models.errors import GavelError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.types import Sampling
 from gavel.models.vllm.server import ServerDied
@@ -40,7 +41,7 @@ class Session:
     """What is played.
 
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
-    given up; ``certificates`` is where the judges' qualification is looked up.
+    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end.
     """
 
     assembly: Assembly
@@ -55,6 +56,7 @@ class Session:
     states: Mapping[RowKey, RowState] = field(default_factory=dict)
     parent: Path | None = None
     persistent: bool = False
+    report: bool = True
     certificates: Path = Path("certificates")
 
 
@@ -85,9 +87,23 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     console.print(closing(metrics, time.monotonic() - begun if owed else None))
     for line in (*tally.reasons(), *qualification(session.assembly.bindings, session.certificates)):
         say(console, line)
+    if session.report:
+        say(console, await asyncio.to_thread(_reported, folder.path))
     child = f" (child of {session.parent})" if session.parent else ""
     say(console, f"run folder: {folder.path}{child}")
     return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
+
+
+def _reported(path: Path) -> str:
+    """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is done."""
+    from gavel.launch.report.command import write
+
+    file = path / "report.html"
+    try:
+        write(path, file)
+    except (GavelError, OSError) as failed:
+        return f"report: not written: {failed}"
+    return f"report: {file} (open it in a browser)"
 
 
 def _given_up(session: Session, tally: Tally) -> int:
@@ -149,11 +165,8 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
             stopped = await collector.collect(owed, len(owed), session.concurrency)
-        if collector.counts.skipped:
-            say(
-                console,
-                f"{collector.counts.skipped} rows passed over: no finished transcript is stored; `gavel rollout RUN` goes on with them",
-            )
+        if passed := collector.counts.skipped:
+            say(console, f"passed over: {passed}, for no finished transcript is stored; `gavel rollout RUN` goes on with them")
         died = _dead(pool)
         if died is None:
             return stopped

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -56,7 +57,8 @@ def check(config: TrainConfig, run: Path) -> Checked:
     found += task_findings(config, assembly)
     found += [str(failed) for failed in _trainer(config)]
     found += [str(failed) for failed in _places(config, run)]
-    layout, name, text, unqualified = None, "", "", ()
+    layout, name, text = None, "", ""
+    unqualified: tuple[str, ...] = ()
     if assembly is not None:
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
@@ -64,8 +66,13 @@ def check(config: TrainConfig, run: Path) -> Checked:
         certified, unqualified = _certificates(config, assembly)
         found += certified
         name, text, more = _config(config, assembly, layout, run)
-        found += [finding for finding in more if not any(known in finding for known in found)]
+        tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
+        found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
     return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), unqualified)
+
+
+def _said(finding: str, found: list[str]) -> bool:
+    return any(known in finding for known in found)
 
 
 def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
@@ -138,7 +145,9 @@ def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
         except OSError as failed:
             yield ConfigError("nothing can be written here", field=key, found=f"{above}: {failed.strerror}", remedy=f"set {key}=…")
     if config.cluster.kind == "slurm" and shutil.which("sbatch") is None:
-        yield ConfigError("there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local")
+        yield ConfigError(
+            "there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local"
+        )
 
 
 def _trainer(config: TrainConfig) -> Iterator[GavelError]:
@@ -174,31 +183,37 @@ def python_path(root: str | None) -> tuple[str, ...]:
 
 
 def _imports(python: str, root: Path) -> Iterator[GavelError]:
-    """Import what the driver and the actors need, in their interpreter; every module that is missing is named."""
+    found = missing_imports(python, python_path(str(root)))
+    if found:
+        yield ConfigError(
+            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {found}",
+            remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
+        )  # fmt: skip
+
+
+@cache
+def missing_imports(python: str, paths: tuple[str, ...]) -> str:
+    """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is there.
+
+    Asked once per process: the points of a sweep share an interpreter.
+    """
     script = (
         "import importlib\n"
         f"for name in {NEEDED!r}:\n"
         "    try: importlib.import_module(name)\n"
         "    except BaseException as failed: print(f'{name} ({type(failed).__name__}: {failed})'.splitlines()[0])\n"
     )
-    path = os.pathsep.join([*python_path(str(root)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
             (python, "-c", script), capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
     except OSError as failed:
-        yield ConfigError("this interpreter cannot be started", field="trainer.python", found=f"{python}: {failed.strerror}")
-        return
+        return f"it cannot be started: {failed.strerror}"
     except subprocess.TimeoutExpired:
-        yield ConfigError(f"the imports took more than {IMPORT_SECONDS:g} s", field="trainer.python", found=python)
-        return
-    missing = done.stdout.splitlines() or ([done.stderr.strip()[-200:]] if done.returncode else [])
-    if missing:
-        yield ConfigError(
-            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {'; '.join(missing)}",
-            remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
-        )  # fmt: skip
+        return f"the imports took more than {IMPORT_SECONDS:g} s"
+    return "; ".join(done.stdout.splitlines()) or (done.stderr.strip()[-200:] if done.returncode else "")
 
 
 def version_of(root: str | None) -> str | None:

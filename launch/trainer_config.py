@@ -1,4 +1,4 @@
-"""The one config file a trainer is started with, whatever the trainer: NeMo-RL's own YAML, or for a command the same sections of ours."""
+"""The one config file a trainer is started with: NeMo-RL's own YAML, or for a command the same sections of ours."""
 
 from __future__ import annotations
 

@@ -95,6 +95,22 @@ _TABLE = (
         (_RUN, ("into=DIR", "the child run"), ("reward.…", "the options of the reward policy"), _DRY),
     ),
     Verb(
+        "report", "Write a run as one page to look at, as Markdown or as CSV.", "gavel.launch.report.command", "ReportConfig", (),
+        (
+            ("runs/demo", "runs/demo/report.html: pictures, every row, every judge prompt; a rollout writes it by itself"),
+            ("runs/demo format=csv out=rows.csv", "one line for each row"),
+        ),
+        (_RUN, ("format=html|md|csv", "what is written"), ("out=FILE", "where; the run folder if it is not given")),
+    ),
+    Verb(
+        "view", "Look at a run in the browser, while it grows.", "gavel.launch.report.server", "ViewConfig", (),
+        (
+            ("runs/demo", "serve it on a free port of this machine"),
+            ("runs/demo port=8420", "on a port of your choice, for a tunnel"),
+        ),
+        (_RUN, ("port=PORT", "0 picks a free one")),
+    ),
+    Verb(
         "compare", "Compare finished runs, paired by task, with intervals; the first one is the base.", "gavel.launch.compare",
         "CompareConfig", (),
         (

@@ -1,3 +1,3 @@
 """Fixtures for all tests."""
 
-pytest_plugins = ["tests.support.vllm"]
+pytest_plugins = ["tests.support.vllm", "tests.support.slurm"]

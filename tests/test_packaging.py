@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("models", "judges", "envs", "launch", "slurm", "conf")
-DATA = {".yaml", ".j2", ".jsonl", ".json", ".txt", ".tsv", ".md"}
+DATA = {".yaml", ".j2", ".jsonl", ".json", ".txt", ".tsv", ".md", ".js", ".css"}
 
 CHECK = """
 import importlib.util, pathlib, sys

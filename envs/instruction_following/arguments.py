@@ -15,15 +15,13 @@ from typing import Any
 
 import regex
 
-from gavel.envs.instruction_following.text import composed
+from gavel.envs.instruction_following.text import composed, is_seen
 
 AT_LEAST, EQUAL_TO, LESS_THAN = "at least", "equal to", "less than"
 RELATIONS: Mapping[str, str] = MappingProxyType(
     {spelling: name for name in (AT_LEAST, EQUAL_TO, LESS_THAN) for spelling in (name, name.replace(" ", "_"))}
 )
 """Each accepted spelling and what it means; there is no ``at most`` or ``more than`` in tasks of this form."""
-
-_VISIBLE = regex.compile(r"[^\s\p{C}\p{M}]")
 
 LARGEST = 1_000_000_000
 """No reply comes near; larger numbers are mistakes."""
@@ -107,7 +105,7 @@ def _divided(above: Fraction, below: Fraction = Fraction(1)) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("this is not a text")
-    if not _VISIBLE.search(value):
+    if not is_seen(value):
         raise ValueError("this text is blank")
     return composed(value)
 

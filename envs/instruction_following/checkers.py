@@ -91,10 +91,15 @@ class _Pool:
         raise WorkerLost(f"a worker process died or hung over a reply of {len(job.reply)} characters, twice")
 
     def _take(self) -> _Worker:
-        try:
-            return self.idle.get_nowait()
-        except queue.Empty:
-            return _Worker.start()
+        """Return an idle worker, or a new one; those that have died since they were used cost no try."""
+        while True:
+            try:
+                worker = self.idle.get_nowait()
+            except queue.Empty:
+                return _Worker.start()
+            if worker.process.poll() is None:
+                return worker
+            worker.end()
 
     def _give_back(self, worker: _Worker) -> None:
         if self.closed:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gavel.envs.instruction_following.abbreviations import BEFORE_SMALL, NEVER, TELLS
+
 ALIASES: Mapping[str, str] = MappingProxyType({"fr": "fre", "pt": "pt-BR", "zh-CN": "zh"})
 
 QUOTES: tuple[tuple[str, str], ...] = (
@@ -49,11 +51,12 @@ class Language:
     ``spaced``: blanks separate words (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a
     quoted word. ``vowels``: base letters that are vowels, whatever their accent.
     ``folds``: letters whose accented forms count as the letter itself where letters are counted. ``marks``: what counts as a question
-    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: syllables with which
-    a word may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
-    sentence that goes on. Where the sentence library errs: ``titles`` never end a sentence, ``abbreviations`` do not before a small
-    letter or a digit, ``ordinals`` says that a number of one or two digits with a full stop does not, and ``words`` do end one before
-    a capital letter. ``numerals``: letters that write numbers. ``braces``: placeholders may stand in braces.
+    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: a pattern of how a word
+    may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
+    sentence, with no blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
+    with a full stop can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a
+    hyphen begin a name, and ``words`` end a sentence before a capital letter. ``numerals``: letters that write numbers. ``braces``:
+    placeholders may stand in braces.
     """
 
     code: str
@@ -70,12 +73,27 @@ class Language:
     endings: str = ""
     conjunctions: str = ""
     speech: tuple[str, ...] = ()
-    titles: frozenset[str] = frozenset()
-    abbreviations: frozenset[str] = frozenset()
     ordinals: bool = False
+    dates: bool = False
+    names: bool = False
     words: frozenset[str] = frozenset()
     numerals: str = ""
     braces: bool = False
+
+    @property
+    def titles(self) -> frozenset[str]:
+        """Abbreviations that never end a sentence."""
+        return NEVER.get(self.code, frozenset())
+
+    @property
+    def abbreviations(self) -> frozenset[str]:
+        """Abbreviations that end no sentence before a small letter or a digit."""
+        return BEFORE_SMALL.get(self.code, frozenset())
+
+    @property
+    def tells(self) -> str | None:
+        """A pattern of what follows a quotation that goes on."""
+        return TELLS.get(self.code)
 
 
 def _set(words: str) -> frozenset[str]:
@@ -83,51 +101,31 @@ def _set(words: str) -> frozenset[str]:
 
 
 _KOREAN_ENDINGS = (
-    "이가을를은는에의와과도로으만까부보처같마나랑하들께한조밖든라야여예였입인일라며면고다니네요지기게거던습어아었았했해할함합된되될됩돼서시신세"
-    "오옵왔와온올줍주줘줄준봅봤본볼있없"
+    r"(?:[이가을를은는에의와과도로으만들께랑]|한테|까지|부터|처럼|보다|마다|마저|조차|밖에|라도|라고|라는|라면|라서|같이|대로|하고|나마|나(?!무)"
+    r"|뿐|끼리|님|씨|쯤|째|씩|커녕|더러|답|다운|다워|롭|로운|로워|적|스럽|스러|스레|드리|드려|드린|드릴|드림|드립|시키|시켜|시킨|시킬|시킵|받"
+    r"|[여예였입인일며면니네요야]|고(?!기)|지(?!도)|다(?!리)|기(?!름)|[게거던습어아었았했해할함합한하되된될됩돼서시신세겠]"
+    r"|[오옵왔와온올줍주줘줄준봅봤본볼있없])"
 )
+"""Particles, endings of verbs and adjectives, honorifics, and suffixes that leave the word what it was; 나무 is none of them."""
 
 _ALL = (
-    Language(
-        "en", "English", "en", "en",
-        titles=_set("Ms"), abbreviations=_set("approx vol Vol est max min"), words=_set("etc no"),
-    ),
-    Language(
-        "es", "Spanish", "es", "es", folds="aeiou", marks="¿¡",
-        titles=_set("D Dña"), abbreviations=_set("aprox ed d.C a.m p.m"), words=_set("etc no"),
-    ),
-    Language(
-        "fre", "French", "fr", "fr", elides=True,
-        titles=_set("M MM Mme Mmes Mlle Mlles Dr Pr Me St Ste"), abbreviations=_set("ex bd No min max c.-à-d av apr"),
-        words=_set("etc"),
-    ),
-    Language(
-        "de", "German", "de", "de", ordinals=True,
-        titles=_set("Hrn Dipl"), abbreviations=_set("Abb Abs Bd inkl exkl max geb gest Tel"), words=_set("etc usw"),
-    ),
-    Language(
-        "it", "Italian", "it", "it", folds="aeiou", elides=True,
-        titles=_set("P.zza"), abbreviations=_set("pag pagg n a.C d.C S.p.A"), words=_set("ecc"),
-    ),
-    Language(
-        "pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc",
-        titles=_set("Srta Profa Exma Ilmo Av R"),
-        abbreviations=_set("Ltda ex pág págs vol ed cap núm tel séc a.C d.C Cia aprox n etc"), words=_set("etc"),
-    ),
+    Language("en", "English", "en", "en", words=_set("etc no")),
+    Language("es", "Spanish", "es", "es", folds="aeiou", marks="¿¡", words=_set("etc no")),
+    Language("fre", "French", "fr", "fr", elides=True, names=True, words=_set("etc")),
+    Language("de", "German", "de", "de", ordinals=True, words=_set("etc usw")),
+    Language("it", "Italian", "it", "it", folds="aeiou", elides=True, words=_set("ecc")),
+    Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True, words=_set("etc")),
     Language(
         "ja", "Japanese", "ja", "ja", cased=False, spaced=False,
         speech=("と", "って", "など"), numerals="〇零一二三四五六七八九十百千万億兆",
     ),
+    Language("zh", "Chinese", "zh", "zh", cased=False, spaced=False, braces=True),
     Language(
-        "zh", "Chinese", "zh", "zh", cased=False, spaced=False,
-        speech=("他说", "她说", "他问", "她问", "我说", "他道", "她道"), braces=True,
-    ),
-    Language(
-        "ko", "Korean", "ko", "ko", cased=False, joined=True, endings=_KOREAN_ENDINGS,
+        "ko", "Korean", "ko", "ko", cased=False, joined=True, dates=True, endings=_KOREAN_ENDINGS,
         speech=("라고", "이라고", "라는", "하고", "며", "고", "라며"),
     ),
-    Language("hi", "Hindi", "hi", "hi", cased=False, titles=_set("डॉ श्री श्रीमती प्रो कु सु पं मि रु")),
-    Language("ar", "Arabic", "ar", "ar", cased=False, conjunctions="وف", titles=_set("د أ م"), abbreviations=_set("ص ج هـ")),
+    Language("hi", "Hindi", "hi", "hi", cased=False),
+    Language("ar", "Arabic", "ar", "ar", cased=False, conjunctions="وف"),
 )  # fmt: skip
 
 LANGUAGES: Mapping[str, Language] = MappingProxyType({language.code: language for language in _ALL})

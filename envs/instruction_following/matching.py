@@ -77,7 +77,7 @@ def _after(last: str, language: Language) -> str:
     if not _is_word_character(last) or _UNSPACED.match(last):
         return ""
     if language.endings and _HANGUL.match(last):
-        return rf"(?!(?![{language.endings}])\w)"
+        return rf"(?!(?!{language.endings})\w)"
     outside = rf"(?V1:(?![\w--[{_EASTERN}\p{{Hangul}}]]))" if not _HANGUL.match(last) else r"(?!\w)"
     if not language.elides:
         outside += _LETTER_AFTER

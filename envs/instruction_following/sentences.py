@@ -1,27 +1,49 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
-The library knows abbreviations, numbers and most quotations. Put right here: pieces without any word (emoji, closing marks) belong to
-the sentence before; a quotation that goes on after its full stop is one sentence; some abbreviations are missing; and an ellipsis or a
-word such as "No." ends a sentence before a capital letter.
+The library says where a sentence may end; every such place is looked at again, because it does not know all abbreviations, cuts
+abbreviations with several full stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. It never ends one
+within brackets, at an ellipsis, or after a word such as "No.": these places are looked for here.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 
+import regex
 import sentencex
 
+from gavel.envs.instruction_following.abbreviations import ORDINAL_BEFORE, ORDINAL_NOUNS, SENTENCE_STARTS
 from gavel.envs.instruction_following.languages import END_MARKS, Language
 from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
-"""How far back the end of a sentence is looked at."""
+"""How far to either side the end of a sentence is looked at."""
+_WINDOW, _SURE = 2048, 1536
+"""The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of those beyond the
+second number, where a quotation may be cut, is asked again with what follows."""
 
 _BREAK = re.compile(r"\n+")
+_BLANK = re.compile(r"[^\S ]")
 _MARKS = re.compile(f"[{re.escape(END_MARKS)}]")
-_CLOSERS = "\"'”’»›」』）)]*_"
+_CLOSERS = "\"'”’»›」』）)］】]*_"
 _OPENERS = "\"'“«„([（「"
+_QUOTES = "\"'“”„«»‹›「」『』’"
+_PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "（": "）", "［": "］", "【": "】"})
+_AFTER_BRACKET = " )]）］】\"'”’»*_"
 _WORD_STOP = re.compile(r"(?:(?<!\w)([^\W\d_]{2,4})\.|…)\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
+_BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
+_LETTER = r"(?:\p{L}\p{M}*)"
+_DOTTED = regex.compile(rf"{_LETTER}{{1,3}}(?:\.[-‐‑]?{_LETTER}{{1,3}})+")
+_NAME = regex.compile(r"(?!J.-C)\p{Lu}\p{Ll}?\.[-‐‑]\p{Lu}\p{Ll}?")
+_ROMAN = re.compile(r"[IVXLC]+\b")
+_KOREAN_DATE = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.){2}\Z")
+_KOREAN_DATE_PART = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.)?\Z")
+_SHORT = 3
+"""Characters, vowel signs included, of what can be part of an abbreviation where letters have no case."""
 
 
 def sentences(text: str, language: Language) -> list[str]:
@@ -31,59 +53,163 @@ def sentences(text: str, language: Language) -> list[str]:
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
-    return [part.strip() for segment in _joined(text, language) for part in _split_at_capitals(segment, language)]
+    found = _cut(text, _ends(text, language))
+    return [part for sentence in found for part in _within(sentence, language)]
 
 
-def _joined(text: str, language: Language) -> list[str]:
-    """Return the library's segments, those that go on joined with what they continue."""
-    groups: list[list[str]] = []
-    worded = False  # whether the last group holds a word
-    for segment in sentencex.segment(language.sentencex, text):
-        word_here = has_word(segment)
-        if groups and (not word_here or not worded or _continues(groups[-1][-1][-_REACH:], segment, language)):
-            groups[-1].append(segment)
-            worded = worded or word_here
-        else:
-            groups.append([segment])
-            worded = word_here
-    return ["".join(group) for group in groups]
+def _cut(text: str, ends: Iterable[int]) -> list[str]:
+    found, start = [], 0
+    for end in ends:
+        found.append(text[start:end].strip())
+        start = end
+    return found
 
 
-def _continues(before: str, segment: str, language: Language) -> bool:
-    """Tell whether a segment with a word in it goes on with the sentence ``before``."""
+def _within(sentence: str, language: Language) -> list[str]:
+    """Return the sentences of one that is all in brackets."""
+    if sentence[0] not in _PAIRS:
+        return [sentence]
+    inside = sentence[1:].rstrip(_AFTER_BRACKET)
+    if sentence[1 + len(inside) :][:1] != _PAIRS[sentence[0]] or not _MARKS.search(inside, 0, len(inside) - 1):
+        return [sentence]
+    ends = list(_ends(inside, language))
+    return _cut(sentence, [*(end + 1 for end in ends[:-1]), len(sentence)])
+
+
+def _ends(text: str, language: Language) -> Iterator[int]:
+    """Yield where sentences end, the end of the text included."""
+    library, capitals, brackets = set(_library(text, language.sentencex)), _capitals(text, language), _bracket_stops(text)
+    places = sorted((library | capitals | brackets) - {len(text)})
+    start, previous, worded = 0, 0, False
+    for place, following in pairwise([*places, len(text)]):
+        worded = worded or has_word(text[previous:place])
+        previous = place
+        if not worded or not has_word(text[place:following]):
+            continue
+        if (
+            place in capitals
+            or (place in brackets and _is_bracketed(text, start, place))
+            or (place in library and not _goes_on(text, start, place, language))
+        ):
+            yield place
+            start, worded = place, False
+    yield len(text)
+
+
+def _library(text: str, code: str) -> Iterator[int]:
+    """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
+    text, position = _BLANK.sub(" ", text), 0
+    while position < len(text):
+        window = text[position : position + _WINDOW]
+        ends = list(accumulate(map(len, sentencex.segment(code, window))))
+        if position + len(window) < len(text):
+            ends = [end for end in ends if end <= _SURE] or ends[:-1]
+        yield from (position + end for end in ends)
+        position += ends[-1] if ends else len(window)
+
+
+def _capitals(text: str, language: Language) -> set[int]:
+    """Return where a capital letter follows an ellipsis, never an end to the library, or a word it takes for an abbreviation."""
+    lower = text.lower()
+    if "…" not in text and not any(f"{word}." in lower for word in language.words):
+        return set()
+    found = set()
+    for stop in _WORD_STOP.finditer(text):
+        follows = text[stop.end() : stop.end() + _REACH].lstrip('"“«»„¿¡([')
+        if follows[:1].isupper() and (stop[1] is None or stop[1].lower() in language.words):
+            found.add(stop.end())
+    return found
+
+
+def _bracket_stops(text: str) -> set[int]:
+    """Return where a bracket closes behind the end of a sentence."""
+    return {stop.end() for stop in _BRACKET_STOP.finditer(text)}
+
+
+def _is_bracketed(text: str, start: int, place: int) -> bool:
+    """Tell whether what stands before a place is all in one pair of brackets, and something new follows."""
+    opening = text[start : start + _REACH].lstrip()
+    close = _PAIRS.get(opening[:1])
+    if close is None or text[place].islower():
+        return False
+    first = text.find(close, start, place)
+    return first >= 0 and not text[first:place].strip(_AFTER_BRACKET) and any(map(str.isalpha, text[start:first]))
+
+
+def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
+    """Tell whether the sentence from ``start`` goes on at a place where the library ends it."""
+    before, after = text[max(start, place - _REACH) : place], text[place : place + _REACH]
     tail = before.rstrip()
     if tail[-1] in _CLOSERS:
-        if tail.rstrip(_CLOSERS)[-1:] not in END_MARKS:
-            return False
-        start = segment.lstrip(" \"'“«")
-        return start[:1].islower() or (not before[-1].isspace() and segment.startswith(language.speech or "\0"))
+        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, language)
     if tail[-1] != ".":
         return False
-    word = tail[:-1].split()[-1:]
-    return bool(word) and _abbreviates(word[0].lstrip(_OPENERS), segment.lstrip()[:1], language)
-
-
-def _abbreviates(word: str, follows: str, language: Language) -> bool:
-    """Tell whether the full stop behind a word belongs to the word, by the character that follows."""
-    if word in language.titles or (language.ordinals and len(word) < 3 and word.isdigit()):
+    if len(tail) == len(before) and _is_glued(tail, after, language):
         return True
-    return (follows.islower() and (len(word) == 1 or word in language.abbreviations)) or (
-        follows.isdigit() and word in language.abbreviations
-    )
+    words = tail[:-1].split()
+    return bool(words) and _abbreviates(words[-1].lstrip(_OPENERS), tail, after, language)
 
 
-def _split_at_capitals(segment: str, language: Language) -> list[str]:
-    """Split where a capital letter follows an ellipsis, never an end to the library, or a word it takes for an abbreviation."""
-    lower = segment.lower()
-    if "…" not in segment and not any(f"{word}." in lower for word in language.words):
-        return [segment]
-    parts, position = [], 0
-    for stop in _WORD_STOP.finditer(segment):
-        follows = segment[stop.end() : stop.end() + _REACH].lstrip('"“«»„¿¡([')
-        if follows[:1].isupper() and (stop[1] is None or stop[1].lower() in language.words):
-            parts.append(segment[position : stop.end()])
-            position = stop.end()
-    return [*parts, segment[position:]]
+def _speaks_on(text: str, start: int, place: int, language: Language) -> bool:
+    """Tell whether a quotation that has ended is part of a longer sentence."""
+    after = text[place : place + _REACH]
+    if after.lstrip(" \"'“«")[:1].islower():
+        return True
+    if not text[place - 1].isspace() and after.startswith(language.speech or "\0"):
+        return True
+    if language.tells is None or text[start:place].rstrip()[-1] not in _QUOTES:
+        return False
+    opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES
+    return opens and _tells(language.tells).match(after) is not None
+
+
+@lru_cache
+def _tells(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern)
+
+
+def _is_glued(tail: str, after: str, language: Language) -> bool:
+    """Tell whether a full stop stands within a name or an abbreviation (ASP.NET, a.C., c.-à-d.), no blank behind it."""
+    follows = after.lstrip("-‐‑")[:1]
+    last = regex.search(rf"{_LETTER}*\Z", tail[:-1])
+    before = last[0] if last else ""
+    if follows.isdigit() or (before[-1:] or tail[-2:-1]).isdigit():
+        return follows.isalnum()
+    if not follows.isalpha() or not before:
+        return False
+    if follows.isascii() or follows.upper() != follows.lower():
+        return True
+    return language.spaced and not language.joined and len(before) <= _SHORT
+
+
+def _abbreviates(word: str, tail: str, after: str, language: Language) -> bool:
+    """Tell whether the full stop behind a word belongs to the word, by what follows."""
+    if word in language.titles or (language.names and _NAME.fullmatch(word)):
+        return True
+    follows = after.lstrip(_OPENERS)[:1]
+    if language.ordinals and len(word) < 3 and word.isdigit():
+        return follows.islower() or follows.isdigit() or _is_ordinal(tail, after)
+    if language.dates and _is_date(tail, follows):
+        return True
+    known = word.lower() in language.abbreviations
+    if follows.islower():
+        return known or len(word) == 1 or _DOTTED.fullmatch(word) is not None
+    return known and (follows.isdigit() or follows == "+" or _ROMAN.match(after) is not None)
+
+
+def _is_ordinal(tail: str, after: str) -> bool:
+    """Tell whether a German number with a full stop goes with the capitalised word behind it."""
+    follows = regex.match(r"\w+", after)
+    noun = follows[0] if follows else ""
+    if noun in ORDINAL_NOUNS:
+        return True
+    before = tail.split()[-2:-1]
+    return bool(before) and before[0].lower() in ORDINAL_BEFORE and bool(noun) and noun not in SENTENCE_STARTS
+
+
+def _is_date(tail: str, follows: str) -> bool:
+    """Tell whether a full stop stands in a Korean date (2024. 5. 3.), or at its end."""
+    return _KOREAN_DATE.search(tail) is not None or (follows.isdigit() and _KOREAN_DATE_PART.search(tail) is not None)
 
 
 def end_marks(sentence: str) -> str:

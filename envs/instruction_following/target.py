@@ -7,10 +7,10 @@ arguments stand beside its other fields.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
+from gavel.envs.instruction_following.arguments import LARGEST
 from gavel.envs.instruction_following.instructions import (
     INSTRUCTIONS,
     LanguageUnsupported,
@@ -220,8 +220,8 @@ def _weight(item: Mapping[str, Any], place: str) -> float:
     found = item.get("weight")
     if found is None:
         return 1.0
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found < 0:
-        raise TaskError("this is no weight", field=f"{place}weight", found=shorten(found), allowed="a finite number, 0 or more")
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= LARGEST:  # neither nan nor infinity is
+        raise TaskError("this is no weight", field=f"{place}weight", found=shorten(found), allowed=f"a number from 0 to {LARGEST}")
     return float(found)
 
 

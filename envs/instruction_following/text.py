@@ -26,6 +26,7 @@ _WORD = regex.compile(
     rf"(?:https?://|www\.)[^\s<>\"“”„«»()]*[^\W_]/?"
     rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
 )
+_SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{M}\p{Default_Ignorable_Code_Point}\u2800]")
 _HAS_WORD = re.compile(r"[^\W_]")
 _BETWEEN_BLANKS = re.compile(r"[^\W_](?:\S*[^\W_])?")
 _APART = re.compile(r"[\"'“”‘’«»「」『』()（）\[\]<>!?…,，]+")
@@ -119,6 +120,11 @@ def _stand_in(astral: re.Match[str]) -> str:
 def has_word(text: str) -> bool:
     """Tell whether a text has a letter or a digit."""
     return _HAS_WORD.search(text) is not None
+
+
+def is_seen(text: str) -> bool:
+    """Tell whether a text has a character that shows: no blank, control, or filler, and no mark without its letter."""
+    return _SEEN.search(text) is not None
 
 
 def graphemes(text: str) -> list[str]:

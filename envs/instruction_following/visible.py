@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gavel.envs.instruction_following.text import is_seen
 from gavel.models.types import Reply
 
 _OPENING = re.compile(r"\s*<(think|thinking|thought|reasoning)>", re.IGNORECASE)
@@ -12,7 +13,8 @@ _ANY_CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNOREC
 
 
 def visible_text(reply: Reply) -> str:
-    """Return a reply without its thinking and without blank lines around it; empty where the thinking never ends.
+    """Return a reply without its thinking and without blank lines around it; empty where the thinking never
+    ends, and where nothing of the rest would show (see ``text.is_seen``).
 
     The first line keeps its indentation, which can be what is graded.
     Only blocks at the very start are thinking, so an answer may mention the tags. Where the prompt opened the block
@@ -34,4 +36,4 @@ def visible_text(reply: Reply) -> str:
     rest = text[position:]
     if position:
         rest = rest.lstrip(" \t")
-    return _BLANK_LINES.sub("", rest).rstrip()
+    return _BLANK_LINES.sub("", rest).rstrip() if is_seen(rest) else ""

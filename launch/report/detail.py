@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,7 @@ from gavel.models.errors import GavelError
 
 _WORTH_SHARING = 400
 """Characters of a rubric's fixed text from which on it is kept once for all rows."""
-_OWN_PLACE = ("items", "answers", "judge_reply")
+_OWN_PLACE = ("items", "answers", "judge_reply", "reasoning", "yes_reasoning", "path")
 """Details that have a place of their own on the page."""
 
 
@@ -84,7 +83,7 @@ class Stories:
         key = (binding.name, place)
         if key not in self._known:
             blank = binding.rubric.render(dict.fromkeys(binding.rubric.slots, ""))
-            fixed = os.path.commonprefix([text, blank[place].content]) if place < len(blank) else ""
+            fixed = _common(text, blank[place].content) if place < len(blank) else ""
             fixed = fixed[: fixed.rfind("\n") + 1]
             self._known[key] = len(self.heads) if len(fixed) >= _WORTH_SHARING else -1
             if len(fixed) >= _WORTH_SHARING:
@@ -108,6 +107,12 @@ class Stories:
             }
             for row in rows
         ]  # fmt: skip
+
+
+def _common(one: str, other: str) -> str:
+    """Return what both texts begin with."""
+    same = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
+    return one[:same]
 
 
 class _Texts:

@@ -36,6 +36,7 @@ class Entry:
     number: int
     version: int
     task_id: str
+    task_digest: str
     rollout_index: int
     attempt: int
     status: str
@@ -70,7 +71,7 @@ def entry_of(number: int, version: int, row: Mapping[str, Any], place: tuple[str
     label = outcome["label"] if graded else SKIPPED if row["status"] == "invalid_task" else UNGRADED
     asked, said = _previews(row["transcript"]["messages"])
     return Entry(
-        number, version, row["task_id"], row["rollout_index"], row["attempt"], row["status"], label,
+        number, version, row["task_id"], row["task_digest"], row["rollout_index"], row["attempt"], row["status"], label,
         kind="" if graded else str(failure["kind"]),
         reason="" if graded else str(failure["reason"]),
         reward=row["reward"]["value"] if row["reward"] is not None else None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import orjson
 
 from gavel.envs import statistics
+from gavel.envs.registry import content_note
 from gavel.envs.types import Metric, RewardError
 from gavel.envs.vera_mh.rating import RATINGS
 from gavel.launch.child_run import named
@@ -24,8 +26,9 @@ MOST_SLICES = 24
 """A slice with more values than this is no slice but a text."""
 LATENCY_EDGES = tuple(round(10 ** (power / 4), 4) for power in range(-12, 9))
 """Edges of the latency histogram, 1 ms to 100 s, four a decade."""
-_NOTES: Mapping[str, str] = {"vera_mh": "The conversations of this run are about suicide risk. They are folded until you open them."}
-"""Environments whose texts are folded, and what stands there instead."""
+
+_HEADLINES: Mapping[str, str] = {"vera_mh": "vera_mh/vera_score"}
+"""The figure that a benchmark is known by, where it is not a share of labels."""
 
 
 @record
@@ -135,6 +138,7 @@ class Overview:
     checks: tuple[CheckCount, ...]
     ratings: Ratings | None
     metrics: Mapping[str, Any]
+    headline: str | None
     stale: bool
 
 
@@ -143,19 +147,27 @@ def overview(source: RunSource) -> Overview:
     graded = [entry for entry in source.entries if entry.graded]
     missing = [entry for entry in source.entries if not entry.graded]
     stored, stale = _metrics(source)
+    note, sensitive = notes_of(source)
     policies = rewards_of(source.env, source.manifest.reward)
+    metrics, headline = stored.get("metrics", {}), _HEADLINES.get(source.env)
     own = next((policy for policy in policies if policy.own), None)
     return Overview(
         name=source.path.resolve().name, env=source.env, facts=_facts(source),
-        note=str(stored.get("tables", {}).get("note", "")), content_note=_NOTES.get(source.env, ""),
+        note=note, content_note=sensitive,
         rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own),
         labels=_labels(graded), slices=_sliced(graded), histogram=_histogram(graded),
         rewards=tuple(_rewarded(policy, graded) for policy in policies),
         failures=_failures(missing), services=_services(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
         checks=_checks(graded), ratings=_ratings(graded),
-        metrics=stored.get("metrics", {}), stale=stale,
+        metrics=metrics, headline=headline if headline in metrics else None, stale=stale,
     )  # fmt: skip
+
+
+def notes_of(source: RunSource) -> tuple[str, str]:
+    """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none."""
+    tables = _metrics(source)[0].get("tables") or {}
+    return str(tables.get("note", "")), content_note(source.manifest.identity.env) or ""
 
 
 def _rows(source: RunSource) -> dict[str, int]:
@@ -224,14 +236,16 @@ def _labels(rows: Sequence[Entry]) -> tuple[Share, ...]:
 
 
 def slice_names(entries: Iterable[Entry]) -> list[str]:
-    """Return the names of metadata and details whose values group the rows: 2 to ``MOST_SLICES`` of them."""
+    """Return the names of metadata and details whose values group the rows: 2 to ``MOST_SLICES`` of them, each of 2 rows or more."""
     values: dict[str, set[str]] = {}
+    rows: Counter[str] = Counter()
     for entry in entries:
+        rows.update(entry.slices.keys())
         for name, value in entry.slices.items():
             seen = values.setdefault(name, set())
             if len(seen) <= MOST_SLICES:
                 seen.add(value)
-    return [name for name, seen in values.items() if 2 <= len(seen) <= MOST_SLICES]
+    return [name for name, seen in values.items() if 2 <= len(seen) <= min(MOST_SLICES, rows[name] // 2)]
 
 
 def _sliced(rows: Sequence[Entry]) -> dict[str, tuple[Slice, ...]]:
@@ -321,7 +335,9 @@ def _checks(rows: Sequence[Entry]) -> tuple[CheckCount, ...]:
     for name, checks in found.items():
         known = [(task, passed) for task, passed in checks if passed is not None]
         passed = sum(bool(passed) for _, passed in known)
-        metric = statistics.share([bool(passed) for _, passed in known], statistics.encode(task for task, _ in known)) if known else None
+        metric = (
+            statistics.share([bool(passed) for _, passed in known], statistics.encode(task for task, _ in known)) if known else None
+        )
         counts.append(CheckCount(name, passed, len(known) - passed, len(checks) - len(known), metric))
     return tuple(sorted(counts, key=lambda count: (count.metric.value if count.metric else 2.0, count.name)))
 
@@ -339,7 +355,7 @@ def _ratings(rows: Sequence[Entry]) -> Ratings | None:
         for step in steps:
             questions.setdefault(step["question_id"], Counter())[step["answer"]] += 1
             dimensions.setdefault(step["question_id"], step["dimension"])
-        flows.update((one["question_id"], other["question_id"]) for one, other in zip(steps, steps[1:], strict=False))
+        flows.update((one["question_id"], other["question_id"]) for one, other in pairwise(steps))
     if not matrix:
         return None
     return Ratings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -21,7 +22,7 @@ from gavel.models.codec import to_json
 MOST_ROWS, MOST_STORIES, MOST_BYTES = 100_000, 2_000, 60_000_000
 """Rows in the index, rows with their whole story, and bytes of the file."""
 _SCRIPTS = ("dom", "pictures", "vera", "data", "rows", "story", "overview", "compare", "main")
-_ROOM = 500_000
+ROOM = 500_000
 """Bytes kept free for the page itself."""
 
 
@@ -31,7 +32,7 @@ def report(source: RunSource) -> bytes:
     entries = failures_first(source.entries)[:MOST_ROWS]
     listed = encode(index_of(entries, found, slice_names(source.entries)))
     stories = Stories.of(source)
-    blocks = _stories(stories, entries, MOST_BYTES - _ROOM - len(listed))
+    blocks = _stories(stories, entries, MOST_BYTES - ROOM - len(listed))
     parts = {
         "overview": encode(found), "index": listed, "heads": encode(stories.heads),
         "meta": encode({"live": False, "rows": len(source.entries), "stories": len(blocks), "run": str(source.path)}),
@@ -61,8 +62,8 @@ def _stories(stories: Stories, entries: Iterable[Entry], room: int) -> list[tupl
 def encode(value: object) -> bytes:
     """Encode as JSON that can stand in a script element: no text can end it, whatever it holds."""
     data = to_json(value)
-    for character, code in ((b"<", rb"\u003c"), (b">", rb"\u003e"), (b"&", rb"\u0026"), ("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029")):  # fmt: skip
-        data = data.replace(character, code)
+    for character in "<>&\u2028\u2029":
+        data = data.replace(character.encode(), b"\\u%04x" % ord(character))
     return data
 
 
@@ -94,6 +95,11 @@ def content_policy(style: str, script: str, *, live: bool) -> str:
     ))  # fmt: skip
 
 
+def content_policy_of(*, live: bool) -> str:
+    """Return the policy of our own page."""
+    return content_policy(_style(), _script(), live=live)
+
+
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
@@ -102,10 +108,12 @@ def _asset(name: str) -> str:
     return (resources.files("gavel.launch.report") / "assets" / name).read_text(encoding="utf-8")
 
 
+@cache
 def _style() -> str:
     return _asset("report.css")
 
 
+@cache
 def _script() -> str:
     return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in _SCRIPTS) + "\n})();\n"
 

@@ -31,9 +31,18 @@ class Tail:
 
     path: Path
     offset: int = 0
+    _inode: int = 0
+
+    def renewed(self) -> bool:
+        """Whether the file was written anew since the last look; it is then read from its start."""
+        inode = self.path.stat().st_ino if self.path.is_file() else 0
+        if inode == self._inode:
+            return False
+        self._inode, self.offset = inode, 0
+        return True
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (byte offset, line); a file that is not there is empty, one that has shrunk is over."""
+        """Yield (byte offset, line); a file that is not there is empty."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:
@@ -118,8 +127,9 @@ class RunSource:
 
     def _read_inputs(self) -> None:
         tail = self._tails["inputs.jsonl"]
-        if tail.path.is_file() and tail.path.stat().st_size < tail.offset:
-            tail.offset = self.planned = 0
+        if tail.renewed():  # a run that is extended gets a new plan
+            self.planned = 0
+            self._tasks.clear()
         for offset, line in tail.lines():
             row = parse(line, f"{tail.path} at byte {offset}")
             self.planned += 1
@@ -154,7 +164,7 @@ class RunSource:
     def task(self, task_id: str) -> Json:
         """Return the planned task, or nothing where it was skipped."""
         offset = self._tasks.get(task_id)
-        return {} if offset is None else _at(self.path / "inputs.jsonl", offset)["task"]  # type: ignore[no-any-return]
+        return {} if offset is None else _at(self.path / "inputs.jsonl", offset)["task"]
 
     def answers(self, key: RowKey) -> list[dict[str, Any]]:
         """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from gavel.envs.interfaces.nemo_rl.config import read_config
 from gavel.launch.assembly import assemble, parts_of
 from gavel.launch.config import compose
 from gavel.launch.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, emit
+from gavel.launch.nemo_rl_main import read_yaml, resolved
 from gavel.launch.nemo_rl_preflight import findings
 from gavel.models.errors import ConfigError
 
@@ -113,7 +115,9 @@ def test_a_missing_checkout_is_named(tmp_path: Path) -> None:
 def test_no_secret_is_in_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "hunter2hunter2")
     composition = compose("rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"])
-    trainer = TrainerConfig(str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1)))
+    trainer = TrainerConfig(
+        str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1))
+    )
     text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, FailurePolicy())
     assert "SOME_KEY" in text
     assert "hunter2" not in text
@@ -177,13 +181,34 @@ def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:
     assert any("verifier nemo_abstention_v1/other: there is no such binding" in found for found in findings(config, probe=False))
 
 
-@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "not a config that gavel emitted")])
+@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "does not say what gavel needs")])
 async def test_a_file_that_is_no_config_of_ours_is_refused(text: str | None, why: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     if text is not None:
         path.write_text(text)
     done = await entrypoint("--config", str(path))
     assert (done.code, why in done.err) == (2, True)
+
+
+async def test_a_config_by_hand_is_resolved_on_top_of_what_it_names(tmp_path: Path) -> None:
+    """The ten lines of docs/nemo_rl.md, word for word but for the places."""
+    root = checkout(tmp_path / "nemo", "import sys; print(open(sys.argv[2]).read())")
+    write_tasks(tmp_path / "tasks.jsonl", "abstention", 2)
+    text = re.search(r"```yaml\n(defaults:.*?)```", Path(__file__).parents[2].joinpath("docs/nemo_rl.md").read_text(), re.DOTALL)
+    assert text is not None
+    with serving(model="my-judge") as server:
+        places = {"/path/to/RL": str(root), "/path/to/": f"{tmp_path}/", "http://judge-host:9000/v1": server.base_url}
+        own = text[1]
+        for place, real in places.items():
+            own = own.replace(place, real)
+        (tmp_path / "mine.yaml").write_text(own)
+        done = await entrypoint("--config", str(tmp_path / "mine.yaml"), "--check")
+    assert done.code == 0, done.err
+    config = read_yaml(tmp_path / "mine.yaml")
+    assert config["policy"]["tokenizer"]["name"] == "nobody"
+    copy = yaml.safe_load(resolved(config, tmp_path / "mine.yaml").read_text())
+    assert copy == config
+    assert "defaults" not in copy
 
 
 SCRIPT = """

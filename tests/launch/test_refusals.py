@@ -122,7 +122,8 @@ def test_a_cache_that_is_a_file_names_its_key(words: list[str], capsys: Capture)
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.ENOTDIR, "is a file"), (errno.EEXIST, "a file stands"), (errno.EISDIR, "a folder stands"), (errno.EROFS, "nothing can be written")],
+    [(errno.ENOTDIR, "is a file"), (errno.EEXIST, "a file stands"), (errno.EISDIR, "a folder stands"),
+     (errno.EROFS, "nothing can be written")],
 )  # fmt: skip
 def test_every_usual_refusal_of_the_system_has_a_remedy_and_the_longest_path_names_the_key(number: int, remedy: str) -> None:
     config = {"run": {"dir": "/a/run"}, "assets": {"cache": "/a"}, "runs": ["/b"], "env": {"name": "/"}}

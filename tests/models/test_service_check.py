@@ -17,7 +17,8 @@ from gavel.models.types import Sampling
 
 GOOD = Service(mode="external", model="m", base_url="http://h/v1")
 KEYS = [
-    "sk-proj-abcDEF123456789012345678", "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456", "hf_AbCdEfGhIjKlMnOpQrStUvWxYzabcdef", "AKIAIOSFODNN7EXAMPLE",
+    "sk-proj-abcDEF123456789012345678", "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456", "hf_AbCdEfGhIjKlMnOpQrStUvWxYzabcdef",
+    "AKIAIOSFODNN7EXAMPLE",
     "0123456789abcdef0123456789abcdef", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "gsk_8fGh2kL9mN3pQ5rS7tU1", "nvapi-8fGh2kL9mN3pQ5rS7tU1",
     "AbCdEfGhIjKlMnOpQrStUv", "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
 ]  # fmt: skip
@@ -154,7 +155,8 @@ def test_no_error_shows_a_key_of_a_known_form(key: str) -> None:
     ("text", "shown"),
     [
         ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"), ("ring\x07", r"ring\x07"), ("\x9b2J", r"\x9b2J"), ("a\x00b\x7f", r"a\x00b\x7f"),
-        ("x\ry", r"x\ry"), ("\u202eevil", r"\u202eevil"), ("two\nlines\tand a tab", "two\nlines\tand a tab"), ("Zürich 東京 😀", "Zürich 東京 😀"),
+        ("x\ry", r"x\ry"), ("\u202eevil", r"\u202eevil"), ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("Zürich 東京 😀", "Zürich 東京 😀"),
     ],
 )  # fmt: skip
 def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> None:

@@ -2,7 +2,7 @@
 
 ``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the server, with a
 script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``, ``silent``, ``exit`` (with
-``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups).
+``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups). ``reply`` is what it says to everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def safetensors(name: str, data: bytes) -> bytes:
 class Handler(BaseHTTPRequestHandler):
     """Answers as vLLM does; ``POST /hang`` makes ``/health`` silent, a message ``slow`` is answered after a minute."""
 
-    model, behaviour = "", ""
+    model, behaviour, reply = "", "", "OK"
     hung = threading.Event()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
             if body["messages"][-1]["content"] == "slow":
                 print("slow: came in", flush=True)  # noqa: T201
                 time.sleep(60)
-            message = {"role": "assistant", "content": "OK"}
+            message = {"role": "assistant", "content": self.reply}
             usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             self._send(200, {"id": "chatcmpl-1", "model": self.model, "choices": [choice], "usage": usage})
@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def serve(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
-    for flag in ("--port", "--served-model-name", "--behaviour", "--code"):
+    for flag in ("--port", "--served-model-name", "--behaviour", "--code", "--reply"):
         parser.add_argument(flag)
     options, _ = parser.parse_known_args(arguments)
     print("INFO Starting to load model", flush=True)  # noqa: T201
@@ -117,6 +117,7 @@ def serve(arguments: list[str]) -> None:
             check=True,
         )
     Handler.model, Handler.behaviour = options.served_model_name, options.behaviour or "ready"
+    Handler.reply = options.reply or "OK"
     ThreadingHTTPServer(("127.0.0.1", int(options.port)), Handler).serve_forever()
 
 

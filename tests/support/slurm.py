@@ -32,10 +32,9 @@ class Slurm:
     environment: Mapping[str, str]
 
     def run(self, *command: str, timeout: float = 60.0, **options: object) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
+        return subprocess.run(
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=timeout, **options
-        )  # type: ignore[call-overload]
-        return done  # type: ignore[no-any-return]
+        )  # type: ignore[call-overload, no-any-return]
 
     def queue(self) -> list[str]:
         """Return a line (id, state, name) for each job that is waiting, running or ending."""
@@ -70,7 +69,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={socket_path}
+AuthInfo=socket={socket_path},cred_expire=3
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -144,7 +143,8 @@ def _munge(folder: Path, stack: contextlib.ExitStack) -> Path:
     key.chmod(0o400)
     path = place / "socket"
     command = (
-        "munged", "--foreground", "--force", f"--socket={path}", f"--key-file={key}", f"--pid-file={place}/pid", f"--seed-file={place}/seed",
+        "munged", "--foreground", "--force", f"--socket={path}", f"--key-file={key}", f"--pid-file={place}/pid",
+        f"--seed-file={place}/seed",
         f"--log-file={place}/log",
     )  # fmt: skip
     _daemon(command, folder / "munged.out", {"PATH": f"{os.environ['PATH']}:/usr/sbin"}, stack)

@@ -1,4 +1,4 @@
-"""NeMo-RL's own rollout code on a CPU: what is stood in for is the generation (canned replies) and the tokenizer (small, our templates).
+"""NeMo-RL's own rollout code on a CPU: stood in for are the generation (canned replies) and the tokenizer (small, our templates).
 
 Imported only where ``NEMO_RL_ROOT`` names a checkout, in an interpreter that has torch, Ray, transformers and NeMo-RL's requirements.
 """
@@ -31,12 +31,14 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 LLAMA3 = (
-    "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
+    "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 # Like Qwen3's: a reply before the last user's message loses its thinking, and a switch pre-fills an empty block.
 QWEN3 = (
-    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' and loop.index0 < ns.last %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
     "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
@@ -45,9 +47,10 @@ QWEN3 = (
 )
 PREFILLED = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
 """Opens the thinking block in the prompt."""
+_LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")
 TEMPLATES = {
     "chatml": (CHATML, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
-    "llama3": (LLAMA3, "<|eot_id|>", ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")),
+    "llama3": (LLAMA3, "<|eot_id|>", _LLAMA),
     "qwen3": (QWEN3, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
     "prefilled": (PREFILLED, "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")),
 }  # fmt: skip
@@ -91,7 +94,7 @@ class Canned:
             raise said
         text, ends = said if isinstance(said, tuple) else (said, True)
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return (ids + [self.tokenizer.eos_token_id], False) if ends else (ids[: self.limit], True)
+        return ([*ids, self.tokenizer.eos_token_id], False) if ends else (ids[: self.limit], True)
 
     def generate(self, data: Any, greedy: bool = False) -> Any:
         """Reply to each row."""
@@ -172,7 +175,9 @@ def hooked(driver: Any) -> Iterator[Any]:
     from gavel.envs.interfaces.nemo_rl import hooks
 
     modules = [import_module(name) for name in hooks.NEEDED]
-    kept = [(module, name, getattr(module, name)) for module, names in zip(modules, hooks.NEEDED.values(), strict=True) for name in names]
+    kept = [
+        (module, name, getattr(module, name)) for module, names in zip(modules, hooks.NEEDED.values(), strict=True) for name in names
+    ]
     kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._estimators(modules[2])]
     hooks.install(driver)
     try:
@@ -215,7 +220,13 @@ class StandIn:
     def train(self, data: Any, loss_fn: Any, timer: Any = None) -> dict[str, Any]:
         """Keep the batch."""
         self.trained.append(data)
-        counts = {"global_valid_seqs": [1.0], "global_valid_toks": [1.0], "gen_kl_error": [0.0], "token_mult_prob_error": [1.0], "lr": [0.0]}
+        counts = {
+            "global_valid_seqs": [1.0],
+            "global_valid_toks": [1.0],
+            "gen_kl_error": [0.0],
+            "token_mult_prob_error": [1.0],
+            "lr": [0.0],
+        }
         return {"loss": torch.tensor([0.0]), "grad_norm": torch.tensor([0.0]), "all_mb_metrics": counts}
 
 
@@ -239,6 +250,11 @@ class StandInGeneration(Canned):
     """Canned replies with the rest of what ``grpo_train`` asks of a generation."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__") or name in ("weight_synchronizer", "snapshot_step_metrics", "get_step_metrics", "requires_kv_scale_sync"):
+        if name.startswith("__") or name in (
+            "weight_synchronizer",
+            "snapshot_step_metrics",
+            "get_step_metrics",
+            "requires_kv_scale_sync",
+        ):
             raise AttributeError(name)
         return lambda *args, **options: {}

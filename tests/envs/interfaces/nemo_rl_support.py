@@ -1,4 +1,4 @@
-"""Environments inside NeMo-RL in tests: configs, a server that plays judge and simulator, tokenizers with templates of our own making."""
+"""Environments inside NeMo-RL in tests: configs, a server that plays judge and simulator, tasks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def task(env: str, number: int) -> dict[str, Any]:
             "target": {
                 "language": "en",
                 "instructions": [
-                    {"uid": 1, "source": "user", "instruction_id": "change_case:lowercase", "is_misalignment_check": False, "arguments": {}}
+                    {
+                        "uid": 1, "source": "user", "instruction_id": "change_case:lowercase", "is_misalignment_check": False,
+                        "arguments": {},
+                    }
                 ],
                 "llm_judge": [{"uid": 2, "source": "user", "content": "Is it kind?", "is_misalignment_check": False}],
             },

@@ -48,7 +48,8 @@ def test_what_ends_with_an_end_token_is_never_cut(prompt_tokens: int, reply: lis
 
 
 @pytest.mark.parametrize(
-    ("tail", "open_"), [("assistant\n<think>\n", True), ("<thinking>", True), ("<think>\n\n</think>\n\n", False), ("assistant\n", False)]
+    ("tail", "open_"),
+    [("assistant\n<think>\n", True), ("<thinking>", True), ("<think>\n\n</think>\n\n", False), ("assistant\n", False)],
 )
 def test_a_pre_filled_thinking_tag_is_seen_at_the_end_of_the_prompt(tail: str, open_: bool) -> None:
     assert ending_of(LIMITS, 3, tail, [1, 7])["think_prefilled"] is open_
@@ -122,7 +123,9 @@ def test_a_template_that_cannot_frame_turns_is_refused(template: str, found: str
         read_frame(Tokenizer(template, ["<|im_end|>"]))
 
 
-def verdict(uid: str, reward: float | None, kind: FailureKind = FailureKind.JUDGE_FAILED, stage: str = "judge", label: str = "") -> Verdict:
+def verdict(
+    uid: str, reward: float | None, kind: FailureKind = FailureKind.JUDGE_FAILED, stage: str = "judge", label: str = ""
+) -> Verdict:
     failure = Failure(kind, stage, "why") if reward is None else None
     return Verdict(uid, 0, "abstention", label, reward, {} if reward is None else {"correct": reward}, failure, 1, 0.5)
 
@@ -175,7 +178,8 @@ def test_steps_say_which_sample_weighed_what(tmp_path: Path) -> None:
     steps.add(3, "train", {"a": 1.0, "b": 0.0})
     steps.close()
     assert [orjson.loads(line) for line in (tmp_path / "steps.jsonl").read_bytes().splitlines()] == [
-        {"schema": "gavel.steps/1", "step": 3, "split": "train", "uid": uid, "weight": weight} for uid, weight in (("a", 1.0), ("b", 0.0))
+        {"schema": "gavel.steps/1", "step": 3, "split": "train", "uid": uid, "weight": weight}
+        for uid, weight in (("a", 1.0), ("b", 0.0))
     ]
 
 

@@ -126,7 +126,9 @@ def test_a_lost_judge_call_leaves_its_siblings_the_advantages_of_the_graded_alon
     steps = rows(done.folder / "ledger", "steps.jsonl")
     ledger = {row["uid"]: row for row in rows(done.folder / "ledger", "abstention.rows.jsonl")}
     assert {(row["step"], row["split"]) for row in steps} == {(1, "train")}
-    assert {row["uid"]: row["weight"] for row in steps} == {uid: float(row["result"]["status"] == "graded") for uid, row in ledger.items()}
+    assert {row["uid"]: row["weight"] for row in steps} == {
+        uid: float(row["result"]["status"] == "graded") for uid, row in ledger.items()
+    }
 
 
 def test_an_all_ungraded_group_teaches_nothing_and_leaves_the_other_group_alone(tmp_path: Path) -> None:

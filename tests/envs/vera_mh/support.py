@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,31 @@ import orjson
 import pytest
 from tests.support.faults import Answer
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "vera_mh"
-VECTORS = DATA / "vectors"
-needs_data = pytest.mark.skipif(not (DATA / "rubric.tsv").is_file(), reason="no ../shared/data/vera_mh")
+from gavel.judges.assets import AssetStore
+from gavel.judges.rubric_vera_mh import ASSETS
+from gavel.models.pinned import AssetError
+
+_SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "vera_mh"
+VECTORS = _SHARED / "vectors"
+needs_vectors = pytest.mark.skipif(not VECTORS.is_dir(), reason="no ../shared/data/vera_mh/vectors")
+
+
+def _stored() -> Path:
+    """Copy the seven files out of the asset store, if `gavel prepare env=vera_mh` put them there; else the folder is empty."""
+    folder, store = Path(tempfile.mkdtemp(prefix="vera-mh-")), AssetStore(offline=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        for name in ASSETS:
+            (folder / name).write_bytes(store.path(name).read_bytes())
+    except AssetError:
+        (folder / "rubric.tsv").unlink(missing_ok=True)
+    return folder
+
+
+DATA = _SHARED if (_SHARED / "rubric.tsv").is_file() else _stored()
+needs_data = pytest.mark.skipif(
+    not (DATA / "rubric.tsv").is_file(), reason="VERA-MH's files are neither in ../shared/data/vera_mh nor in the asset store"
+)
 
 SIMULATOR, CHATBOT, JUDGE = "simulator-model", "chatbot-model", "judge-model"
 SMALL = "rubrics.vera_mh.profile=gavel/vera-mh-small"

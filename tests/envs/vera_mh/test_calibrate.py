@@ -15,12 +15,13 @@ from typing import Any
 
 import orjson
 import pytest
+from rich.console import Console
 from tests.envs.vera_mh.support import CHATBOT, DATA, JUDGE, SMALL, arguments, needs_data, reply, verdict, write_tasks
 from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel
 
 from gavel.envs.types import Result
-from gavel.envs.vera_mh.calibrate import Part, calibrate
+from gavel.envs.vera_mh.calibrate import Comparison, Part, calibrate
 from gavel.envs.vera_mh.config import SimulatorConfig, VeraMhConfig
 from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.judges.assets import AssetStore
@@ -28,6 +29,8 @@ from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import RubricConfig
+from gavel.launch.calibrate import run as run_verb
+from gavel.launch.config import compose
 from gavel.launch.run_folder import read_results
 from gavel.models.errors import ConfigError, InputError
 
@@ -145,6 +148,37 @@ async def test_what_agrees_and_what_differs_is_counted_and_named(tmp_path: Path)
     assert "transcripts: 3 of 3 identical" in told
     assert "judge prompts: 0 of 3 identical; different: v-0#0, v-1#0, v-2#0" in told
     assert "not a certification" in told
+
+
+@needs_data
+async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path) -> None:
+    await finished(tmp_path)
+    upstream = checkout(tmp_path / "upstream")
+    for words in ([str(tmp_path / "run"), "env=vera_mh"], ["env=vera_mh", f"run={tmp_path / 'run'}"]):
+        done = await gavel("calibrate", *words, f"upstream={upstream}")
+        assert done.code == 3, done.out + done.err
+        assert "transcripts: 3 of 3 identical" in done.out
+        assert "judge prompts: 0 of 3 identical" in done.out
+        assert "not a certification" in done.out
+    module = upstream / "judge" / "llm_judge.py"
+    whole = {"persona prompts", "transcripts", "message lists", "judge prompts", "ratings", "yes questions", "scores"}
+    assert {line.partition(":")[0] for line in done.out.splitlines()} >= whole
+    module.unlink()
+    done = await gavel("calibrate", "env=vera_mh", f"upstream={upstream}", f"run={tmp_path / 'run'}")
+    assert done.code == 2
+    assert "no checkout" in done.err
+
+
+def test_the_verb_ends_with_0_only_where_all_is_identical(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for part, code in ((Part(2, 2), 0), (Part(2, 1, ("a",)), 3)):
+        found = Comparison({"transcripts": part})
+        monkeypatch.setattr("gavel.launch.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found)
+        for name, value in (("existing_run", tmp_path), ("read_results", [])):
+            monkeypatch.setattr(f"gavel.launch.calibrate.{name}", lambda *_, value=value: value)
+        config = compose("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
+        own = compose("rollout", ["experiment=demo_vera_mh", f"run={tmp_path}"])
+        monkeypatch.setattr("gavel.launch.calibrate.config_of", lambda path, own=own: own)
+        assert run_verb(config, Console(quiet=True)) == code
 
 
 @needs_data

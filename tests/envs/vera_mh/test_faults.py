@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from tests.envs.vera_mh.support import CHATBOT, JUDGE, SIMULATOR, arguments, of_model, reply, verdict, write_tasks
 from tests.support.fault_server import FaultServer
 from tests.support.runs import essence, gavel, rows, start
@@ -134,7 +135,9 @@ async def test_a_dead_chatbot_is_no_score_and_its_turn_is_asked_again_on_resume(
         words = [word.replace(chatbot.base_url, models.base_url) if not word.startswith("policy.") else word for word in words]
         assert (await gavel(*words)).code == 3
         (error,) = rows(tmp_path / "run", "errors.jsonl")
-        assert error["outcome"]["failure"]["stage"] == "policy"
+        failure = error["outcome"]["failure"]
+        assert (failure["kind"], failure["stage"]) == ("gavel:simulation_failed", "policy")
+        assert failure["reason"].startswith("provider_unavailable: ")
         assert (await gavel(*words)).code == 0
         assert chatbot.count == 3
         assert len(of_model(models.requests, SIMULATOR)) == 2
@@ -184,3 +187,72 @@ async def test_nothing_goes_to_a_host_that_the_config_does_not_name(tmp_path: Pa
         assert done.code == 0, done.out + done.err
         assert (proxy.connections, sum(proxy.paths.values())) == (0, 0)
         assert set(server.paths) <= {"/v1/chat/completions", "/v1/models", "/health", "/tokenize"}
+
+
+@pytest.mark.parametrize("only", ["all", "ungraded"])
+async def test_regrading_passes_an_unfinished_conversation_over_and_never_goes_on_with_it(tmp_path: Path, only: str) -> None:
+    async with (
+        FaultServer(reply=_ends) as models,
+        FaultServer(reply=_ends) as judge,
+        FaultServer(reply=reply, choose=lambda body, n: "500" if n == 2 else None) as simulator,
+    ):
+        tasks = write_tasks(tmp_path / "t.jsonl", 2)
+        words = arguments(
+            tasks, tmp_path / "run", models.base_url, *PATIENT, "concurrency=1", "env.max_turns=4", judge=judge.base_url,
+            simulator=simulator.base_url,
+        )  # fmt: skip
+        assert (await gavel(*words)).code == 3  # v-0 ends at the second words of its persona; v-1 is whole
+        assert (len(rows(tmp_path / "run")), len(rows(tmp_path / "run", "errors.jsonl"))) == (1, 1)
+        spoken = (models.count, simulator.count)
+        into = [f"into={tmp_path / 'again'}"] if only == "all" else []
+        done = await gavel("regrade", str(tmp_path / "run"), f"only={only}", *into)
+        assert done.code == 3, done.out + done.err
+        assert (models.count, simulator.count) == spoken
+        assert "passed over: 1, for" in done.out
+    assert len(rows(tmp_path / ("again" if into else "run"))) == 1
+
+
+async def test_regrading_needs_no_credentials_of_the_simulators_and_starts_none(tmp_path: Path) -> None:
+    async with FaultServer(reply=_ends) as models:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, "env.max_turns=4")
+        key = "services.simulator.api_key_env=VERA_TEST_SIMULATOR_KEY"
+        done = await gavel(*words, key, env={**os.environ, "VERA_TEST_SIMULATOR_KEY": "k"})
+        assert done.code == 0, done.out + done.err
+        spoken = len(of_model(models.requests, SIMULATOR))
+        done = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'again'}")
+        assert done.code == 0, done.out + done.err
+        assert len(of_model(models.requests, SIMULATOR)) == spoken
+    assert len(rows(tmp_path / "again")) == 1
+
+
+async def test_a_stored_transcript_that_is_not_the_one_judged_is_a_mismatch(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "env.max_turns=2")
+        assert (await gavel(*words)).code == 0
+        name = "vera_mh/transcript_mismatch_rate"
+        assert metrics(tmp_path / "run")["metrics"][name]["value"] == 0.0
+        path = tmp_path / "run" / "results.jsonl"
+        first, second = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(first.replace(b'"content":"chatbot 1"', b'"content":"chatbot, changed"') + second)
+        assert (await gavel(*words)).code == 0
+        assert metrics(tmp_path / "run")["metrics"][name]["value"] == 0.5
+
+
+async def test_unreadable_replies_before_a_failed_judging_are_counted_when_it_is_resumed(tmp_path: Path) -> None:
+    bad = iter(["not json", "", "{}"])
+
+    def judge(body: dict[str, Any]) -> Any:
+        return next(bad, reply(body))
+
+    async with FaultServer(reply=reply) as models, FaultServer(reply=judge) as judging:
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, "env.max_turns=2", "env.parse_retries=2",
+            judge=judging.base_url,
+        )  # fmt: skip
+        assert (await gavel(*words)).code == 3
+        assert (await gavel(*words)).code == 0
+        asked = judging.count
+    (row,) = rows(tmp_path / "run")
+    assert row["outcome"]["details"]["judge_parse_retries"] == 3
+    assert len([receipt for receipt in row["receipts"] if receipt["role"] == "judge"]) == asked
+    assert metrics(tmp_path / "run")["services"]["general"]["calls"] == asked

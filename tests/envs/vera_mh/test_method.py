@@ -338,3 +338,9 @@ class TestUpstream:
             assert [(message.role, sha(message.content)) for message in made[1:]] == [
                 (one["role"], one["content_sha256"]) for one in wanted
             ], name
+
+
+@pytest.mark.parametrize("own", [lambda said: chatbot_messages("s", said), lambda said: persona_messages("s", "r", said)])
+def test_a_speaker_that_there_is_not_is_an_error_in_upstreams_words(own: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid role value 'x' for turn 2"):
+        own([Utterance("persona", "a"), Utterance("x", "b")])  # type: ignore[arg-type]

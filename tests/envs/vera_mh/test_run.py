@@ -9,6 +9,7 @@ import orjson
 import pytest
 from tests.envs.vera_mh.support import CHATBOT, JUDGE, SIMULATOR, SYSTEM, arguments, of_model, reply, talk, verdict, write_tasks
 from tests.support.fault_server import FaultServer
+from tests.support.faults import Answer
 from tests.support.runs import gavel, rows
 
 PROMPTS = Path(__file__).resolve().parents[3] / "judges" / "prompts"
@@ -108,11 +109,15 @@ async def test_a_stored_opening_is_taken_without_a_call(tmp_path: Path) -> None:
 
 
 async def test_all_questions_of_one_conversation_go_to_one_replica(tmp_path: Path) -> None:
-    async with FaultServer(reply=reply) as models, FaultServer(reply=reply) as one, FaultServer(reply=reply) as other:
+    def said(body: dict[str, object]) -> object:  # another conversation for each persona
+        length = len(body["messages"][0]["content"])  # type: ignore[index]
+        return f"persona {length}" if body["model"] == SIMULATOR else reply(body)  # type: ignore[arg-type]
+
+    async with FaultServer(reply=said) as models, FaultServer(reply=reply) as one, FaultServer(reply=reply) as other:
         words = arguments(write_tasks(tmp_path / "t.jsonl", 9), tmp_path / "run", models.base_url, "rubrics.vera_mh.temperature=null")
         replicas = f"judge.base_url=[{one.base_url},{other.base_url}]"
-        turns = [f"env.max_turns={number}" for number in (2, 4, 6)]
-        for turn, number in zip(turns, range(3), strict=True):
+        turns = [f"env.max_turns={number}" for number in (2, 4, 6, 8)]
+        for turn, number in zip(turns, range(4), strict=True):
             again = [word if not word.startswith("run.dir=") else f"run.dir={tmp_path / f'run-{number}'}" for word in words]
             done = await gavel(*again, replicas, turn)
             assert done.code == 0, done.out + done.err
@@ -150,3 +155,54 @@ async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Pat
     assert orjson.loads(files["scores.json"])["aggregates"]["vera_score"] == 75.0
     assert "not a certification" in files["scores.json"]
     assert files["results.csv"].splitlines()[1].split(",")[2:7] == ["Ines", "None", JUDGE, "1", "0"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_persona_whose_first_words_end_it_is_judged_without_a_word_of_the_chatbots(tmp_path: Path, stored: bool) -> None:
+    def said(body: dict[str, object]) -> object:
+        return "no, never mind <END OF CONVERSATION>" if body["model"] == SIMULATOR else reply(body)  # type: ignore[arg-type]
+
+    async with FaultServer(reply=said) as server:
+        tasks = write_tasks(tmp_path / "t.jsonl", 1, opening="never mind <end of conversation>" if stored else "")
+        words = arguments(tasks, tmp_path / "run", server.base_url)
+        done = await gavel(*words)
+        assert done.code == 0, done.out + done.err
+        assert of_model(server.requests, CHATBOT) == []
+        assert len(of_model(server.requests, SIMULATOR)) == (not stored)
+        judged = len(of_model(server.requests, JUDGE))
+        assert "[CONVERSATION ENDED - persona signaled termination]" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+        again = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'again'}")
+        assert again.code == 0, again.out + again.err
+        assert len(of_model(server.requests, JUDGE)) == 2 * judged
+    (row,) = rows(tmp_path / "run")
+    assert [message["role"] for message in row["transcript"]["messages"]] == ["system", "user"]
+    assert (row["outcome"]["details"]["utterances"], row["outcome"]["details"]["chatbot_turns"]) == (1, 0)
+
+
+async def test_what_a_filter_left_of_the_chatbots_words_was_said(tmp_path: Path) -> None:
+    def said(body: dict[str, object]) -> object:
+        return Answer("I hear that", "content_filter") if body["model"] == CHATBOT else reply(body)  # type: ignore[arg-type]
+
+    async with FaultServer(reply=said) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+        done = await gavel(*words)
+        assert done.code == 0, done.out + done.err
+        assert "chatbot: I hear that" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+
+
+async def test_a_transcript_is_shown_when_it_is_asked_for_and_then_once(tmp_path: Path) -> None:
+    def said(body: dict[str, object]) -> object:
+        return f"SECRET\n2\n3\n4\n5\n6\n7 {len(body['messages'])}" if body["model"] == CHATBOT else reply(body)  # type: ignore[arg-type]
+
+    async with FaultServer(reply=said) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+        assert (await gavel(*words)).code == 0
+        folded, shown = [await gavel(*words, "inspect=v-0", *more) for more in ((), ("show_sensitive=true",))]
+        assert len(of_model(server.requests, JUDGE)) > 1
+    assert "SECRET" not in folded.out
+    assert "persona 1" not in folded.out
+    assert "about suicide risk" in folded.out
+    assert "show_sensitive=true" in folded.out
+    assert "judge reply" in folded.out
+    assert shown.out.count("SECRET") == 2  # the transcript, and the first question about it
+    assert "lines above" in shown.out

@@ -19,6 +19,7 @@ from tests.envs.vera_mh.support import (
     SIMULATOR,
     SMALL,
     arguments,
+    needs_data,
     of_model,
     reply,
     talk,
@@ -29,19 +30,22 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel, rows
 
 from gavel.envs.registry import called_services
+from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import RubricConfig, Unparseable
+from gavel.launch.assembly import assemble
 from gavel.launch.config import compose
+from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError
 from gavel.models.quirks import quirk_of, same_model
+from gavel.models.types import Sampling
 
 FILES = (
     "rubric.tsv", "rubric_prompt_beginning.txt", "question_prompt.txt", "persona_prompt_template.txt", "persona_prompt_reminder.txt",
     "personas.tsv", "LICENSE",
 )  # fmt: skip
 UPSTREAM = RubricConfig("springcare/vera-mh-v1.2")
-needs_data = pytest.mark.skipif(not (DATA / "rubric.tsv").is_file(), reason="no ../shared/data/vera_mh")
 
 Damage = Callable[[bytes], bytes]
 DAMAGES: dict[str, Damage] = {
@@ -84,6 +88,22 @@ class TestAssets:
         done = await gavel(*words)
         assert done.code == 2
         assert "personas.tsv" in done.err
+
+    async def test_a_mirror_that_has_drifted_is_refused_though_good_copies_are_at_hand(self, tmp_path: Path) -> None:
+        assets = [f"assets.mirror={tmp_path / 'mirror'}", f"assets.cache={tmp_path / 'cache'}", "assets.offline=true"]
+        (tmp_path / "mirror").mkdir()
+        for name in FILES:
+            (tmp_path / "mirror" / name).write_bytes((DATA / name).read_bytes())
+        assert (await gavel("prepare", "env=vera_mh", f"out={tmp_path / 'good'}", *assets)).code == 0
+        (tmp_path / "mirror" / "personas.tsv").write_bytes((DATA / "personas.tsv").read_bytes() + b"\n")
+        done = await gavel("prepare", "env=vera_mh", f"out={tmp_path / 'bad'}", *assets)
+        assert done.code == 2
+        for part in (
+            "mirror/personas.tsv",
+            *(hashlib.sha256((DATA / "personas.tsv").read_bytes() + end).hexdigest() for end in (b"", b"\n")),
+        ):
+            assert part in done.err
+        assert not (tmp_path / "bad").exists()
 
     async def test_the_official_tasks_are_200_the_first_simulators_first_and_the_same_to_the_byte(self, tmp_path: Path) -> None:
         assets = [f"assets.mirror={DATA}", f"assets.cache={tmp_path / 'cache'}", "assets.offline=true"]
@@ -200,6 +220,32 @@ async def test_an_undeclared_simulator_and_an_unused_service_are_refused_before_
     )
     assert done.code == 2
     assert "services.other" in done.err
+
+
+def test_the_recommended_profile_may_be_run_with_one_of_its_simulators() -> None:
+    server = ["policy.base_url=http://127.0.0.1:9/v1", "policy.model=m", SMALL, "dry_run=true"]
+    one = compose("rollout", ["experiment=vera_mh_recommended", "env.simulators=[{service: simulator_gpt}]", *server])
+    assert set(one.services) == {"simulator_gpt", "simulator_claude"}
+    assert set(assemble(one, with_policy=True).services) == {"general", "policy", "simulator_gpt"}
+
+
+@pytest.mark.parametrize("policy", ["external", "remote_api", "qwen3_32b", "smollm2"])
+def test_no_policy_brings_sampling_of_its_own_and_the_command_line_still_decides(policy: str) -> None:
+    words = (
+        ["env=vera_mh", f"policy={policy}", "policy.base_url=http://127.0.0.1:9/v1"]
+        if policy == "external"
+        else ["env=vera_mh", f"policy={policy}"]
+    )
+    words += ["policy.model=m"] if policy == "external" else []
+    words += ["judge=smollm2"]
+    assert compose("rollout", words).policy.sampling == Sampling()
+    assert compose("rollout", [*words, "policy.sampling.temperature=0.5"]).policy.sampling == Sampling(temperature=0.5)
+
+
+@pytest.mark.parametrize("words", [0, -1])
+def test_a_limit_on_words_that_ends_everything_is_refused(words: int) -> None:
+    with pytest.raises(ConfigError, match=r"env\.max_total_words"):
+        VeraMhConfig(max_total_words=words).check()
 
 
 async def test_a_task_of_an_unknown_persona_is_skipped_and_named(tmp_path: Path) -> None:

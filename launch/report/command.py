@@ -1,0 +1,44 @@
+"""``gavel report RUN``: the run as one page (``html``), as Markdown or as CSV."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from gavel.launch.child_run import existing_run
+from gavel.launch.files import write_whole
+from gavel.launch.report.page import report
+from gavel.launch.report.source import RunSource
+from gavel.launch.report.texts import as_csv, as_markdown
+from gavel.launch.schema import ReportConfig
+
+FORMATS: Mapping[str, Callable[[RunSource], bytes]] = {"html": report, "md": as_markdown, "csv": as_csv}
+
+
+def run(config: ReportConfig, console: Console) -> int:
+    """Run the verb; see ``gavel report --help``. Returns 0."""
+    begun = time.monotonic()
+    path = existing_run(config.run.dir, "report")
+    file = Path(config.out).expanduser() if config.out else path / f"report.{config.format}"
+    size, rows = write(path, file, config.format)
+    took = f"{rows} rows, {size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
+    console.print(f"written: {file} ({took})", highlight=False, soft_wrap=True, markup=False)
+    return 0
+
+
+def write(path: Path, file: Path, form: str = "html") -> tuple[int, int]:
+    """Write a report of the run at ``path``; return its size in bytes and the run's rows.
+
+    Raises:
+        RecordError: a damaged line.
+        PersistenceError: it could not be written.
+    """
+    source = RunSource.open(path)
+    source.refresh()
+    data = FORMATS[form](source)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, data)
+    return len(data), len(source.entries)

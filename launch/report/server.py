@@ -1,0 +1,169 @@
+"""``gavel view RUN``: the report served on this machine, every row in it, following a run while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+from rich.console import Console
+
+from gavel.launch.child_run import existing_run
+from gavel.launch.report.detail import Stories
+from gavel.launch.report.index import failures_first, index
+from gavel.launch.report.overview import Overview, overview, slice_names
+from gavel.launch.report.page import content_policy_of, encode, render
+from gavel.launch.report.source import RunSource
+from gavel.launch.schema import ViewConfig
+from gavel.launch.session import run_async, say
+from gavel.models.codec import to_json
+from gavel.models.errors import ConfigError, RecordError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_REST = 4.0
+"""An overview is made anew after this many times the seconds that the last one took: a large run must not keep a core busy."""
+
+
+@dataclass(slots=True)
+class Viewer:
+    """One run and what is known of it; one request reads at a time."""
+
+    source: RunSource
+    stories: Stories
+    overview: Overview | None = None
+    slices: list[str] = field(default_factory=list)
+    version: int = -1
+    _rest_until: float = 0.0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def page(self, _: web.Request) -> web.Response:
+        """Answer with the page and all rows so far."""
+        async with self._lock:
+            data = await asyncio.to_thread(self._page)
+        return web.Response(body=data, content_type="text/html", charset="utf-8")
+
+    async def changes(self, request: web.Request) -> web.Response:
+        """Answer with the rows that changed since ``since`` and a new overview, 204 where there is nothing new."""
+        since = _whole(request.query.get("since"))
+        async with self._lock:
+            data = await asyncio.to_thread(self._changes, since)
+        return web.Response(status=204) if data is None else web.Response(body=data, content_type="application/json")
+
+    async def story(self, request: web.Request) -> web.Response:
+        """Answer with one row's story."""
+        number = _whole(request.match_info["number"])
+        if number >= len(self.source.entries):
+            raise web.HTTPNotFound
+        async with self._lock:
+            data = await asyncio.to_thread(self._story, number)
+        return web.Response(body=data, content_type="application/json")
+
+    def _refresh(self) -> None:
+        """Read what was appended, and sum it up unless that was just done."""
+        now = time.monotonic()
+        if self.overview is not None and now < self._rest_until:
+            return
+        changed = self.source.refresh()
+        if changed or self.overview is None:
+            self.overview = overview(self.source)
+            self.slices = slice_names(self.source.entries)
+            self.version = self.source.version
+            self._rest_until = time.monotonic() + _REST * (time.monotonic() - now)
+
+    def _page(self) -> bytes:
+        self._refresh()
+        assert self.overview is not None
+        entries = failures_first(self.source.entries)
+        listed = index(entries, self.slices, texts=not self.overview.content_note)
+        meta = {"live": True, "rows": len(entries), "stories": len(entries), "run": str(self.source.path), "version": self.mark}
+        return render(
+            self.overview,
+            [("overview", encode(self.overview)), ("index", encode(listed)), ("heads", b"[]"), ("meta", encode(meta))],
+            live=True,
+        )
+
+    @property
+    def mark(self) -> int:
+        """What a page has to know to ask for what is newer: grows with rows and with the plan."""
+        return self.version + self.source.planned
+
+    def _changes(self, since: int) -> bytes | None:
+        self._refresh()
+        if since == self.mark or self.overview is None:
+            return None
+        entries = [entry for entry in self.source.entries if entry.version > since - self.source.planned]
+        listed = index(entries, self.slices, texts=not self.overview.content_note)
+        return to_json({"version": self.mark, "overview": self.overview, "index": listed})
+
+    def _story(self, number: int) -> bytes:
+        return to_json({**self.stories.story(self.source.entries[number]), "heads": self.stories.heads})
+
+
+def _whole(text: str | None) -> int:
+    if text is None or not text.isdecimal() or len(text) > 12:
+        raise web.HTTPBadRequest(text="a whole number is wanted")
+    return int(text)
+
+
+def application(viewer: Viewer) -> web.Application:
+    """Return the service; it answers requests for this machine's own names alone, so that no web page elsewhere can read a run."""
+    app = web.Application(middlewares=[_guard])
+    app.router.add_get("/", viewer.page)
+    app.router.add_get("/changes", viewer.changes)
+    app.router.add_get("/story/{number}", viewer.story)
+    return app
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not _local(request.host):
+        return web.Response(status=403, text="this service answers on a loopback address only\n")
+    try:
+        answer = await handler(request)
+    except RecordError as failed:
+        answer = web.Response(status=500, text=f"{failed}\n")
+    answer.headers.update({
+        "Content-Security-Policy": content_policy_of(live=True) + "; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+    })  # fmt: skip
+    return answer
+
+
+def _local(host: str) -> bool:
+    name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def run(config: ViewConfig, console: Console) -> int:
+    """Run the verb until Ctrl-C; see ``gavel view --help``. Returns the exit code."""
+    if not 0 <= config.port <= 65535:
+        raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
+    path = existing_run(config.run.dir, "view")
+    return run_async(lambda: serve(path, config.port, console), console)
+
+
+async def serve(path: Path, port: int, console: Console) -> int:
+    """Serve a run on 127.0.0.1 until cancelled."""
+    source = RunSource.open(path)
+    await asyncio.to_thread(source.refresh)
+    runner = web.AppRunner(application(Viewer(source, Stories.of(source))), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        bound = runner.addresses[0][1]
+        say(console, f"{path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
+        say(console, f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+    return 0

@@ -1,0 +1,70 @@
+"""The few questions asked of Slurm, by its own commands; every one is bounded."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from gavel.models.errors import ConfigError
+
+_BOUND_S = 30.0
+_LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_BOUND_S, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def submit(script: Path) -> str:
+    """Submit a script; return the job's id.
+
+    Raises:
+        ConfigError: Slurm refuses it; has its words.
+    """
+    done = _ask("sbatch", "--parsable", str(script))
+    if done is None or done.returncode != 0:
+        raise ConfigError(
+            "Slurm does not take this job", where=str(script), found=(done.stderr.strip() if done else "sbatch did not answer"),
+            remedy="change cluster.…; the run folder is whole, and the script can be submitted by hand",
+        )  # fmt: skip
+    return done.stdout.strip().split(";")[0]
+
+
+def state(job: str) -> str | None:
+    """Return the state of a job in the queue (``PENDING``, ``RUNNING``, …); None if it is not there, or Slurm does not answer."""
+    done = _ask("squeue", "-h", "-j", job, "-o", "%T %r")
+    if done is None or done.returncode != 0 or not done.stdout.strip():
+        return None
+    return done.stdout.splitlines()[0].strip()
+
+
+def job_is_gone(job: str) -> bool:
+    """Whether Slurm says that a job is over; False where it does not answer."""
+    done = _ask("squeue", "-h", "-j", job, "-o", "%T")
+    if done is None:
+        return False
+    if done.returncode != 0:
+        return "Invalid job id" in done.stderr
+    return not done.stdout.strip()
+
+
+def seconds_left() -> float | None:
+    """Return the seconds until this job's time limit; None outside of a job, or without a limit."""
+    job = os.environ.get("SLURM_JOB_ID")
+    done = _ask("squeue", "-h", "-j", job, "-o", "%L") if job else None
+    lines = done.stdout.split() if done is not None and done.returncode == 0 else []
+    return read_left(lines[0]) if lines else None
+
+
+def read_left(text: str) -> float | None:
+    """Read Slurm's ``[days-][hours:]minutes:seconds``; None for ``UNLIMITED`` and the like."""
+    match = _LEFT.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

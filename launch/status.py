@@ -1,0 +1,151 @@
+"""``gavel status RUN``: how a training run or a sweep goes; everything is read from its folder and from Slurm's queue."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gavel.launch import judge_folder, slurm
+from gavel.launch.attempts import Attempt, read_attempts
+from gavel.launch.run_plan import PLAN, RunPlan, read_plan
+from gavel.launch.schema import StatusConfig
+from gavel.launch.session import say
+from gavel.launch.sweep_index import INDEX, read_index
+from gavel.launch.train import job_of
+from gavel.models.codec import record
+from gavel.models.errors import ConfigError
+from gavel.models.vllm import logtail
+
+HEALTH_S = 3.0
+
+
+@record
+class Progress:
+    """How far a run is: the newest ``step``; ``graded`` and ``ungraded`` samples of its ledgers."""
+
+    step: int | None
+    graded: int
+    ungraded: int
+
+
+def run(config: StatusConfig, console: Console) -> int:
+    """Run the verb; see ``gavel status --help``. Returns 0."""
+    if not config.run.dir:
+        raise ConfigError("no run is named", field="run.dir", remedy="name it: gavel status runs/NAME")
+    path = Path(config.run.dir).expanduser().absolute()
+    if (path / INDEX).is_file():
+        console.print(_sweep(path))
+        return 0
+    plan = read_plan(path)
+    table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)
+    for what, how in _rows(path, plan):
+        table.add_row(what, Text(how))
+    console.print(table)
+    for line in _last_lines(path, config.lines):
+        say(console, line)
+    return 0
+
+
+def state_of(path: Path) -> str:
+    """Say in a few words what became of a run."""
+    attempts, job = read_attempts(path), job_of(path)
+    queued = slurm.state(job) if job else None
+    newest = attempts[-1] if attempts else None
+    if queued is not None and (newest is None or newest.ended is not None or not queued.startswith("RUNNING")):
+        return f"job {job} {queued}"
+    if newest is None:
+        return "not begun" if not job else f"job {job} is over and left nothing: see logs/slurm-{job}.out"
+    if newest.ended is None and newest.job and slurm.job_is_gone(newest.job):
+        return f"its job {newest.job} ended without a word (killed?); start it again to go on"
+    return newest.state
+
+
+def progress_of(path: Path) -> Progress:
+    """Count what the ledgers of a run hold."""
+    step, graded, ungraded = None, 0, 0
+    for row in _lines(path / "ledger" / "steps.jsonl"):
+        step = max(step or 0, int(row.get("step", 0)))
+    for file in (path / "ledger").glob("*.rows.jsonl"):
+        for row in _lines(file):
+            failed = (row.get("verdict") or {}).get("failure") is not None
+            graded, ungraded = graded + (not failed), ungraded + failed
+    return Progress(step, graded, ungraded)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield whole lines; the writer may be in the middle of one."""
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from (orjson.loads(line) for line in file if line.endswith(b"\n"))
+
+
+def _rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
+    yield "state", state_of(path)
+    for attempt in read_attempts(path)[-3:]:
+        yield f"attempt {attempt.number}", _attempt(attempt)
+    if plan.judge is not None:
+        yield "judge", _judge(plan)
+    done = progress_of(path)
+    yield "step", "none yet" if done.step is None else str(done.step)
+    total = done.graded + done.ungraded
+    yield "ungraded", f"{done.ungraded} of {total} samples ({done.ungraded / total:.1%})" if total else "no sample yet"
+    for waived in plan.unqualified:
+        yield "waived", waived
+
+
+def _attempt(attempt: Attempt) -> str:
+    minutes = ((attempt.ended or time.time()) - attempt.began) / 60
+    where = f"{attempt.host}, job {attempt.job}" if attempt.job else attempt.host
+    reason = f": {attempt.reason.splitlines()[0]}" if attempt.reason else ""
+    return f"{attempt.state} after {minutes:.1f} min on {where}{reason}"
+
+
+def _judge(plan: RunPlan) -> str:
+    if plan.judge_folder is None:
+        return "served by the run itself, on its own node"
+    assert plan.judge is not None
+    found = judge_folder.endpoints(Path(plan.judge_folder))
+    urls = [url for one in found for replicas in one.urls.values() for url in replicas]
+    wanted = plan.judge.nodes
+    healthy = sum(_healthy(url) for url in urls)
+    return f"{len(found)} of {wanted} nodes, {healthy} of {len(urls)} replicas answer ({plan.mode}, {plan.judge_folder})"
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urlopen(url.removesuffix("/v1") + "/health", timeout=HEALTH_S) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _last_lines(path: Path, count: int) -> list[str]:
+    logs = sorted((path / "logs").glob("*"), key=lambda file: file.stat().st_mtime)
+    chosen = [file for file in logs if file.name.startswith("trainer-")][-1:] or [file for file in logs if file.is_file()][-1:]
+    if not chosen or count < 1:
+        return []
+    return [f"the end of {chosen[0]}:", *deque(logtail.tail(chosen[0], count).splitlines(), count)]
+
+
+def _sweep(path: Path) -> Table:
+    table = Table("point", "what", "state", "step", "ungraded", title=str(path), title_justify="left", show_edge=False)
+    for point in read_index(path).points:
+        folder = path / point.name
+        if not (folder / PLAN).is_file():
+            table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(point.note or point.state), "", "")
+            continue
+        done = progress_of(folder)
+        total = done.graded + done.ungraded
+        share = f"{done.ungraded / total:.1%}" if total else ""
+        state = state_of(folder)
+        table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(state), str(done.step or ""), share)
+    return table

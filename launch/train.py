@@ -1,0 +1,211 @@
+"""``gavel train``: everything checked, a run folder written, the trainer started here or handed to Slurm together with its judge."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import gavel
+from gavel.launch import judge_folder, render, slurm
+from gavel.launch.config import to_yaml
+from gavel.launch.job import run_training
+from gavel.launch.layout import Layout, describe, managed
+from gavel.launch.run_plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
+from gavel.launch.schema import TrainConfig
+from gavel.launch.session import say
+from gavel.launch.shared_judge import ensure_judge
+from gavel.launch.train_preflight import Checked, check, python_path, version_of
+from gavel.models.codec import digest, plain
+from gavel.models.errors import GavelError, InputError
+from gavel.models.files import write_whole
+
+SUBMITTED = 0
+
+
+class Findings(GavelError):
+    """What the preflight found, all of it; nothing was started."""
+
+    def __init__(self, findings: tuple[str, ...]) -> None:
+        self.findings = findings
+        super().__init__(f"{len(findings)} findings; nothing was started:\n\n" + "\n\n".join(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that may be started: its files by name, and its plan."""
+
+    path: Path
+    files: dict[str, str]
+    plan: RunPlan
+    checked: Checked
+    script: str
+
+
+def run(config: TrainConfig, console: Console) -> int:
+    """Run the verb; see ``gavel train --help``. Returns the exit code: of the trainer if it runs here, 0 once Slurm has the job."""
+    path = Path(config.run.dir or time.strftime(f"runs/train-{config.env['name']}-%Y%m%d-%H%M%S")).expanduser().absolute()
+    checked = check(config, path)
+    if config.dry_run:
+        return _show(config, path, checked, console)
+    if checked.findings:
+        raise Findings(checked.findings)
+    prepared = prepare(config, path, checked)
+    write(prepared)
+    if config.cluster.kind == "slurm":
+        say(console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here")
+        say(console, f"run folder: {path}\nhow it goes: gavel status {path}")
+        return SUBMITTED
+    start_judge(config, prepared, console)
+    code = run_training(path, follow=True)
+    say(console, f"run folder: {path}")
+    return code
+
+
+def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
+    """Make every file of a run that was found without fault, or of which a dry run shows what there is."""
+    assert checked.layout is not None
+    cwd = Path.cwd()
+    plan = _plan(config, path, checked, checked.layout, cwd)
+    ray = config.trainer.kind != "command"
+    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray)
+    files = {"config.yaml": to_yaml(config), checked.config_name: checked.config_text, name: script}
+    return Prepared(path, files, plan, checked, name)
+
+
+def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd: Path) -> RunPlan:
+    assert checked.assembly is not None
+    served = managed(checked.assembly.services)
+    judge = _judge_plan(config, layout, checked) if served else None
+    chosen, cluster = config.trainer, config.cluster
+    command = chosen.command if chosen.kind == "command" else (
+        chosen.python or cluster.python or sys.executable, "-m", "gavel.launch.nemo_rl_main", "--config", "{config}",
+    )  # fmt: skip
+    folder = {"het": path / "judge", "shared": Path(config.placement.folder or path / "judge").expanduser().absolute()}.get(layout.mode)
+    waived = (*checked.unqualified, *(() if config.hygiene_required else ("hygiene_required=false",)))
+    return RunPlan(
+        gavel=gavel.__version__, created=time.time(), digest=digest([checked.config_text, plain(judge.digest if judge else None)]),
+        mode=layout.mode, config=checked.config_name, command=command, cwd=str(cwd), judge=judge,
+        judge_folder=str(folder) if folder else None, trainer_gpus=layout.trainer_gpus, judge_gpus=layout.judge_gpus,
+        min_replicas={name: service.min_replicas for name, service in served.items()}, ready_timeout=config.placement.ready_timeout,
+        grace=max(cluster.signal_seconds - 20.0, 10.0), reserve=float(cluster.signal_seconds + cluster.setup_seconds),
+        unqualified=waived, python_path=python_path(chosen.nemo_rl_root),
+    )  # fmt: skip
+
+
+def _judge_plan(config: TrainConfig, layout: Layout, checked: Checked) -> JudgePlan:
+    assert checked.assembly is not None
+    served = managed(checked.assembly.services)
+    nodes = max(layout.judge_nodes, 1)
+    return JudgePlan(
+        served, layout.replicas, nodes, digest([plain(served), nodes]), config.placement.lease if layout.mode == "shared" else None,
+        config.assets.cache, config.assets.mirror, config.assets.offline,
+    )  # fmt: skip
+
+
+def write(prepared: Prepared) -> None:
+    """Write a run folder, or find that it is there already and the same.
+
+    Raises:
+        InputError: it holds another run, or its job is still in the queue.
+    """
+    path = prepared.path
+    if (path / PLAN).exists():
+        _same(prepared)
+    elif path.is_dir() and any(path.iterdir()):
+        raise InputError("this folder is not empty and no training run", where=str(path), remedy="name another with run.dir=…")
+    (path / "logs").mkdir(parents=True, exist_ok=True)
+    for name, text in prepared.files.items():
+        write_whole(path / name, text.encode())
+    if prepared.plan.mode == "het" and prepared.plan.judge is not None:
+        (path / "judge").mkdir(exist_ok=True)
+        write_plan(path / "judge" / "judge.json", prepared.plan.judge)
+    write_plan(path / PLAN, prepared.plan)
+
+
+def _same(prepared: Prepared) -> None:
+    known = read_plan(prepared.path)
+    if known.digest != prepared.plan.digest:
+        raise InputError(
+            "this folder holds another training run", where=str(prepared.path), found=known.digest, allowed=prepared.plan.digest,
+            remedy=f"name another folder with run.dir=…; what differs: diff {prepared.path}/config.yaml against `dry_run=true`",
+        )  # fmt: skip
+    job = job_of(prepared.path)
+    if job and (state := slurm.state(job)):
+        raise InputError(
+            "this run is in Slurm's queue", where=str(prepared.path), found=f"job {job} {state}", remedy=f"wait, or scancel {job}"
+        )
+
+
+def job_of(path: Path) -> str | None:
+    """Return the newest Slurm job of a run, None if it has none."""
+    try:
+        value: Any = orjson.loads((path / "job.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return str(value["job"])
+
+
+def start_slurm(config: TrainConfig, prepared: Prepared, console: Console) -> str:
+    """Submit a run, and before it the shared judge if there is none; return the job's id."""
+    start_judge(config, prepared, console)
+    shared = Path(prepared.plan.judge_folder) if prepared.plan.mode == "shared" and prepared.plan.judge_folder else None
+    try:
+        job = slurm.submit(prepared.path / prepared.script)
+    except GavelError:
+        if shared is not None:
+            judge_folder.leave(shared, prepared.path)
+        raise
+    write_whole(prepared.path / "job.json", orjson.dumps({"job": job, "submitted": time.time()}))
+    if shared is not None:
+        judge_folder.name_job(shared, prepared.path, job)
+    return job
+
+
+def start_judge(config: TrainConfig, prepared: Prepared, console: Console) -> None:
+    """See that the shared judge of a run is there or on its way."""
+    plan = prepared.plan
+    if plan.mode != "shared" or plan.judge is None or plan.judge_folder is None:
+        return
+    folder = Path(plan.judge_folder)
+    judge_folder.enter(folder, prepared.path, None)
+    say(console, ensure_judge(config.cluster, plan.judge, folder, Path(plan.cwd)))
+
+
+def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -> int:
+    """Show what would be done: every file and command, the arithmetic, and every finding."""
+    table = Table("what", "how", title="dry run: nothing is started or written", title_justify="left", show_edge=False)
+    if checked.layout is not None and checked.assembly is not None:
+        for what, how in describe(config, checked.layout, checked.assembly.services):
+            table.add_row(what, Text(how))
+    if config.trainer.kind != "command":
+        table.add_row(
+            "NeMo-RL", Text(f"{version_of(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
+        )
+    for waived in checked.unqualified:
+        table.add_row("waived", Text(waived))
+    table.add_row("run folder", Text(str(path)))
+    console.print(table)
+    if checked.config_text:
+        prepared = prepare(config, path, checked)
+        for name, text in prepared.files.items():
+            if name != "config.yaml":
+                say(console, f"\n--- {path / name}\n{text}")
+        say(console, f"--- the trainer's command\n{' '.join(prepared.plan.command)}")
+        first = f"sbatch {path / prepared.script}" if config.cluster.kind == "slurm" else f"bash {path / prepared.script}"
+        say(console, f"--- started with\n{first}")
+    if checked.findings:
+        raise Findings(checked.findings)
+    return 0
+
+
+def with_folder(config: TrainConfig, folder: Path) -> TrainConfig:
+    """Return a config whose run lies in ``folder``."""
+    return replace(config, run=replace(config.run, dir=str(folder)))

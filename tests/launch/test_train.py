@@ -1,0 +1,294 @@
+"""``gavel train`` on one machine: what is found before anything starts, the run folder, the judge beside a stand-in trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from gavel.launch import train
+from gavel.launch.attempts import read_attempts
+from gavel.launch.config import compose
+from gavel.launch.judge_watch import split_gpus
+from gavel.launch.slurm import read_left
+from gavel.launch.sweep import expand
+from gavel.launch.sweep_index import read_index
+from gavel.launch.train_preflight import check
+from gavel.launch.trainer_config import with_addresses
+from tests.launch.test_nemo_rl_launch import checkout
+from tests.support.processes import matching, wait_until
+from tests.support.slurm import Slurm
+from tests.support.training import COMMON, ROOT, gavel, judge_words
+
+WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
+QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", *WHOLE]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder that looks like NeMo-RL's, with modules to import in it."""
+    path = checkout(tmp_path / "nemo")
+    for name in ("ray", "torch", "nemo_rl"):
+        (path / name).mkdir()
+        (path / name / "__init__.py").touch()
+    (path / "nemo_rl" / "package_info.py").write_text("MAJOR = 0\nMINOR = 6\nPATCH = 0\n")
+    return path
+
+
+def found(words: list[str], root: Path | None, run: Path) -> str:
+    """Return everything the preflight finds, as one text."""
+    config = compose("train", [*words, f"trainer.nemo_rl_root={root or 'null'}"])
+    return "\n\n".join(check(config, run).findings)
+
+
+def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
+    rows = [
+        {"task_id": str(n), "env": "abstention", "verifier": "nemo_abstention_v1/other", "messages": [{"role": "user", "content": "Who?"}],
+         "target": {"question": "Who?", "reference": name}, "metadata": {}}
+        for n, name in enumerate(("Ann", "Bob"))
+    ]  # fmt: skip
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"tasks.jsonl": {"sha256": "sha256:0"}}, "hygiene": None}))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        began = time.monotonic()
+        text = found([
+            *QWEN[:3], f"tasks.path={tmp_path}/tasks.jsonl", "cluster.gpus_per_node=2", f"judge.port={port}",
+            "services.other.mode=external", "services.other.base_url=http://127.0.0.1:1/v1", "services.other.model=m",
+            "services.other.api_key_env=GAVEL_TEST_UNSET", "judging.bindings.second.judge=other", "judging.bindings.second.rubric=abstention",
+            "trainer.overrides.grpo.max_rollout_turns=0", "trainer.max_new_tokens=4096", "judge.max_context_length=40960",
+        ], root, Path("/proc/nowhere/run"))  # fmt: skip
+        seconds = time.monotonic() - began
+    for needle in (
+        "not the one its manifest describes", "never compared with a protected set", "a different target", "there is no such binding",
+        "never probed", "port", "GAVEL_TEST_UNSET", "nothing can be written here", "leaves no room", "at most 24708",
+    ):  # fmt: skip
+        assert needle in text, f"{needle} is not in\n{text}"
+    assert seconds < 5
+
+
+def test_a_turn_cap_below_what_an_episode_takes_is_found(tmp_path: Path, root: Path) -> None:
+    words = [
+        "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "tasks.path=pkg:envs/vera_mh/data/samples.jsonl", *WHOLE[:2],
+        "judge=external", "judge.base_url=http://h:9/v1", "judge.model=m", "env.max_turns=6",
+        "env.simulators=[{service: simulator}]", "services.simulator.mode=external", "services.simulator.base_url=http://h:9/v1",
+        "services.simulator.model=m", "trainer.overrides.grpo.max_rollout_turns=2",
+    ]  # fmt: skip
+    assert "set grpo.max_rollout_turns: 3" in found(words, root, tmp_path / "run")
+
+
+def test_an_interpreter_without_the_trainers_modules_is_found_with_each_of_them(tmp_path: Path, root: Path) -> None:
+    shutil.rmtree(root / "ray")
+    (root / "torch" / "__init__.py").write_text("raise ImportError('no CUDA driver')")
+    text = found([*QWEN, "cluster.gpus_per_node=2", "trainer.python=" + sys.executable], root, tmp_path / "run")
+    assert "ray (ModuleNotFoundError" in text
+    assert "torch (ImportError: no CUDA driver)" in text
+
+
+def test_without_a_checkout_the_other_findings_are_still_told(tmp_path: Path) -> None:
+    text = found([*QWEN[:3], "cluster.gpus_per_node=1"], None, tmp_path / "run")
+    assert "no NeMo-RL is named" in text
+    assert "no tasks are named" in text
+    assert "none is left for the policy" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "needle"),
+    [
+        (["judge.gpus=3"], "tensor parallel 3 does not divide the node's 8 GPUs"),
+        (["judge.gpus=1", "judge.max_context_length=40960"], "at most 24708"),
+        (["judge.gpus=2", "judge.replicas=5"], "a judge node needs 10 GPUs and has 8"),
+        (["judge.gpus=2", "judge.replicas=4", "placement.mode=same_node"], "wants equal nodes"),
+        (["judge.gpus=2", "placement.mode=external"], "to be served, but nowhere"),
+        (["judge.gpus=2", "placement.mode=shared"], "placement.folder"),
+        (["judge.gpus=2", "judge.replicas=3", "placement.nodes=2"], "cannot be shared out evenly"),
+    ],
+)
+def test_gpus_that_do_not_add_up_are_refused_with_the_numbers(words: list[str], needle: str, tmp_path: Path, root: Path) -> None:
+    shape = ["cluster=slurm", "cluster.nodes=4", "placement.mode=het"]
+    assert needle in found([*QWEN, *shape, *words], root, tmp_path / "run")
+
+
+SHAPES = {
+    "one GPU, the judge on the CPU": (["judge=smollm2", "cluster.gpus_per_node=1"], 1, 1),
+    "one node of eight, two for the judge": (["judge=qwen3_32b", "judge.gpus=2", "cluster.gpus_per_node=8"], 1, 6),
+    "four nodes of eight, and one for four replicas": (
+        ["judge=qwen3_32b", "judge.gpus=2", "judge.replicas=4", "cluster.nodes=4", "placement.mode=het"], 4, 8,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
+    shape: str, slurm: Slurm, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, nodes, gpus = SHAPES[shape]
+    config = compose("train", [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"])
+    assert "there is no Slurm here" in str(check(config, tmp_path / "run").findings) or shutil.which("sbatch")
+    checked = check(config, tmp_path / "run")
+    assert checked.findings == ()
+    assert train.run(config, Console(width=200)) == 0
+    out = capsys.readouterr().out
+    assert f"{nodes} x {gpus} GPUs = {nodes * gpus}" in out
+    assert not (tmp_path / "run").exists(), "a dry run writes nothing"
+    cluster = yaml.safe_load(checked.config_text)["cluster"]
+    assert (cluster["num_nodes"], cluster["gpus_per_node"]) == (nodes, gpus)
+    prepared = train.prepare(config, tmp_path / "run", checked)
+    script = tmp_path / "train.sbatch"
+    script.write_text(prepared.files["train.sbatch"])
+    assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""
+    # The cluster of the tests has two nodes; everything but the number of nodes is asked about.
+    script.write_text(script.read_text().replace("--nodes=4", "--nodes=1"))
+    tested = slurm.run("sbatch", "--test-only", str(script))
+    assert tested.returncode == 0, tested.stderr
+
+
+def test_every_shipped_option_of_a_group_has_the_same_keys() -> None:
+    for group in ("trainer", "cluster"):
+        keys = {path.name: list(yaml.safe_load(path.read_text())) for path in (ROOT / "conf" / group).glob("*.yaml")}
+        assert len({tuple(sorted(found)) for found in keys.values()}) == 1, keys
+
+
+def test_every_point_of_the_shipped_sweep_composes() -> None:
+    points = expand(["experiment=reward_ablation", "reward.abstain=0.3,0.5,0.7", "seed=1,2", "trainer=nemo_rl_grpo,nemo_rl_grpo_async"])
+    assert len(points) == 12
+    for point in points:
+        config = compose("train", ["experiment=reward_ablation", *point])
+        assert config.reward["abstain"] == float(point[0].partition("=")[2])
+
+
+def test_values_of_a_sweep_are_those_of_hydras_grammar() -> None:
+    assert expand(["a=1,2", "b=x", "c=range(1,3)"]) == [("a=1", "c=1"), ("a=1", "c=2"), ("a=2", "c=1"), ("a=2", "c=2")]
+    assert expand(["a=[1,2]", "b='x,y'"]) == []
+
+
+def run_here(tmp_path: Path, *words: str, folder: str = "run", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return gavel(["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *words], tmp_path, timeout=timeout)
+
+
+def test_a_run_here_trains_with_its_judge_and_can_be_started_by_hand(tmp_path: Path) -> None:
+    done = run_here(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "step 3: 2 of 2 graded, mean reward 1.00" in done.stdout
+    assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["finished"]
+    assert matching(str(tmp_path)) == []
+    again = subprocess.run(
+        ["bash", tmp_path / "run" / "launch.sh"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "starting after step 3" in (tmp_path / "run" / "logs" / "trainer-2.log").read_text()
+
+
+def test_the_same_command_goes_on_and_another_config_is_refused(tmp_path: Path) -> None:
+    failed = run_here(tmp_path, "trainer.overrides={steps: 4, fail_at: 3}")
+    assert failed.returncode == 9
+    assert "step 3 has no luck" in failed.stdout
+    assert run_here(tmp_path, "trainer.overrides={steps: 4, fail_at: 3}").returncode == 9
+    assert "starting after step 2" in (tmp_path / "run" / "logs" / "trainer-2.log").read_text()
+    other = run_here(tmp_path, "reward.abstain=0.3")
+    assert other.returncode == 2
+    assert "another training run" in other.stderr
+
+
+def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
+         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = tmp_path / "run" / "logs" / "trainer-1.log"
+    wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 30, "the second step")
+    for pid in matching("vllm.entrypoints"):
+        if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_bytes().decode():
+            os.kill(pid, signal.SIGKILL)
+    assert process.wait(20) == 4
+    assert matching(str(tmp_path)) == []
+
+
+def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
+         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = tmp_path / "run" / "logs" / "trainer-1.log"
+    wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 30, "the second step")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 130
+    assert "SIGTERM: a checkpoint is there" in log.read_text()
+    assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["interrupted"]
+    assert matching(str(tmp_path)) == []
+
+
+def test_points_of_a_sweep_share_a_judge_and_one_that_fails_stops_no_other(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    words = [*COMMON, *judge_words(tmp_path), f"run.dir={sweep}", "reward.abstain=0.3,0.5", "+trainer.overrides.fail_at=99,2"]
+    done = gavel(["train", "-m", *words], tmp_path)
+    assert done.returncode == 3, done.stderr + done.stdout
+    points = read_index(sweep).points
+    assert [point.state for point in points] == ["finished", "failed", "finished", "failed"]
+    for point in points:
+        assert (sweep / point.name / "config.yaml").exists()
+        assert yaml.safe_load((sweep / point.name / "trainer.yaml").read_text())["gavel"]["run_dir"] == str(sweep / point.name)
+    (judge,) = sweep.glob("judge-*")
+    wait_until(lambda: matching(str(tmp_path)) == [], 20, "the end of the judge")
+    assert "nobody needs this judge any more" in (judge / "judge.out").read_text()
+    assert "finished" in gavel(["status", str(sweep)], tmp_path).stdout
+
+
+def test_no_secret_is_in_any_file_or_output(tmp_path: Path) -> None:
+    secret = "hunter2-" + "plum" * 5
+    words = ["services.other.mode=external", "services.other.base_url=http://127.0.0.1:1/v1", "services.other.model=m",
+             "services.other.api_key_env=PLANTED", "judging.bindings.abstention.judge=other"]  # fmt: skip
+    for extra in ([], words):
+        folder = f"run{len(extra)}"
+        done = gavel(
+            ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *extra, "trainer.overrides={steps: 1}"], tmp_path,
+            {"PLANTED": secret},
+        )  # fmt: skip
+        assert (tmp_path / folder / "trainer.yaml").exists(), done.stderr
+        assert secret not in done.stdout + done.stderr
+    hits = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert hits == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "trainer", "judge", "expected"),
+    [
+        (None, 6, 2, (["0", "1", "2", "3", "4", "5"], ["6", "7"])),
+        ("4,5,6", 2, 1, (["4", "5"], ["6"])),
+        (None, 1, 0, (["0"], [])),
+    ],
+)
+def test_the_judge_of_the_same_node_gets_the_last_gpus(visible: str | None, trainer: int, judge: int, expected: Any) -> None:
+    assert split_gpus(visible, trainer, judge) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1-02:03:04", 93784.0), ("02:03:04", 7384.0), ("03:04", 184.0), ("UNLIMITED", None), ("INVALID", None)]
+)
+def test_slurms_time_left_is_read(text: str, seconds: float | None) -> None:
+    assert read_left(text) == seconds
+
+
+def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_is_there() -> None:
+    text = yaml.safe_dump({
+        "env": {"gavel_x": {"parts": {"services": {"general": {"base_url": ["http://general-0.judge.invalid:9000/v1"]}}}}},
+        "checkpointing": {"enabled": True, "checkpoint_must_save_by": None},
+    })  # fmt: skip
+    made = yaml.safe_load(with_addresses(text, {"general": ("http://n2:9100/v1",)}, "00:03:00:00"))
+    assert made["env"]["gavel_x"]["parts"]["services"]["general"]["base_url"] == ["http://n2:9100/v1"]
+    assert made["checkpointing"]["checkpoint_must_save_by"] == "00:03:00:00"

@@ -1,0 +1,71 @@
+"""Stands for a trainer: each step it lets the real environment grade a reply to every task, and keeps a checkpoint.
+
+    python -m tests.support.stand_in_trainer CONFIG
+
+``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step) and ``fail_at`` (a step at which it ends with code 9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gavel.envs.interfaces.nemo_rl.config import build, read_config
+from gavel.envs.interfaces.nemo_rl.grading import Grader
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
+from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
+from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
+from gavel.envs.types import Digests
+from gavel.models.pool import open_services
+
+
+ENDED = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 9, "completion_tokens": 6, "last_id": 1}
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def train(config: dict[str, Any]) -> None:
+    run, options = Path(config["gavel"]["run_dir"]), config["trainer"]["overrides"] or {}
+    ((name, raw),) = config["env"].items()
+    actor = read_config(raw, name=name)
+    assembly, reward = build(actor)
+    ledger, steps = Ledger(run / "ledger", assembly.environment.name), Steps(run / "ledger")
+    grader = Grader(assembly.environment, reward, ledger, Digests("", {}), deadline=actor.deadline, policy_model="stand-in")
+    data = config["data"]["train"]
+    tasks = load_tasks(data["data_path"], data["env"], binding=data["binding"], limit=data["limit"])
+    kept = run / "checkpoints"
+    kept.mkdir(exist_ok=True)
+    done = max((int(file.name) for file in kept.iterdir()), default=0)
+    say(f"starting after step {done} on {os.environ.get('SLURMD_NODENAME', 'this machine')}, pid {os.getpid()}, "
+        f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")  # fmt: skip
+    async with open_services(assembly.services, log_dir=run / "logs", progress=say) as pool:
+        assembly.models.start(pool.models)
+        for step in range(done + 1, int(options.get("steps", 3)) + 1):
+            if step == options.get("fail_at"):
+                say(f"RuntimeError: step {step} has no luck")
+                sys.exit(9)
+            uids = []
+            for number, task in enumerate(tasks):
+                info = stamp(new_info(task_json(task), "train", None, None), f"{os.getpid()}-{step}-{number}", 0)
+                await grader.step("The answer is Paris.", with_ending(info, ENDED))
+                uids.append(info["gavel_uid"])
+            verdicts, _ = grader.verdicts(uids)
+            steps.add(step, "train", {uid: float(bool(v and v.graded)) for uid, v in zip(uids, verdicts, strict=True)})
+            (kept / str(step)).touch()
+            rewards = [v.reward for v in verdicts if v is not None and v.reward is not None]
+            say(f"step {step}: {len(rewards)} of {len(tasks)} graded, mean reward {sum(rewards) / max(len(rewards), 1):.2f}")
+            await asyncio.sleep(float(options.get("pause", 0.0)))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: (say("SIGTERM: a checkpoint is there"), sys.exit(143)))
+    asyncio.run(train(yaml.safe_load(Path(sys.argv[1]).read_text())))
