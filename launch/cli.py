@@ -93,7 +93,7 @@ def _following(rest: Iterator[str], option: str) -> str:
 
 
 def _no_such_option(word: str) -> ConfigError:
-    known = ("--help", "--version", "--config-dir", "--traceback", "--multirun")
+    known = ("--help", "--version", "--config-dir", "--traceback", "-m")
     name, equals, value = word.lstrip("-").partition("=")
     near = nearest(word.partition("=")[0], known)
     key = name.replace("-", "_")

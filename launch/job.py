@@ -164,12 +164,16 @@ def _environment(plan: RunPlan) -> dict[str, str]:
 
 
 async def _follow(log: Path) -> None:
+    """Show what the trainer writes; what it wrote last too, when this is cancelled."""
     with log.open("rb") as file:
-        while True:
-            if data := file.read():
-                sys.stdout.write(data.decode("utf-8", "replace"))
+        try:
+            while True:
+                sys.stdout.write(file.read().decode("utf-8", "replace"))
                 sys.stdout.flush()
-            await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)
+        finally:
+            sys.stdout.write(file.read().decode("utf-8", "replace"))
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -110,9 +110,9 @@ async def _unused(plan: JudgePlan, folder: Path, file: Path) -> None:
             return
         if beat % _QUEUE_EVERY == 0:
             for path, job in users:
-                if job and await asyncio.to_thread(job_is_gone, str(job)):
-                    for gone in (path, path.with_suffix(".begun")):
-                        gone.unlink(missing_ok=True)
+                over: bool = bool(job) and await asyncio.to_thread(job_is_gone, str(job))
+                for file_of_it in (path, path.with_suffix(".begun")) if over else ():
+                    file_of_it.unlink(missing_ok=True)
 
 
 def say(line: str) -> None:

@@ -141,8 +141,10 @@ def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, 
             )  # fmt: skip
     if layout.judge_nodes and layout.judge_gpus > per_node:
         yield ConfigError(
-            f"a judge node needs {layout.judge_gpus} GPUs and has {per_node}", field="placement.nodes", found=str(layout.judge_nodes),
-            allowed=f"at least {-(-layout.judge_gpus * layout.judge_nodes // max(per_node, 1))}", remedy="more nodes, or fewer replicas",
+            f"a judge node needs {layout.judge_gpus} GPUs and has {per_node}", field="placement.nodes",
+            found=str(layout.judge_nodes),
+            allowed=f"at least {-(-layout.judge_gpus * layout.judge_nodes // max(per_node, 1))}",
+            remedy="more nodes, or fewer replicas",
         )  # fmt: skip
 
 

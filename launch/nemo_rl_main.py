@@ -109,9 +109,10 @@ def prepare(config: Mapping[str, Any]) -> None:
     register(names)
     widen_executor()
     failure = _failure(config, names)
-    install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]) / "ledger")))
     if section["kind"] == "single_controller":
         install_single_controller(config["policy"], failure)
+    else:
+        install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]).expanduser() / "ledger")))
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def check(config: TrainConfig, run: Path) -> Checked:
     found: list[str] = []
     assembly = None
     try:
-        assembly = assemble(config, with_policy=False)
+        assembly = assemble(_without_credentials(config), with_policy=False)
     except GavelError as failed:
         found.append(str(failed))
     found += task_findings(config, assembly)
@@ -62,13 +62,19 @@ def check(config: TrainConfig, run: Path) -> Checked:
     if assembly is not None:
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
-        found += [str(failed) for failed in _services(config, assembly.services, layout)]
+        found += [str(failed) for failed in _services(config, {name: config.service_table[name] for name in assembly.services}, layout)]
         certified, unqualified = _certificates(config, assembly)
         found += certified
         name, text, more = _config(config, assembly, layout, run)
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
         found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
     return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), unqualified)
+
+
+def _without_credentials(config: TrainConfig) -> TrainConfig:
+    """Return the config as if no service needed a key: an unset variable is one finding, and must not hide the others."""
+    services = {name: replace(service, api_key_env=None, header_env=None) for name, service in config.services.items()}
+    return replace(config, services=services, judge=replace(config.judge, api_key_env=None, header_env=None))
 
 
 def _said(finding: str, found: list[str]) -> bool:

@@ -54,7 +54,7 @@ class Placement:
 
 @record
 class ClusterConfig:
-    """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part (with ``same_node`` the judge's GPUs are among them).
+    """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part; with ``same_node`` the judge's are among them.
 
     ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else (modules, a venv);
     ``directives`` further options of sbatch, without ``#SBATCH``. ``signal_seconds`` before the time limit the job is told to end;

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gavel.envs.assembly import Assembly
+from gavel.envs.assembly import Assembly, Parts
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
 from gavel.launch.assembly import parts_of
 from gavel.launch.layout import Layout
@@ -42,8 +42,13 @@ def trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout, run:
     """
     if config.trainer.kind == "command":
         return "trainer.yaml", str(yaml.safe_dump(_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120))
-    parts = replace(parts_of(config), services=reached(assembly.services))
+    parts = _parts(config, assembly)
     return "nemo_rl.yaml", emit(_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure)
+
+
+def _parts(config: TrainConfig, assembly: Assembly) -> Parts:
+    """Return the parts with the services that are used, as the config has them: the assembly may be one without credentials."""
+    return replace(parts_of(config), services=reached({name: config.service_table[name] for name in assembly.services}))
 
 
 def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
@@ -65,7 +70,7 @@ def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
 
 
 def _own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:
-    used = replace(parts_of(config), services=reached(assembly.services))
+    used = _parts(config, assembly)
     actor = ActorConfig(
         used, config.reward, config.failure, str(run / "ledger"), config.trainer.step_deadline, str(config.trainer.model or "policy"),
         config.trainer.check_workers,

@@ -23,11 +23,12 @@ _PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within line
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
 _BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
 _NUMBER = regex.compile(
-    r"[*_]{0,3}(?:"
-    r"\(?\p{Nd}{1,3}(?:[.)](?=[^\p{Nd}.)]|$)|[．）](?=.)|[、،](?=\D)|[-–](?=\s)|[º°ª][.)]?(?=\s)|\uFE0F?\u20E3)"
-    r"|[\u2460-\u249B\u24EA-\u24FF\u2776-\u2793]|[一二三四五六七八九十]{1,3}、"
-    r")[*_]{0,3}\s*"
+    r"(?P<bold>[*_]{1,3})?(?:"
+    r"[(（]?\p{Nd}{1,3}(?:(?:\.\)|[.)])(?=[^\p{Nd}.)]|$)|(?!\.\.)[.)\-–º°ª]{1,4}(?=\s|$)|[．）](?=.)|[、،](?=\D)|\uFE0F?\u20E3)"
+    r"|[\u2460-\u249B\u24EA-\u24FF\u2776-\u2793]|[一二三四五六七八九十]{1,3}、|[(（][一二三四五六七八九十]{1,3}[)）]"
+    r")(?(bold)[*_]{0,3}|(?![*_]{1,3}(?:\s|$)))\s*"
 )
+"""A number that opens an item; emphasis that closes behind it must have opened before it."""
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")

@@ -16,7 +16,6 @@ from gavel.envs.instruction_following.checks_punctuation import PUNCTUATION
 from gavel.envs.instruction_following.checks_startend import START_END
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.instructions import instruction, read_arguments, require_language
-from gavel.envs.instruction_following.text import is_seen
 from gavel.envs.instruction_following.verdicts import CheckFunction
 from gavel.envs.types import Check, TaskError
 
@@ -66,7 +65,7 @@ def _fast(instruction_id: str) -> None:
 
 
 def _run(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
-    if not is_seen(document.text):
+    if not document.is_seen:
         return Check(instruction_id, passed=False, score=0.0, detail="the reply is empty")
     passed, reason = CHECKS[instruction_id](document, arguments)
     return Check(instruction_id, passed=passed, score=float(passed), detail=reason)

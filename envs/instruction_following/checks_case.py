@@ -17,6 +17,9 @@ from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, 
 _NEUTRAL = str.maketrans({"ª": "", "º": "", "ß": "SS"})
 _ORDINALS = str.maketrans({"ª": "", "º": ""})
 _CLOSERS = "\"'”“’»›」』)]}）］>*_`~ \u00a0\u202f\n"
+_ELIDED = frozenset(
+    ("qu", "jusqu", "lorsqu", "puisqu", "quoiqu", "un", "all", "dall", "dell", "nell", "sull", "coll", "quell", "quest", "bell", "sant")
+)
 _RUN = re.compile(r"[^\W\d_]+")
 _TOKEN = re.compile(r"\S+")
 
@@ -59,10 +62,16 @@ def _target_capitalised(found: str) -> bool:
 
 
 def _strictly_capitalised(token: str) -> bool:
-    parts = re.split(r"[-‐‑/]", token)
-    return all(
-        not letters or (letters[0] == letters[0].upper() and letters[1:] == letters[1:].lower()) for letters in map(_letters, parts)
-    )
+    return all(_starts_capital(part) for part in re.split(r"[-‐‑/]", token))
+
+
+def _starts_capital(part: str) -> bool:
+    """Whether a part of a compound has its capital in front; another may follow an elision or a name's particle (L'Ami, O'Brien)."""
+    before, apostrophe, after = part.partition("'")
+    if apostrophe and (len(_letters(before)) == 1 or _letters(before).lower() in _ELIDED) and len(_letters(after)) > 1:
+        return _starts_capital(before) and (_starts_capital(after) or after.islower())
+    letters = _letters(part)
+    return not letters or (letters[0] == letters[0].upper() and letters[1:] == letters[1:].lower())
 
 
 def _letters(part: str) -> str:

@@ -11,6 +11,7 @@ import regex
 
 from gavel.envs.instruction_following.blocks import Block, Marker, title_text
 from gavel.envs.instruction_following.document import Document
+from gavel.envs.instruction_following.json_grammar import is_json
 from gavel.envs.instruction_following.text import fold, folded, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
 
@@ -19,11 +20,12 @@ _TITLE_END = r"(?:$|\s*[:.)\-–—|،、。，]|\s+\()"
 
 
 def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+    text = _unfenced(document.text)
     try:
-        value = orjson.loads(_unfenced(document.text))
-    except ValueError as failed:  # too deep a nesting is one as well
-        return Verdict(False, f"not JSON: {failed}")
-    structured = isinstance(value, dict | list)
+        structured = isinstance(orjson.loads(text), dict | list)
+    except ValueError as failed:  # also for what is well-formed, but too large or too deep to be read
+        structured = is_json(text) and text.lstrip()[0] in "{["
+        return Verdict(structured, "JSON" if structured else f"not JSON: {failed}")
     return Verdict(structured, "JSON" if structured else "a single JSON value, neither object nor array")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gavel.envs.instruction_following.document import Document
-from gavel.envs.instruction_following.languages import BRACKETS, COMMAS, PERIODS, QUESTION_EXCLAIM, QUOTES
+from gavel.envs.instruction_following.languages import BRACKETS, COMMAS, PERIODS, QUESTION_EXCLAIM, QUOTES, Language
 from gavel.envs.instruction_following.text import normal
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
 
@@ -31,18 +31,20 @@ def _question_exclaim(document: Document, arguments: Arguments) -> int:  # noqa:
     return sum(map(document.prose_without_code.count, QUESTION_EXCLAIM + document.language.marks))
 
 
-def _canonical(run: str) -> str:
-    """Return a run of end marks in its plain form: one width, each mark once in a row, three dots as one."""
+def _canonical(run: str, language: Language) -> str:
+    """Return a run of end marks in its plain form: one width, each mark once in a row; in Korean 。 is a full stop."""
     plain = unicodedata.normalize("NFKC", run)
+    if language.joined:
+        plain = plain.replace("。", ".")
     return "".join(mark for place, mark in enumerate(plain) if place == 0 or plain[place - 1] != mark)
 
 
 def _endings(document: Document) -> set[str]:
-    return {_canonical(marks) for marks in document.endings}
+    return {_canonical(marks, document.language) for marks in document.endings}
 
 
 def _end_rule(document: Document, arguments: Arguments) -> Verdict:
-    allowed = {_canonical(normal(marks).strip()) for marks in arguments["allowed"]}
+    allowed = {_canonical(normal(marks).strip(), document.language) for marks in arguments["allowed"]}
     wrong = sorted(run for run in _endings(document) if run not in allowed and not all(mark in allowed for mark in run))
     return Verdict(not wrong, f"sentences end in {' '.join(wrong)}" if wrong else "all sentence endings allowed")
 

@@ -83,7 +83,7 @@ def _wrap(document: Document, arguments: Arguments) -> Verdict:
     phrase, text = normal(arguments["wrap_phrase"]).strip(), document.text
     opener, closer = (phrase[0], phrase[1]) if len(phrase) == 2 and tuple(phrase) in _PAIRS else (phrase, phrase)
     inside = text[len(opener) : len(text) - len(closer)].strip()
-    passed = text.startswith(opener) and text.endswith(closer) and len(text) > len(opener) + len(closer) and bool(inside)
+    passed = _starts(text, opener) and _ends(text, closer) and len(text) > len(opener) + len(closer) and bool(inside)
     return Verdict(passed, f"from {text[: len(opener)]!r} to {text[-len(closer) :]!r}")
 
 

@@ -131,7 +131,21 @@ class Document:
     @cached_property
     def folded(self) -> str:
         """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of white space."""
-        return " ".join(texts.fold(texts.visible(self.text)).split())
+        return " ".join(texts.fold(self._without_emphasis).split())
+
+    @cached_property
+    def is_seen(self) -> bool:
+        """Whether anything of the reply shows."""
+        return texts.is_seen(self.text)
+
+    @cached_property
+    def _without_emphasis(self) -> str:
+        return texts.visible(self.text)
+
+    @cached_property
+    def typeset(self) -> str:
+        """The whole reply, code included, without Markdown's emphasis and typographic variants, in its own case."""
+        return texts.plain(self._without_emphasis)
 
     @cached_property
     def folded_source(self) -> str:
@@ -173,10 +187,14 @@ class Document:
         return frozenset(filter(None, map(end_marks, self.sentences)))
 
     def sections(self) -> list[tuple[int, int]]:
-        """Return for each heading that has something of its own below it the range of its blocks (first, end), heading left out."""
+        """Return for each heading the range of its blocks (first, end), heading left out; not for one right above a deeper heading."""
         heads = [place for place, block in enumerate(self.blocks) if block.kind in ("heading", "title") and block.level]
         ends = [*heads[1:], len(self.blocks)]
-        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1]
+        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1 or not self._deepens(head)]
+
+    def _deepens(self, head: int) -> bool:
+        below = self.blocks[head + 1 : head + 2]
+        return bool(below) and below[0].level > self.blocks[head].level
 
     def sentences_between(self, first: int, end: int) -> int:
         """Return how many sentences a range of blocks has."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gavel.envs.endings import called_a_tool, unfinished
-from gavel.envs.instruction_following.checkers import Checkers
+from gavel.envs.instruction_following.checkers import Checkers, WorkerLost
 from gavel.envs.instruction_following.fast import FastJob, FastVerdict
 from gavel.envs.instruction_following.findings import Finding, ItemFacts, facts_of, outcome_of, ruled
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS
@@ -81,8 +81,8 @@ class InstructionFollowingEnvironment:
         included: it follows nothing and resists nothing; so does one that calls a tool, for it is no final answer. A cut-off reply is
         graded for the text that is there, as upstream does; one that was never finished is ungraded (``gavel.envs.endings``).
 
-        A judge's failure on one item, or a bug in one check, gives an ungraded outcome that keeps all other verdicts. A reply that is
-        too long gives one of kind ``gavel:context_overflow``.
+        A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that keeps all other
+        verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"
@@ -116,7 +116,10 @@ class InstructionFollowingEnvironment:
             return {}
         chosen = [target.instructions[place] for place in places]
         job = FastJob(text, target.language, [(item.instruction_id, dict(item.arguments)) for item in chosen])
-        verdicts = await self._checkers.check(job)
+        try:
+            verdicts = await self._checkers.check(job)
+        except WorkerLost as lost:  # the judge's verdicts on the other items are still worth having
+            verdicts = (FastVerdict(None, str(lost)),) * len(places)
         return {
             place: ruled(facts[place], passed=verdict.passed, detail=verdict.detail)
             if verdict.passed is not None

@@ -101,9 +101,9 @@ def _set(words: str) -> frozenset[str]:
 
 
 _KOREAN_ENDINGS = (
-    r"(?:[이가을를은는에의와과도로으만들께랑]|한테|까지|부터|처럼|보다|마다|마저|조차|밖에|라도|라고|라는|라면|라서|같이|대로|하고|나마|나(?!무)"
+    r"(?:[이가을를은는에의와과도로으만들께랑]|한테|까지|부터|처럼|보다|마다|마저|조차|밖에|라도|라고|라는|라면|라서|같이|대로|하고|나마|나(?![무라물])"
     r"|뿐|끼리|님|씨|쯤|째|씩|커녕|더러|답|다운|다워|롭|로운|로워|적|스럽|스러|스레|드리|드려|드린|드릴|드림|드립|시키|시켜|시킨|시킬|시킵|받"
-    r"|[여예였입인일며면니네요야]|고(?!기)|지(?!도)|다(?!리)|기(?!름)|[게거던습어아었았했해할함합한하되된될됩돼서시신세겠]"
+    r"|[여예였입인일며면니네요야]|고(?:요|서|는|도)?(?!\w)|고[싶있]|어[요서야라]|지(?!도)|다(?!리)|기(?!름)|[게거던습아었았했해할함합한하되된될됩돼됐서시신세겠]"
     r"|[오옵왔와온올줍주줘줄준봅봤본볼있없])"
 )
 """Particles, endings of verbs and adjectives, honorifics, and suffixes that leave the word what it was; 나무 is none of them."""
@@ -112,7 +112,7 @@ _ALL = (
     Language("en", "English", "en", "en", words=_set("etc no")),
     Language("es", "Spanish", "es", "es", folds="aeiou", marks="¿¡", words=_set("etc no")),
     Language("fre", "French", "fr", "fr", elides=True, names=True, words=_set("etc")),
-    Language("de", "German", "de", "de", ordinals=True, words=_set("etc usw")),
+    Language("de", "German", "de", "de", ordinals=True, words=_set("etc usw ff")),
     Language("it", "Italian", "it", "it", folds="aeiou", elides=True, words=_set("ecc")),
     Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True, words=_set("etc")),
     Language(

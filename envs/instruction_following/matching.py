@@ -35,13 +35,13 @@ def count(document: Document, phrase: str) -> int:
 
 
 def occurrences(document: Document, phrase: str) -> list[str]:
-    """Return each occurrence of a phrase in the prose as it is written; matched as ``count`` does, in any case (ß as ss)."""
-    spaced = [regex.escape(part) for part in texts.visible(texts.normal(phrase)).replace("’", "'").split()]
+    """Return each occurrence of a phrase in its own case, code included; matched as ``count`` does, in any case (ß as ss)."""
+    spaced = [regex.escape(part) for part in texts.plain(texts.visible(texts.normal(phrase))).split()]
     if not spaced:
         return []
     bounded = _bounded(r"\s+".join(spaced), "".join(spaced), document.language)
     pattern = regex.compile(bounded, regex.IGNORECASE | regex.FULLCASE | regex.VERSION1)
-    return [match[0] for match in pattern.finditer(document.prose.replace("’", "'"))]
+    return [match[0] for match in pattern.finditer(document.typeset)]
 
 
 @lru_cache(maxsize=4096)

@@ -33,12 +33,13 @@ class Prompt:
 
 @record
 class Item:
-    """One item of a graded row that has a verdict."""
+    """One item of a graded row that has a verdict; ``judged``: a judge gave it, which none does for an empty reply."""
 
     task_id: str
     passed: bool
     name: str
     kind: str
+    judged: bool
     category: str
     source: str
     language: str
@@ -92,7 +93,7 @@ def _prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | None]:
 def _item_figures(items: Sequence[Item]) -> Mapping[str, Metric | None]:
     found: dict[str, Metric | None] = {"instruction_accuracy": _item_accuracy(items)}
     if items:
-        found["judged_share"] = share([item.kind != "fast" for item in items], encode(item.task_id for item in items))
+        found["judged_share"] = share([item.judged for item in items], encode(item.task_id for item in items))
     return found | _sliced("instruction_accuracy", items, ITEM_SLICES, _item_accuracy)
 
 
@@ -130,8 +131,9 @@ def _items(result: Result) -> Iterable[Item]:
     for check, fact in zip(result.outcome.checks, details.get("items", ()), strict=True):
         if check.passed is not None:
             yield Item(
-                result.task_id, check.passed, check.name, fact["kind"], fact["category"], fact["source"], language, fact["swapped"]
-            )
+                result.task_id, check.passed, check.name, fact["kind"], bool(check.receipts), fact["category"], fact["source"],
+                language, fact["swapped"],
+            )  # fmt: skip
 
 
 def _tables(graded: Iterable[Result], others: Sequence[Result], items: Sequence[Item]) -> Mapping[str, Any]:

@@ -16,15 +16,15 @@ from types import MappingProxyType
 import regex
 import sentencex
 
-from gavel.envs.instruction_following.abbreviations import ORDINAL_BEFORE, ORDINAL_NOUNS, SENTENCE_STARTS
+from gavel.envs.instruction_following.abbreviations import INITIAL_BEFORE, ORDINAL_BEFORE, ORDINAL_NOUNS, SENTENCE_STARTS
 from gavel.envs.instruction_following.languages import END_MARKS, Language
 from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
 """How far to either side the end of a sentence is looked at."""
 _WINDOW, _SURE = 2048, 1536
-"""The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of those beyond the
-second number, where a quotation may be cut, is asked again with what follows."""
+"""The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of those
+beyond the second number, where a quotation may be cut, is asked again with what follows."""
 
 _BREAK = re.compile(r"\n+")
 _BLANK = re.compile(r"[^\S ]")
@@ -36,9 +36,12 @@ _PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "（": "）", 
 _AFTER_BRACKET = " )]）］】\"'”’»*_"
 _WORD_STOP = re.compile(r"(?:(?<!\w)([^\W\d_]{2,4})\.|…)\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
+_CLOSING = re.compile(r"[)\]）］】]")
 _LETTER = r"(?:\p{L}\p{M}*)"
 _DOTTED = regex.compile(rf"{_LETTER}{{1,3}}(?:\.[-‐‑]?{_LETTER}{{1,3}})+")
 _NAME = regex.compile(r"(?!J.-C)\p{Lu}\p{Ll}?\.[-‐‑]\p{Lu}\p{Ll}?")
+_ABBREVIATION = re.compile(r"(\w+)\.")
+_DASH = regex.compile(r"[—–]\s?\p{Ll}")
 _ROMAN = re.compile(r"[IVXLC]+\b")
 _KOREAN_DATE = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.){2}\Z")
 _KOREAN_DATE_PART = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.)?\Z")
@@ -79,7 +82,8 @@ def _within(sentence: str, language: Language) -> list[str]:
 def _ends(text: str, language: Language) -> Iterator[int]:
     """Yield where sentences end, the end of the text included."""
     library, capitals, brackets = set(_library(text, language.sentencex)), _capitals(text, language), _bracket_stops(text)
-    places = sorted((library | capitals | brackets) - {len(text)})
+    library.discard(len(text))
+    places = sorted(library | capitals | brackets)
     start, previous, worded = 0, 0, False
     for place, following in pairwise([*places, len(text)]):
         worded = worded or has_word(text[previous:place])
@@ -98,7 +102,7 @@ def _ends(text: str, language: Language) -> Iterator[int]:
 
 def _library(text: str, code: str) -> Iterator[int]:
     """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
-    text, position = _BLANK.sub(" ", text), 0
+    text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
     while position < len(text):
         window = text[position : position + _WINDOW]
         ends = list(accumulate(map(len, sentencex.segment(code, window))))
@@ -123,7 +127,7 @@ def _capitals(text: str, language: Language) -> set[int]:
 
 def _bracket_stops(text: str) -> set[int]:
     """Return where a bracket closes behind the end of a sentence."""
-    return {stop.end() for stop in _BRACKET_STOP.finditer(text)}
+    return {stop.end() for stop in _BRACKET_STOP.finditer(text)} if _CLOSING.search(text) else set()
 
 
 def _is_bracketed(text: str, start: int, place: int) -> bool:
@@ -143,7 +147,7 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
     if tail[-1] in _CLOSERS:
         return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, language)
     if tail[-1] != ".":
-        return False
+        return _DASH.match(after) is not None  # ¿Vienes? —preguntó Ana.
     if len(tail) == len(before) and _is_glued(tail, after, language):
         return True
     words = tail[:-1].split()
@@ -191,10 +195,25 @@ def _abbreviates(word: str, tail: str, after: str, language: Language) -> bool:
         return follows.islower() or follows.isdigit() or _is_ordinal(tail, after)
     if language.dates and _is_date(tail, follows):
         return True
-    known = word.lower() in language.abbreviations
+    known = _is_known(word, language)
     if follows.islower():
         return known or len(word) == 1 or _DOTTED.fullmatch(word) is not None
-    return known and (follows.isdigit() or follows == "+" or _ROMAN.match(after) is not None)
+    if not known:
+        return len(word) == 1 and word.isupper() and follows.isupper() and _is_initial(tail)
+    other = _ABBREVIATION.match(after)  # one after the other: Mon. Tue. Fri.
+    return (
+        follows.isdigit() or follows == "+" or _ROMAN.match(after) is not None or (other is not None and _is_known(other[1], language))
+    )
+
+
+def _is_initial(tail: str) -> bool:
+    """Tell whether a single capital with a full stop begins a name; in "vitamin C." it does not."""
+    before = tail.split()[-2:-1]
+    return not before or before[0][-1] == "." or before[0] in INITIAL_BEFORE
+
+
+def _is_known(word: str, language: Language) -> bool:
+    return word in language.abbreviations or word.lower() in language.abbreviations
 
 
 def _is_ordinal(tail: str, after: str) -> bool:

@@ -39,6 +39,8 @@ _FOLD = str.maketrans(
      **{chr(zero + digit): str(digit) for zero in (0x0660, 0x06F0, 0x0966) for digit in range(10)}}
 )  # fmt: skip
 """What makes no difference when words are compared: typographic variants, invisible marks, Arabic vowel signs, digits' scripts."""
+_PLAIN = {place: other for place, other in _FOLD.items() if place not in map(ord, "œæ\u0307")}
+"""The part of it that leaves letters and their case alone."""
 
 
 def composed(text: str) -> str:
@@ -51,6 +53,11 @@ def normal(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return "\n".join([line.rstrip() for line in composed(text).split("\n")])
+
+
+def plain(text: str) -> str:
+    """Return the text as it is compared where typography and invisible marks make no difference, but case does."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN))
 
 
 def fold(text: str) -> str:

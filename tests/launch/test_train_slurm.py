@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-
-from gavel.launch.attempts import read_attempts
-from gavel.launch.sweep_index import read_index
 from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
+
+from gavel.launch.attempts import read_attempts
+from gavel.launch.sweep_index import read_index
 
 pytestmark = pytest.mark.timeout(240)
 HET = ("cluster=slurm", "cluster.gpus_per_node=8", "placement.mode=het", "cluster.time=null")
@@ -38,6 +38,17 @@ def log_of(run: Path, number: int = 1) -> str:
 
 def wait_for_end(slurm: Slurm, timeout: float = 90) -> float:
     return wait_until(lambda: not slurm.queue(), timeout, "an empty queue")
+
+
+def begin_again_at_once(slurm: Slurm, job: str) -> None:
+    """Slurm lets a requeued job wait for two minutes; ask it not to."""
+
+    def hurried() -> bool:
+        for part in (job, str(int(job) + 1)):
+            slurm.run("scontrol", "update", f"JobId={part}", "StartTime=now")
+        return slurm.show(job).get("Restarts") == "1" and slurm.show(job)["JobState"] == "RUNNING"
+
+    wait_until(hurried, 60, "the second start")
 
 
 def explain(run: Path) -> str:
@@ -111,6 +122,7 @@ def test_a_requeued_job_goes_on_in_the_same_folder(slurm: Slurm, tmp_path: Path)
     run, job = submit(slurm, tmp_path, "trainer.overrides={steps: 40, pause: 0.2}")
     wait_until(lambda: "step 5:" in log_of(run), 60, "the fifth step")
     slurm.run("scontrol", "requeue", job)
+    begin_again_at_once(slurm, job)
     wait_until(lambda: log_of(run, 2) != "", 90, "the second start")
     wait_for_end(slurm)
     assert read_attempts(run)[-1].state == "finished"
@@ -124,6 +136,7 @@ def test_before_the_time_limit_the_trainer_is_told_and_the_job_begins_again(slur
     words = ("cluster.time='00:01:00'", "cluster.signal_seconds=50", "trainer.overrides={steps: 100, pause: 0.4}")
     run, job = submit(slurm, tmp_path, *words)
     wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 100, "the signal")
+    begin_again_at_once(slurm, job)
     wait_until(lambda: "starting after" in log_of(run, 2), 90, "the second start")
     assert read_attempts(run)[0].state == "interrupted"
     assert int(log_of(run, 2).split("after step ")[1].split()[0]) >= 1
@@ -138,7 +151,8 @@ def test_four_points_of_a_sweep_share_one_judge_that_ends_with_them(slurm: Slurm
     assert done.returncode == 0, done.stderr + done.stdout
     points = read_index(sweep).points
     assert [point.overrides for point in points] == [
-        ("reward.abstain=0.3", "seed=1"), ("reward.abstain=0.3", "seed=2"), ("reward.abstain=0.5", "seed=1"), ("reward.abstain=0.5", "seed=2"),
+        ("reward.abstain=0.3", "seed=1"), ("reward.abstain=0.3", "seed=2"),
+        ("reward.abstain=0.5", "seed=1"), ("reward.abstain=0.5", "seed=2"),
     ]  # fmt: skip
     began = time.monotonic()
     wait_for_end(slurm, 150)
@@ -152,3 +166,17 @@ def test_four_points_of_a_sweep_share_one_judge_that_ends_with_them(slurm: Slurm
     assert time.monotonic() - began < 150
     shown = gavel(["status", str(sweep)], tmp_path, slurm.environment)
     assert shown.stdout.count("finished") == 4, shown.stdout
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_a_real_model_judges_from_the_other_part_of_the_job(slurm: Slurm, tmp_path: Path, vllm_python: str) -> None:
+    run = tmp_path / "run"
+    words = [*COMMON, *HET, f"judge.python={vllm_python}", f"run.dir={run}", "trainer.overrides={steps: 1}"]
+    done = gavel(["train", *words], tmp_path, slurm.environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    wait_for_end(slurm, 600)
+    assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
+    assert "step 1: 2 of 2 graded" in log_of(run)
+    rows = [json.loads(line) for line in (run / "ledger" / "abstention.rows.jsonl").read_text().splitlines()]
+    assert any(row["verdict"]["calls"] for row in rows), "the judge was asked"

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={socket_path},cred_expire=3
+AuthInfo=socket={socket_path}
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -124,13 +125,26 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> Slurm:
     for command in (("slurmctld", "-D", "-i"), ("slurmd", "-D", "-N", "n1"), ("slurmd", "-D", "-N", "n2")):
         _daemon(command, folder / f"{'-'.join(command)}.out", environment, stack)
     stack.callback(running.run, "scancel", "--full", "-u", "root")
+    over = threading.Event()
+    ticking = threading.Thread(target=_tick, args=(running, over), daemon=True)
+    stack.callback(over.set)
     limit = time.monotonic() + _START_BOUND_S
     while running.run("sinfo", "-h", "-N", "-o", "%N %t").stdout.split() != ["n1", "idle", "n2", "idle"]:
         if time.monotonic() > limit:
             logs = "\n".join(path.read_text()[-2000:] for path in (*folder.glob("*.log"), *folder.glob("*.out")))
             pytest.fail(f"Slurm did not start: {logs}")
         time.sleep(0.2)
+    ticking.start()
     return running
+
+
+def _tick(running: Slurm, over: threading.Event) -> None:
+    """Change something every two seconds: the backfill scheduler, which alone starts jobs of several parts, looks at the queue only
+    when something changed since its last look, and misses a change within the same second."""
+    count = 0
+    while not over.wait(2.0):
+        count += 1
+        running.run("scontrol", "update", "NodeName=n1", f"Comment=tick{count}")
 
 
 def _munge(folder: Path, stack: contextlib.ExitStack) -> Path:

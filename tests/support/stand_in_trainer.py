@@ -24,7 +24,6 @@ from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
 from gavel.envs.types import Digests
 from gavel.models.pool import open_services
 
-
 ENDED = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 9, "completion_tokens": 6, "last_id": 1}
 
 

@@ -80,11 +80,7 @@ def install(driver: Driver) -> None:
     Raises:
         ConfigError: this NeMo-RL lacks what they need; nothing was changed.
     """
-    if missing := missing_names():
-        raise ConfigError(
-            "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
-            field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
-        )  # fmt: skip
+    _require()
     modules: list[Any] = [import_module(name) for name in NEEDED]
     rollouts, manager, estimators, grpo = modules
     for module in (rollouts, manager):
@@ -99,9 +95,23 @@ def install(driver: Driver) -> None:
         estimator.compute_advantage = _noted(driver, masked_advantage(estimator.compute_advantage, driver.unmarked))
 
 
+def _require() -> None:
+    if missing := missing_names():
+        raise ConfigError(
+            "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
+            field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
+        )  # fmt: skip
+
+
 def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy) -> None:
-    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process."""
+    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process.
+
+    Raises:
+        ConfigError: as ``install``.
+    """
     from functools import partial
+
+    _require()
 
     from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
 

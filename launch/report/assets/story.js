@@ -21,11 +21,13 @@ function bubble(message) {
     message.reasoning && fold("reasoning", false, prose(message.reasoning, "muted")), prose(message.text));
 }
 
+const content_note = (what) => h("summary", {}, h("b", {}, "Content note: "), data.overview.content_note, h("span", { class: "muted" }, `. Open ${what}.`));
+
 function transcript(story) {
   const bubbles = story.messages.map(bubble);
   if (!bubbles.length) return h("p", { class: "muted" }, "No message was exchanged.");
   const note = data.overview.content_note;
-  return note ? h("details", { class: "sensitive" }, h("summary", {}, h("b", {}, "Content note. "), note, h("span", { class: "muted" }, ` ${plural(bubbles.length, "message")}.`)), bubbles) : h("div", {}, bubbles);
+  return note ? h("details", { class: "sensitive" }, content_note(plural(bubbles.length, "message")), bubbles) : h("div", {}, bubbles);
 }
 
 const mark_of = (passed) => (passed === true ? ["yes", "✓", "passed"] : passed === false ? ["no", "✗", "failed"] : ["unknown", "·", "not checked"]);
@@ -120,7 +122,7 @@ function judged_section(story) {
   const cards = story.answers.map((answer, place) => judge_answer(story, answer, place));
   const sensitive = data.overview.content_note;
   const many = cards.length > 4 || sensitive;
-  return section("What the judge was asked and said", null, many ? h("details", { class: sensitive ? "sensitive" : "" }, h("summary", {}, sensitive ? [h("b", {}, "Content note. "), sensitive, " "] : "", plural(cards.length, "question")), cards) : cards);
+  return section("What the judge was asked and said", null, many ? h("details", { class: sensitive ? "sensitive" : "" }, sensitive ? content_note(plural(cards.length, "question")) : h("summary", {}, plural(cards.length, "question")), cards) : cards);
 }
 
 function story_body(row, story) {

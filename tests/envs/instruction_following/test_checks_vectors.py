@@ -102,6 +102,8 @@ def test_instructions_of_case_and_letters_exist_only_where_letters_have_case(lan
             check_instruction("text", name, SAMPLE[name], language)
 
 
+UNSEEN = "\u200b\u00ad\u2060\u200d\x00\x07\u3164\u115f\u2800\ufe0f\u202e\u034f\ufeff"
+"""Zero-width, control and filler characters, and marks without a letter."""
 LETTERS = ("letter_frequency", "alliteration", "vowel_count", "consonant_count")
 SAMPLE: dict[str, dict[str, Any]] = {
     **{check["instruction_id"]: check["arguments"] for row in rows(OWN / "replies.jsonl") for check in row["checks"]},
@@ -111,7 +113,7 @@ SAMPLE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", FAST)
 def test_a_reply_without_visible_text_fails_every_instruction(name: str) -> None:
-    for blank in ("", " \n\t\r\n", "\u3000"):
+    for blank in ("", " \n\t\r\n", "\u3000", *UNSEEN, UNSEEN):
         assert check_instruction(blank, name, SAMPLE[name]).passed is False
 
 

@@ -20,8 +20,10 @@ from tests.envs.instruction_following.environment_support import (
 )
 from tests.support.fault_server import FaultServer
 
+from gavel.envs.instruction_following.checkers import WorkerLost
 from gavel.envs.instruction_following.controls import instruction_controls
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig, InstructionFollowingEnvironment
+from gavel.envs.instruction_following.fast import FastJob, FastVerdict
 from gavel.envs.instruction_following.findings import verification
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Message, Opening, Transcript
@@ -129,6 +131,24 @@ async def test_one_failed_call_leaves_the_other_verdicts_and_the_row_ungraded() 
     assert finish.outcome.label == ""
 
 
+async def test_lost_workers_leave_the_judges_verdicts_and_the_row_ungraded() -> None:
+    class Lost:
+        async def check(self, job: FastJob) -> tuple[FastVerdict, ...]:
+            raise WorkerLost(f"a worker process died over {len(job.items)} items")
+
+    made = environment()
+    made.use_checkers(Lost())
+    asked = task([instruction(COMMA, uid=3), FORMAL, instruction(COMMA, uid=4, source="user", misalignment=True)])
+    reply = Message("assistant", "Hi.", reply=Reply("Hi.", "stop", "p"))
+    finish = await made.step(asked, Transcript((*asked.messages, reply)))
+    assert verdicts(finish) == [None, True, None]
+    failure = finish.outcome.failure
+    assert failure is not None
+    assert (failure.kind, failure.stage) == (FailureKind.VERIFIER_ERROR, "verifier")
+    assert "died over 2 items" in failure.reason
+    assert [len(check.receipts) for check in finish.outcome.checks] == [0, 1, 0]
+
+
 async def test_of_several_failures_the_first_in_the_request_names_the_row() -> None:
     kinds = {"short": FailureKind.TRANSPORT_TIMEOUT, "German": FailureKind.PROVIDER_UNAVAILABLE}
     asked = task([], [question("Is it German?", uid=1), question("Is it short?", uid=2)])
@@ -138,7 +158,12 @@ async def test_of_several_failures_the_first_in_the_request_names_the_row() -> N
     assert "1 more" in finish.outcome.failure.reason
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "<think>so many words", "<think>all</think>\n", "<THINKING>a</THINKING>"])
+UNSEEN = "\u200b\u00ad\u2060\u200d\x00\x07\u3164\u115f\u2800\ufe0f\u202e\u034f\ufeff"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n", "<think>so many words", "<think>all</think>\n", "<THINKING>a</THINKING>", *UNSEEN, f"<think>a</think>{UNSEEN}"]
+)
 async def test_an_empty_reply_fails_everything_without_a_call(text: str) -> None:
     model = Script()
     asked = task(

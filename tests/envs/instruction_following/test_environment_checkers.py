@@ -82,6 +82,17 @@ async def test_a_worker_that_dies_is_replaced_and_the_reply_checked_again(checke
     assert pid_of(checkers) != first
 
 
+async def test_workers_that_died_while_idle_cost_a_job_none_of_its_tries(checkers: Checkers) -> None:
+    dead = [module._Worker.start() for _ in range(3)]
+    for worker in dead:
+        checkers._pool.idle.put(worker)
+        worker.process.kill()
+        worker.process.wait()
+    assert await checkers.check(JOB) == run_fast(JOB)
+    assert pid_of(checkers) not in {worker.process.pid for worker in dead}
+    assert checkers._pool.idle.qsize() == 1
+
+
 async def test_a_worker_that_hangs_is_given_up_after_two_tries(checkers: Checkers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_COMMAND", "import time; time.sleep(600)")
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)

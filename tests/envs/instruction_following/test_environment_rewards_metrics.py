@@ -12,6 +12,7 @@ from gavel.envs.instruction_following.metrics import summarize
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Digests, Outcome, Result, Reward, RewardError, Timing, Transcript
 from gavel.models.failures import Failure, FailureKind
+from gavel.models.types import Receipt
 
 COMMA, TABLE, TITLE = "punctuation:no_comma", "detectable_format:title", "startend:quotation"
 NAMES = ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
@@ -92,11 +93,15 @@ def result(task_id: str, found: Outcome, rollout: int = 0, status: str = "graded
     )  # fmt: skip
 
 
-def mixed(passed: Sequence[bool | None]) -> Outcome:
-    """A fast item of the system, a judged one of the user, a question; in German."""
+def mixed(passed: Sequence[bool | None], *, empty: bool = False) -> Outcome:
+    """A fast item of the system, a judged one of the user, a question; in German; of an ``empty`` reply no judge is asked."""
     items = [instruction(COMMA), instruction("stylistic:politeness", uid=2, source="user", politeness_degree="polite")]
     facts = facts_of(task(items, [question("Kurz?")], language="de").target)
-    return outcome_of("de", "stop", [Finding(fact, value) for fact, value in zip(facts, passed, strict=True)])
+    asked = (Receipt("call", "judge", "general", "m", "sha256:0"),)
+    found = [
+        Finding(fact, value, receipts=() if empty or fact.kind == "fast" else asked) for fact, value in zip(facts, passed, strict=True)
+    ]
+    return outcome_of("de", "stop", found)
 
 
 def test_accuracy_is_strict_by_prompt_and_by_instruction_in_every_slice() -> None:
@@ -118,6 +123,11 @@ def test_accuracy_is_strict_by_prompt_and_by_instruction_in_every_slice() -> Non
     accuracy = summary.metrics["instruction_following/instruction_accuracy"]
     assert accuracy.low is not None
     assert accuracy.low < 4 / 7
+
+
+def test_items_of_an_empty_reply_took_no_judge() -> None:
+    summary = summarize([result("a", mixed([True, True, True])), result("b", mixed([False, False, False], empty=True))])
+    assert summary.metrics["instruction_following/judged_share"].value == pytest.approx(2 / 6)
 
 
 def test_rows_without_a_grade_are_counted_by_reason_and_in_no_figure() -> None:

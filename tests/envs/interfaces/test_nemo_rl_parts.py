@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.failures import Failure, FailureKind
 
+INTERFACE = Path(__file__).parents[3] / "envs" / "interfaces" / "nemo_rl"
 LIMITS = Limits(frozenset((7, 8)), max_new_tokens=4, max_total_tokens=10)
 
 
@@ -226,3 +228,16 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
 def test_modes_that_the_hooks_cannot_reach_are_refused_with_the_reason(config: dict[str, Any], kind: str, why: str | None) -> None:
     found = refuse_mode(config, kind)
     assert (found == []) if why is None else (len(found) == 1 and why in found[0])
+
+
+def test_ray_is_imported_where_actors_are_made_and_vllm_nowhere() -> None:
+    """The driver's checks run where there is no Ray; the base environment of NeMo-RL has no vLLM."""
+    with_ray = set()
+    for path in INTERFACE.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert not any(name.split(".")[0] == "vllm" for name in names), path
+        top = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+        with_ray |= {path.stem} if "ray" in top else set()
+    assert with_ray == {"ray_actor", "ray_checkers"}

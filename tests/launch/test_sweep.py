@@ -1,0 +1,61 @@
+"""``-m``: many points from one command; here the cheap kind, other rewards over stored outcomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+from tests.support.fault_server import FaultServer
+from tests.support.runs import arguments, gavel, reply, rows, write_tasks
+
+from gavel.launch.sweep_index import read_index
+
+
+async def _run(tmp_path: Path) -> Path:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 8), tmp_path / "run", server.base_url))).code == 0
+    return tmp_path / "run"
+
+
+async def test_rescoring_at_many_points_makes_a_child_for_each_without_a_call(tmp_path: Path) -> None:
+    run = await _run(tmp_path)
+    done = await gavel("rescore", str(run), "-m", "reward.abstain=0.3,0.7", f"into={tmp_path / 'sweep'}")
+    assert done.code == 0, done.out + done.err
+    points = read_index(tmp_path / "sweep").points
+    assert [(point.name, point.state) for point in points] == [
+        ("000-reward.abstain=0.3", "finished"), ("001-reward.abstain=0.7", "finished")
+    ]  # fmt: skip
+    for point, value in zip(points, (0.3, 0.7), strict=True):
+        child = tmp_path / "sweep" / point.name
+        assert {row["reward"]["value"] for row in rows(child) if row["outcome"]["label"] == "abstained"} == {value}
+        assert orjson.loads((child / "manifest.json").read_bytes())["parent"]["run"] == str(run.resolve())
+
+
+async def test_a_point_that_fails_is_in_the_index_and_stops_no_other(tmp_path: Path) -> None:
+    run = await _run(tmp_path)
+    done = await gavel("rescore", str(run), "-m", "reward=nonsense,omniscience,tiered", f"into={tmp_path / 'sweep'}")
+    assert done.code == 3, done.out + done.err
+    points = read_index(tmp_path / "sweep").points
+    assert [point.state for point in points] == ["failed", "finished", "finished"]
+    assert "there is no such choice" in str(points[0].note)
+
+
+async def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
+    nothing = await gavel("rescore", str(tmp_path), "-m", "reward.abstain=0.3")
+    assert nothing.code == 2
+    assert "nothing is swept" in nothing.err
+    other = await gavel("rollout", "-m", "experiment=demo", "seed=1,2")
+    assert other.code == 2
+    assert "this verb has no sweeps" in other.err
+    every = await gavel("train", "-m", "trainer.bogus=1,2", f"run.dir={tmp_path / 'sweep'}")
+    assert every.code == 2
+    assert [point.state for point in read_index(tmp_path / "sweep").points] == ["failed", "failed"]
+
+
+async def test_a_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
+    run = await _run(tmp_path)
+    assert (await gavel("rescore", str(run), "-m", "reward.abstain=0.3,0.7", f"into={tmp_path / 'sweep'}")).code == 0
+    assert (await gavel("rescore", str(run), "-m", "reward.abstain=0.3,0.7", f"into={tmp_path / 'sweep'}")).code == 0
+    other = await gavel("rescore", str(run), "-m", "reward.abstain=0.2,0.7", f"into={tmp_path / 'sweep'}")
+    assert other.code == 2
+    assert "another sweep" in other.err
