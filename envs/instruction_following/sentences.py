@@ -137,7 +137,9 @@ def _is_bracketed(text: str, start: int, place: int) -> bool:
     if close is None or text[place].islower():
         return False
     first = text.find(close, start, place)
-    return first >= 0 and not text[first:place].strip(_AFTER_BRACKET) and any(map(str.isalpha, text[start:first]))
+    if first < 0 or place - first > _REACH:
+        return False
+    return not text[first:place].strip(_AFTER_BRACKET) and any(map(str.isalpha, text[start:first]))
 
 
 def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
@@ -145,7 +147,7 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
     before, after = text[max(start, place - _REACH) : place], text[place : place + _REACH]
     tail = before.rstrip()
     if tail[-1] in _CLOSERS:
-        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, language)
+        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, tail[-1] in _QUOTES, language)
     if tail[-1] != ".":
         return _DASH.match(after) is not None  # ¿Vienes? —preguntó Ana.
     if len(tail) == len(before) and _is_glued(tail, after, language):
@@ -154,14 +156,14 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
     return bool(words) and _abbreviates(words[-1].lstrip(_OPENERS), tail, after, language)
 
 
-def _speaks_on(text: str, start: int, place: int, language: Language) -> bool:
-    """Tell whether a quotation that has ended is part of a longer sentence."""
+def _speaks_on(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
+    """Tell whether brackets or a quotation that have ended are part of a longer sentence; ``quoted``: a quotation mark closed them."""
     after = text[place : place + _REACH]
     if after.lstrip(" \"'“«")[:1].islower():
         return True
     if not text[place - 1].isspace() and after.startswith(language.speech or "\0"):
         return True
-    if language.tells is None or text[start:place].rstrip()[-1] not in _QUOTES:
+    if language.tells is None or not quoted:
         return False
     opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES
     return opens and _tells(language.tells).match(after) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,133 +12,28 @@ import orjson
 from gavel.envs import statistics
 from gavel.envs.registry import content_note
 from gavel.envs.types import Metric, RewardError
-from gavel.envs.vera_mh.rating import RATINGS
 from gavel.launch.child_run import named
-from gavel.launch.report.entry import SKIPPED, UNGRADED, Call, Entry
+from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
+from gavel.launch.report.ratings import ratings_of
+from gavel.launch.report.records import (
+    CheckCount,
+    FailureCount,
+    Histogram,
+    Overview,
+    RewardCount,
+    Share,
+    Slice,
+)  # fmt: skip
 from gavel.launch.report.rewards import NamedReward, rewards_of
+from gavel.launch.report.services import services_of
 from gavel.launch.report.source import RunSource
-from gavel.models.codec import record
 from gavel.models.failures import KINDS, FailureKind
 
 BINS = 20
 MOST_SLICES = 24
 """A slice with more values than this is no slice but a text."""
-LATENCY_EDGES = tuple(round(10 ** (power / 4), 4) for power in range(-12, 9))
-"""Edges of the latency histogram, 1 ms to 100 s, four a decade."""
-
 _HEADLINES: Mapping[str, str] = {"vera_mh": "vera_mh/vera_score"}
 """The figure that a benchmark is known by, where it is not a share of labels."""
-
-
-@record
-class Share:
-    """A share of rows with its 95 % interval, clustered by task."""
-
-    name: str
-    count: int
-    metric: Metric
-
-
-@record
-class Slice:
-    """The labels of the rows of one slice."""
-
-    value: str
-    rows: int
-    labels: tuple[Share, ...]
-
-
-@record
-class CheckCount:
-    """How often a check passed: ``metric`` over the rows in which it could be made."""
-
-    name: str
-    passed: int
-    failed: int
-    unknown: int
-    metric: Metric | None
-
-
-@record
-class FailureCount:
-    """How many rows a kind of failure left without a grade; ``again`` says whether a resumed run tries them once more."""
-
-    kind: str
-    count: int
-    first: str
-    again: bool
-
-
-@record
-class ServiceCount:
-    """The calls of one service in one role; ``latency`` counts network calls between ``LATENCY_EDGES``, the last bin is open."""
-
-    service: str
-    role: str
-    made: int
-    cache: int
-    shared: int
-    prompt_tokens: int
-    completion_tokens: int
-    percentiles: Mapping[str, float]
-    latency: tuple[int, ...]
-    retries: Mapping[str, int]
-
-
-@record
-class RewardCount:
-    """One reward policy over all graded rows; ``metric`` is None where it could reward none; ``refused`` counts those it could not."""
-
-    name: str
-    options: str
-    own: bool
-    metric: Metric | None
-    refused: int
-
-
-@record
-class Histogram:
-    """Rewards of graded rows: ``counts`` by label, each of ``BINS`` bins or fewer between ``edges``."""
-
-    edges: tuple[float, ...]
-    counts: Mapping[str, tuple[int, ...]]
-
-
-@record
-class Ratings:
-    """VERA-MH: ``matrix`` counts each rating by dimension; ``questions`` the answers to each, in the order first asked; ``flows`` how
-    often one question followed another."""
-
-    ratings: tuple[str, ...]
-    matrix: Mapping[str, tuple[int, ...]]
-    questions: Mapping[str, Mapping[str, int]]
-    dimensions: Mapping[str, str]
-    flows: tuple[tuple[str, str, int], ...]
-
-
-@record
-class Overview:
-    """The first page; see the classes above. ``metrics`` are the environment's own as of the last finished session."""
-
-    name: str
-    env: str
-    facts: Mapping[str, str]
-    note: str
-    content_note: str
-    rows: Mapping[str, int]
-    reward: Metric | None
-    labels: tuple[Share, ...]
-    slices: Mapping[str, tuple[Slice, ...]]
-    histogram: Histogram | None
-    rewards: tuple[RewardCount, ...]
-    failures: tuple[FailureCount, ...]
-    services: tuple[ServiceCount, ...]
-    without_judge: int
-    checks: tuple[CheckCount, ...]
-    ratings: Ratings | None
-    metrics: Mapping[str, Any]
-    headline: str | None
-    stale: bool
 
 
 def overview(source: RunSource) -> Overview:
@@ -157,9 +51,9 @@ def overview(source: RunSource) -> Overview:
         rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own),
         labels=_labels(graded), slices=_sliced(graded), histogram=_histogram(graded),
         rewards=tuple(_rewarded(policy, graded) for policy in policies),
-        failures=_failures(missing), services=_services(entry.calls for entry in source.entries),
+        failures=_failures(missing), services=services_of(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
-        checks=_checks(graded), ratings=_ratings(graded),
+        checks=_checks(graded), ratings=ratings_of(graded),
         metrics=metrics, headline=headline if headline in metrics else None, stale=stale,
     )  # fmt: skip
 
@@ -304,27 +198,6 @@ def _again(kind: str) -> bool:
     return kind in set(FailureKind) and KINDS[FailureKind(kind)].retried_on_resume
 
 
-def _services(rows: Iterable[Sequence[Call]]) -> tuple[ServiceCount, ...]:
-    calls: dict[tuple[str, str], list[Call]] = {}
-    for row in rows:
-        for call in row:
-            calls.setdefault((call.role, call.service), []).append(call)
-    return tuple(_service(service, role, found) for (role, service), found in sorted(calls.items()))
-
-
-def _service(service: str, role: str, calls: Sequence[Call]) -> ServiceCount:
-    made = [call for call in calls if call.how == "made"]
-    how = Counter(call.how for call in calls)
-    latency = np.array([call.latency_s for call in made])
-    counts = np.bincount(np.searchsorted(LATENCY_EDGES, latency, side="right"), minlength=len(LATENCY_EDGES) + 1)
-    ranks = {f"p{rank}": round(float(np.percentile(latency, rank)), 4) for rank in (50, 90, 99)} if len(made) else {}
-    return ServiceCount(
-        service, role, len(made), how["cache"], how["shared"],
-        sum(call.prompt_tokens for call in made), sum(call.completion_tokens for call in made),
-        ranks, tuple(counts.tolist()), dict(Counter(kind for call in made for kind in call.retries)),
-    )  # fmt: skip
-
-
 def _checks(rows: Sequence[Entry]) -> tuple[CheckCount, ...]:
     """Return the checks, the most often failed ones first."""
     found: dict[str, list[tuple[str, bool | None]]] = {}
@@ -340,31 +213,3 @@ def _checks(rows: Sequence[Entry]) -> tuple[CheckCount, ...]:
         )
         counts.append(CheckCount(name, passed, len(known) - passed, len(checks) - len(known), metric))
     return tuple(sorted(counts, key=lambda count: (count.metric.value if count.metric else 2.0, count.name)))
-
-
-def _ratings(rows: Sequence[Entry]) -> Ratings | None:
-    matrix: dict[str, Counter[str]] = {}
-    questions: dict[str, Counter[str]] = {}
-    dimensions: dict[str, str] = {}
-    flows: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        details = (row.outcome.details if row.outcome else None) or {}
-        for dimension, rating in (details.get("ratings") or {}).items():
-            matrix.setdefault(dimension, Counter())[rating] += 1
-        steps = [step for step in details.get("answers") or () if step.get("asked")]
-        for step in steps:
-            questions.setdefault(step["question_id"], Counter())[step["answer"]] += 1
-            dimensions.setdefault(step["question_id"], step["dimension"])
-        flows.update((one["question_id"], other["question_id"]) for one, other in pairwise(steps))
-    if not matrix:
-        return None
-    return Ratings(
-        RATINGS, {name: tuple(counts[rating] for rating in RATINGS) for name, counts in matrix.items()},
-        {name: dict(counts.most_common()) for name, counts in sorted(questions.items(), key=lambda item: _natural(item[0]))},
-        dimensions, tuple((one, other, count) for (one, other), count in flows.most_common()),
-    )  # fmt: skip
-
-
-def _natural(name: str) -> tuple[int, str]:
-    digits = "".join(character for character in name if character.isdigit())
-    return int(digits or 0), name

@@ -15,7 +15,8 @@ from markupsafe import Markup
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.entry import Entry
 from gavel.launch.report.index import failures_first, index
-from gavel.launch.report.overview import Overview, overview, slice_names
+from gavel.launch.report.overview import overview, slice_names
+from gavel.launch.report.records import Overview
 from gavel.launch.report.source import RunSource
 from gavel.models.codec import to_json
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from gavel.envs.types import Metric
 from gavel.launch.report.entry import Entry
-from gavel.launch.report.overview import Overview, overview, slice_names
+from gavel.launch.report.overview import overview, slice_names
+from gavel.launch.report.records import Overview
 from gavel.launch.report.source import RunSource
 from gavel.models.errors import visible
 

@@ -13,7 +13,8 @@ from gavel.envs.instruction_following.sentences import sentences
 
 CHAINS = [
     ("zh", "好。"), ("zh", "“好。”"), ("ja", "あ。」"), ("hi", "क।"), ("ar", "ن؟"), ("ko", "가."), ("en", "«A.»"), ("en", "(A.) "),
-    ("en", "… A"), ("zh", "（好。）"), ("en", "“A.” "), ("en", "a.b."),
+    ("en", "… A"), ("zh", "（好。）"), ("en", "“A.” "), ("en", "a.b."), ("zh", "“好！”他说"), ("en", "“A!” Tom said "), ("en", "(A. "),
+    ("de", "der 3. Xx "), ("es", "¿A? —a "),
 ]  # fmt: skip
 
 
