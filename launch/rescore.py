@@ -17,7 +17,7 @@ from gavel.launch.inputs import read_inputs
 from gavel.launch.manifest import RunHead, read_manifest
 from gavel.launch.run_folder import RunFolder, read_results
 from gavel.launch.schema import RescoreConfig
-from gavel.launch.session import exit_code
+from gavel.launch.session import exit_code, reported, say
 from gavel.launch.tally import Tally, closing
 
 
@@ -42,7 +42,8 @@ def run(config: RescoreConfig, console: Console) -> int:
         tally = _rescored(parent, folder, reward, environment)
         metrics = tally.write(folder, environment, reward)
     console.print(closing(metrics, time.monotonic() - begun))
-    console.print(f"run folder: {path} (child of {parent})", highlight=False, soft_wrap=True)
+    say(console, reported(path))
+    say(console, f"run folder: {path} (child of {parent}); compare: gavel compare {parent} {path}")
     return exit_code(tally.short(read_inputs(path)), None, console)
 
 

@@ -79,22 +79,24 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         for result in read_results(folder.path, name):
             tally.add(result)
     owed = _owed(session, folder, tally)
-    short, stopped = tally.short(session.rows), None
+    stopped = None
     if owed:
-        say(console, f"{len(owed)} of {len(session.rows)} rows to do, {len(session.rows) - sum(short.values())} are graded")
+        say(
+            console, f"{len(owed)} of {len(session.rows)} rows to do, {sum(row.key in tally.graded for row in session.rows)} are graded"
+        )
         stopped = await _play(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
     console.print(closing(metrics, time.monotonic() - begun if owed else None))
     for line in (*tally.reasons(), *qualification(session.assembly.bindings, session.certificates)):
         say(console, line)
     if session.report:
-        say(console, await asyncio.to_thread(_reported, folder.path))
+        say(console, await asyncio.to_thread(reported, folder.path))
     child = f" (child of {session.parent})" if session.parent else ""
     say(console, f"run folder: {folder.path}{child}")
     return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
 
 
-def _reported(path: Path) -> str:
+def reported(path: Path) -> str:
     """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is done."""
     from gavel.launch.report.command import write
 
