@@ -2,7 +2,8 @@
 
 ``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready and is touched while they live;
 ``failed-<node>.txt`` says why a node could not serve; ``users/<run>`` is touched by each run that uses the judge and removed when it
-ends; ``ended`` has the exit code of the job step. Only the file server's clock is compared, by touching a file of one's own.
+ends; ``closing-<job>`` says that a shared judge has decided to end, ``ended`` (of a shared judge ``ended-<job>``) has the exit code of
+its job. Only the file server's clock is compared, by touching a file of one's own.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
+from gavel.launch.lease import FolderLock, RunFolderError
 from gavel.models.codec import digest, dump, load, record
 from gavel.models.errors import InputError
 from gavel.models.files import write_whole
@@ -24,6 +26,10 @@ BEAT_S = 5.0
 """Seconds between two touches."""
 STALE_S = 60.0
 """A user that was seen and then was silent for so long is gone."""
+
+
+LINGER_S = 15.0
+"""Seconds a shared judge waits for another run after the last one left."""
 
 
 @record
@@ -46,6 +52,13 @@ def publish(folder: Path, endpoint: Endpoint) -> Path:
     return path
 
 
+def withdraw(path: Path, endpoint: Endpoint) -> None:
+    """Take back what a node published, unless the next judge of this folder has published itself there by now."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == dump(endpoint) + b"\n":
+            path.unlink()
+
+
 def endpoints(folder: Path) -> list[Endpoint]:
     """Return what is served, by node; a file that vanishes or is half there is passed over."""
     found = []
@@ -58,6 +71,51 @@ def endpoints(folder: Path) -> list[Endpoint]:
 def failures(folder: Path) -> list[str]:
     """Return why nodes could not serve."""
     return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("failed-*.txt"))]
+
+
+def ended(folder: Path) -> str | None:
+    """Return the exit code of the judge's newest job, as text; None while it is not over."""
+    own = read_job(folder).get("job")
+    for path in (folder / "ended", *((folder / f"ended-{own}",) if own else ())):
+        if path.exists():
+            return path.read_text(encoding="utf-8").strip()
+    return None
+
+
+def read_job(folder: Path) -> dict[str, Any]:
+    """Return how a shared judge was started: ``job`` or ``pid``; empty if it was not."""
+    try:
+        value = orjson.loads((folder / "job.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def me() -> str:
+    """Return what names this judge: its Slurm job, or its process where there is none."""
+    return os.environ.get("SLURM_JOB_ID") or str(os.getpid())
+
+
+def closing(folder: Path, judge: str) -> Path:
+    """Return the file by which a judge says that it ends and serves nobody new."""
+    return folder / f"closing-{judge}"
+
+
+def close_unless_used(folder: Path, lease: float) -> bool:
+    """Decide that a shared judge ends, unless a run came meanwhile; tell which. Who comes later finds it closing, and starts another.
+
+    Deciding and starting are done under one lock; where another process holds it, this is not the moment.
+    """
+    try:
+        with FolderLock(folder):
+            if any(True for _ in waiting(folder, lease)):
+                return False
+            closing(folder, me()).touch()
+            for endpoint in folder.glob("endpoint-*.json"):
+                endpoint.unlink(missing_ok=True)
+            return True
+    except RunFolderError:
+        return False
 
 
 def user_file(folder: Path, run: Path) -> Path:

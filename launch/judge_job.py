@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ async def _serve(plan: JudgePlan, folder: Path, node: int) -> int:
         )  # fmt: skip
         file = judge_folder.publish(folder, endpoint)
         say(f"serving at {', '.join(url for urls in endpoint.urls.values() for url in urls)}")
-        died, unused = asyncio.create_task(pool.wait_failure()), asyncio.create_task(_unused(plan, folder, file))
+        died, unused = asyncio.create_task(pool.wait_failure()), asyncio.create_task(_unused(plan, folder, file, node))
         try:
             await asyncio.wait({died, unused}, return_when=asyncio.FIRST_COMPLETED)
             if died.done():
@@ -72,7 +73,7 @@ async def _serve(plan: JudgePlan, folder: Path, node: int) -> int:
             say("nobody needs this judge any more")
             return ENDED
         finally:
-            file.unlink(missing_ok=True)
+            judge_folder.withdraw(file, endpoint)
             for task in (died, unused):
                 task.cancel()
             await asyncio.wait({died, unused})
@@ -95,19 +96,20 @@ async def _reachable(pool: ServicePool) -> str:
     return LOOPBACK
 
 
-async def _unused(plan: JudgePlan, folder: Path, file: Path) -> None:
-    """Return once the folder says ``done``, or every run that used the judge or waited for it is gone."""
-    beat = 0
-    while not (folder / "done").exists():
+async def _unused(plan: JudgePlan, folder: Path, file: Path, node: int) -> None:
+    """Return once the folder says ``done``, or every run that used the judge or waited for it is gone; the first node decides."""
+    beat, unused_since = 0, None
+    while not ((folder / "done").exists() or judge_folder.closing(folder, judge_folder.me()).exists()):
         await asyncio.sleep(judge_folder.BEAT_S / 5)
         beat += 1
         with contextlib.suppress(OSError):
             os.utime(file)
-        if plan.lease is None:
+        if plan.lease is None or node:
             continue
         users = list(judge_folder.waiting(folder, plan.lease))
-        if not users:
-            return
+        unused_since = None if users else unused_since or time.monotonic()
+        if unused_since is not None and time.monotonic() - unused_since >= judge_folder.LINGER_S:
+            judge_folder.close_unless_used(folder, plan.lease)
         if beat % _QUEUE_EVERY == 0:
             for path, job in users:
                 over: bool = bool(job) and await asyncio.to_thread(job_is_gone, str(job))

@@ -134,8 +134,8 @@ def _refuse(judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) 
             raise JudgeLost(f"the judge in {folder} is not the one this run is composed with: {one.digest}, not {judge.digest}")
     if failed := judge_folder.failures(folder):
         raise JudgeLost(f"the judge could not be served:\n{failed[0]}")
-    if (folder / "ended").exists():
-        raise JudgeLost(f"the judge's job ended before it was ready, with exit code {(folder / 'ended').read_text().strip()}: {folder}")
+    if (code := judge_folder.ended(folder)) is not None:
+        raise JudgeLost(f"the judge's job ended before it was ready, with exit code {code}: {folder}")
 
 
 async def _probe(judge: JudgePlan, urls: Mapping[str, tuple[str, ...]]) -> None:

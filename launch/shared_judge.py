@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from gavel.launch import slurm
-from gavel.launch.lease import FolderLock
+from gavel.launch import judge_folder, slurm
+from gavel.launch.lease import FolderLock, RunFolderError
 from gavel.launch.render import judge_script
 from gavel.launch.run_plan import JUDGE_PLAN, JudgePlan, read_judge_plan, write_plan
 from gavel.launch.train_schema import ClusterConfig
 from gavel.models.errors import InputError
 from gavel.models.files import write_whole
+
+_LOCK_BOUND_S = 60.0
 
 
 def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> str:
@@ -27,7 +30,7 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
         ConfigError: Slurm does not take the job.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with FolderLock(folder):
+    with _locked(folder):
         if (folder / JUDGE_PLAN).exists() and (alive := _alive(folder)):
             known = read_judge_plan(folder)
             if known.digest != plan.digest:
@@ -42,6 +45,18 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
         started = _submit(cluster, plan, folder, cwd) if cluster.kind == "slurm" else _spawn(folder, cwd)
         write_whole(folder / "job.json", orjson.dumps(started))
         return f"judge: {_named(started)} is started, in {folder}"
+
+
+def _locked(folder: Path) -> FolderLock:
+    """Lock a judge's folder; others hold the lock for as long as a submission takes."""
+    limit = time.monotonic() + _LOCK_BOUND_S
+    while True:
+        try:
+            return FolderLock(folder)
+        except RunFolderError:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
 
 
 def _submit(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> dict[str, Any]:
@@ -61,11 +76,9 @@ def _spawn(folder: Path, cwd: Path) -> dict[str, Any]:
 
 
 def _alive(folder: Path) -> str | None:
-    try:
-        started = orjson.loads((folder / "job.json").read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    if (folder / "ended").exists():
+    started = judge_folder.read_job(folder)
+    name = str(started.get("job") or started.get("pid"))
+    if not started or judge_folder.ended(folder) is not None or judge_folder.closing(folder, name).exists():
         return None
     if "job" in started:
         state = slurm.state(started["job"])

@@ -24,6 +24,7 @@ from gavel.launch.config import compose
 from gavel.launch.groups import CONF, choices
 from gavel.launch.verbs import VERBS
 
+mine = ["policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m"]  # what some experiments leave to their user
 composed = 0
 for verb in VERBS.values():
     words = [f"{group}=smollm2" for group in ("policy", "judge") if group in verb.groups]
@@ -33,7 +34,9 @@ for verb in VERBS.values():
         for choice in choices(group, [CONF]):
             more = [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
             rest = [word for word in words if not word.startswith(f"{group}=")]
-            compose(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more])
+            left = ("vera_mh_recommended", "debug_single_gpu", "abstention_qwen3_1p7b", "reward_ablation")
+            own = mine if group == "experiment" and "policy" in verb.groups and choice in left else []
+            compose(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more, *own])
             composed += 1
 home = pathlib.Path(gavel.__file__).parent.parent
 for name in ("models", "judges", "envs", "launch", "conf", "slurm", "tests", "benchmarks"):

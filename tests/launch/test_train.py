@@ -252,7 +252,7 @@ def test_points_of_a_sweep_share_a_judge_and_one_that_fails_stops_no_other(tmp_p
         assert (sweep / point.name / "config.yaml").exists()
         assert yaml.safe_load((sweep / point.name / "trainer.yaml").read_text())["gavel"]["run_dir"] == str(sweep / point.name)
     (judge,) = sweep.glob("judge-*")
-    wait_until(lambda: matching(str(tmp_path)) == [], 20, "the end of the judge")
+    wait_until(lambda: matching(str(tmp_path)) == [], 40, "the end of the judge")
     assert "nobody needs this judge any more" in (judge / "judge.out").read_text()
     assert "finished" in gavel(["status", str(sweep)], tmp_path).stdout
 
