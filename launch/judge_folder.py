@@ -75,15 +75,25 @@ def failures(folder: Path) -> list[str]:
 
 def ended(folder: Path) -> str | None:
     """Return the exit code of the judge's newest job, as text; None while it is not over."""
-    own = read_job(folder).get("job")
-    for path in (folder / "ended", *((folder / f"ended-{own}",) if own else ())):
+    started = read_job(folder)
+    for path in (folder / "ended", folder / f"ended-{started.get('job')}"):
         if path.exists():
             return path.read_text(encoding="utf-8").strip()
+    if started.get("host") == socket.gethostname() and not process_runs(int(started["pid"])):
+        return "unknown: its process is gone"
     return None
 
 
+def process_runs(pid: int) -> bool:
+    """Whether a process of this machine runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except (OSError, IndexError):
+        return False
+
+
 def read_job(folder: Path) -> dict[str, Any]:
-    """Return how a shared judge was started: ``job`` or ``pid``; empty if it was not."""
+    """Return how a shared judge was started: ``job``, or ``host`` and ``pid``; empty if it was not."""
     try:
         value = orjson.loads((folder / "job.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):

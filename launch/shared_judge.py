@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import socket
 import subprocess
 import sys
 import time
@@ -72,7 +72,7 @@ def _spawn(folder: Path, cwd: Path) -> dict[str, Any]:
             (sys.executable, "-m", "gavel.launch.job", "judge", str(folder)), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             cwd=cwd, start_new_session=True,
         )  # fmt: skip
-    return {"pid": process.pid}
+    return {"host": socket.gethostname(), "pid": process.pid}
 
 
 def _alive(folder: Path) -> str | None:
@@ -83,15 +83,7 @@ def _alive(folder: Path) -> str | None:
     if "job" in started:
         state = slurm.state(started["job"])
         return f"{_named(started)} ({state})" if state else None
-    return _named(started) if _runs(int(started["pid"])) else None
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except (OSError, IndexError):
-        return False
+    return _named(started) if judge_folder.process_runs(int(started["pid"])) else None
 
 
 def _named(started: dict[str, Any]) -> str:

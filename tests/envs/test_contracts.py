@@ -76,7 +76,8 @@ TIMING = st.builds(Timing, NUMBER, NUMBER, NUMBER, NUMBER)
 def results(draw: st.DrawFn) -> Result:
     outcome = draw(OUTCOME)
     return Result(
-        draw(NAME), draw(NAME), draw(COUNT), draw(COUNT), "graded" if outcome.graded else draw(st.sampled_from(["judge_error", "invalid_task"])),
+        draw(NAME), draw(NAME), draw(COUNT), draw(COUNT),
+        "graded" if outcome.graded else draw(st.sampled_from(["judge_error", "invalid_task"])),
         Transcript(draw(MESSAGES)), outcome, draw(REWARD) if outcome.graded else None, draw(RECEIPTS), draw(TIMING),
         Digests(draw(NAME), draw(st.dictionaries(NAME, NAME, max_size=1))), draw(OBJECT), None if outcome.graded else 0.0,
     )  # fmt: skip

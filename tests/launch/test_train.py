@@ -21,7 +21,7 @@ from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
 
-from gavel.launch import train
+from gavel.launch import judge_folder, train
 from gavel.launch.attempts import read_attempts
 from gavel.launch.config import compose
 from gavel.launch.judge_watch import split_gpus
@@ -301,3 +301,17 @@ def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_i
     made = yaml.safe_load(with_addresses(text, {"general": ("http://n2:9100/v1",)}, "00:03:00:00"))
     assert made["env"]["gavel_x"]["parts"]["services"]["general"]["base_url"] == ["http://n2:9100/v1"]
     assert made["checkpointing"]["checkpoint_must_save_by"] == "00:03:00:00"
+
+
+def test_a_shared_judge_stays_for_a_run_that_came_meanwhile_and_else_closes_for_all_later_ones(tmp_path: Path) -> None:
+    judge_folder.enter(tmp_path, tmp_path / "run", None)
+    assert not judge_folder.close_unless_used(tmp_path, 60.0)
+    judge_folder.leave(tmp_path, tmp_path / "run")
+    assert judge_folder.close_unless_used(tmp_path, 60.0)
+    assert judge_folder.closing(tmp_path, judge_folder.me()).exists()
+
+
+def test_a_run_that_never_began_counts_for_the_lease_only(tmp_path: Path) -> None:
+    judge_folder.enter(tmp_path, tmp_path / "run", "7")
+    assert [job for _, job in judge_folder.waiting(tmp_path, 60.0)] == ["7"]
+    assert list(judge_folder.waiting(tmp_path, -1.0)) == []

@@ -46,7 +46,7 @@ def begin_again_at_once(slurm: Slurm, job: str) -> None:
     def hurried() -> bool:
         for part in (job, str(int(job) + 1)):
             slurm.run("scontrol", "update", f"JobId={part}", "StartTime=now")
-        return slurm.show(job).get("Restarts") == "1" and slurm.show(job)["JobState"] == "RUNNING"
+        return slurm.show(job).get("Restarts", "0") != "0" and slurm.show(job)["JobState"] != "PENDING"
 
     wait_until(hurried, 60, "the second start")
 
@@ -133,7 +133,7 @@ def test_a_requeued_job_goes_on_in_the_same_folder(slurm: Slurm, tmp_path: Path)
 
 
 def test_before_the_time_limit_the_trainer_is_told_and_the_job_begins_again(slurm: Slurm, tmp_path: Path) -> None:
-    words = ("cluster.time='00:01:00'", "cluster.signal_seconds=50", "trainer.overrides={steps: 100, pause: 0.4}")
+    words = ("cluster.time='00:02:00'", "cluster.signal_seconds=95", "trainer.overrides={steps: 100, pause: 0.4}")
     run, job = submit(slurm, tmp_path, *words)
     wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 100, "the signal")
     begin_again_at_once(slurm, job)

@@ -7,6 +7,7 @@ is touched: configuration, state, logs and ports are the fixture's, and munge ru
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -172,9 +173,20 @@ def _munge(folder: Path, stack: contextlib.ExitStack) -> Path:
 def _daemon(command: tuple[str, ...], log: Path, environment: Mapping[str, str], stack: contextlib.ExitStack) -> None:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment},
+            start_new_session=True,
+            preexec_fn=_die_with_us,
         )
     stack.callback(_end, process)
+
+
+def _die_with_us() -> None:
+    """Have the kernel end a daemon when the tests are killed (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
