@@ -41,14 +41,17 @@ def wait_for_end(slurm: Slurm, timeout: float = 90) -> float:
 
 
 def begin_again_at_once(slurm: Slurm, job: str) -> None:
-    """Slurm lets a requeued job wait for two minutes; ask it not to."""
+    """Slurm lets a requeued job wait for two minutes; ask it not to. It refuses one that comes back within the second in which its
+    old credential was revoked, so three seconds are left to it."""
+    wait_until(lambda: slurm.show(job).get("Restarts", "0") != "0" and slurm.show(job)["JobState"] == "PENDING", 60, "the requeue")
+    requeued = time.monotonic()
 
-    def hurried() -> bool:
-        for part in (job, str(int(job) + 1)):
+    def running() -> bool:
+        for part in (job, str(int(job) + 1)) if time.monotonic() - requeued > 3 else ():
             slurm.run("scontrol", "update", f"JobId={part}", "StartTime=now")
-        return slurm.show(job).get("Restarts", "0") != "0" and slurm.show(job)["JobState"] != "PENDING"
+        return slurm.show(job)["JobState"] == "RUNNING"
 
-    wait_until(hurried, 60, "the second start")
+    wait_until(running, 60, "the second start")
 
 
 def explain(run: Path) -> str:
