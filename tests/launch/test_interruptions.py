@@ -7,58 +7,22 @@ import random
 import resource
 import signal
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 from tests.support.fault_server import FaultServer, server_process
-from tests.support.runs import JUDGE, POLICY, arguments, essence, gavel, number_of, reply, rows, start, write_tasks
+from tests.support.kills import ROWS, finished_calls, kill_and_resume, unbroken
+from tests.support.runs import POLICY, arguments, essence, gavel, number_of, reply, rows, start, write_tasks
 
-ROWS = 200
 KILLS = 5
-
-
-async def _unbroken(tmp_path: Path, tasks: Path) -> dict[tuple[str, int], Any]:
-    async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(tasks, tmp_path / "whole", server.base_url))).code == 0
-    return essence(tmp_path / "whole")
-
-
-def _finished(run: Path) -> set[tuple[str, int]]:
-    """The calls a journal holds, as (model, number of the question); a torn last line does not count."""
-    found = set()
-    path = run / "transcripts.jsonl"
-    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
-        event = orjson.loads(line)
-        model = {"reply": POLICY, "answer": JUDGE}.get(event["event"])
-        if model:
-            found.add((model, int(event["task_id"][2:])))
-    return found
 
 
 async def test_sigkill_at_any_moment_loses_no_finished_call_and_doubles_no_row(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", ROWS)
-    whole = await _unbroken(tmp_path, tasks)
+    whole = await unbroken(tmp_path / "whole", tasks)
     draw = random.Random(7)
     for kill in range(KILLS):
-        run = tmp_path / f"run-{kill}"
-        async with FaultServer(reply=reply, latency=0.01) as server:
-            words = arguments(tasks, run, server.base_url, "concurrency=16")
-            process = await start(*words)
-            await server.until(draw.randrange(1, 2 * ROWS), timeout=30)
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-            finished, before = _finished(run), len(server.requests)
-            done = await gavel(*words)
-            assert done.code == 0, done.out + done.err
-            asked = Counter((seen.body["model"], number_of(seen.body)) for seen in server.requests[before:])
-        assert not finished & set(asked), "a finished call was asked again"
-        assert not [call for call, count in asked.items() if count > 1]
-        assert essence(run) == whole
-        for name in ("transcripts.jsonl", "results.jsonl", "errors.jsonl", "inputs.jsonl"):
-            rows(run, name)  # every line is whole
+        await kill_and_resume(tmp_path / f"run-{kill}", tasks, whole, draw)
 
 
 async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_completes_it(tmp_path: Path) -> None:
@@ -77,7 +41,7 @@ async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_comple
         assert {row["task_id"] for row in graded} | {row["task_id"] for row in errors} == {f"q-{n}" for n in range(ROWS)}
         assert len(graded) + len(errors) == ROWS
         assert all(row["reward"] is None and row["outcome"]["failure"]["kind"] for row in errors)
-        replied = {number for model, number in _finished(tmp_path / "run") if model == POLICY}
+        replied = {number for model, number in finished_calls(tmp_path / "run") if model == POLICY}
         before = len(policy.requests)
         async with FaultServer(reply=reply) as alive:
             again = await gavel(*arguments(tasks, tmp_path / "run", policy.base_url, judge_url=alive.base_url))
