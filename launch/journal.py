@@ -144,7 +144,8 @@ def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Con
     rows: dict[RowKey, RowState] = {}
     for number, line in read_lines(path):
         where = f"{path}:{number}"
-        if (line.get("task_id"), line.get("rollout_index")) in skip:
+        task_id, rollout_index = line.get("task_id"), line.get("rollout_index")
+        if isinstance(task_id, str) and isinstance(rollout_index, int) and (task_id, rollout_index) in skip:
             continue
         event = load(_Event, line, where=where)
         state = rows.setdefault((event.task_id, event.rollout_index), RowState())

@@ -68,7 +68,6 @@ class RolloutConfig(Composition):
     run: RunConfig
     rollouts_per_task: int = 1
     concurrency: int = 64
-    seed: int = 0
     certificates: str = "certificates"
     inspect: str | None = None
     show_sensitive: bool = False

@@ -184,12 +184,12 @@ def test_a_misspelled_verb_exits_2_and_names_the_nearest(capsys: Capture) -> Non
 
 def test_a_verb_gets_its_config_and_a_console_and_gives_the_exit_code(rollout: Verb, capsys: Capture) -> None:
     def run(config: object, console: object) -> int:
-        console.print("seed", config.seed)  # type: ignore[attr-defined]
+        console.print("concurrency", config.concurrency)  # type: ignore[attr-defined]
         return 3
 
     rollout(run)
-    assert main(["rollout", *REMOTE, "seed=9"]) == 3
-    assert capsys.readouterr().out == "seed 9\n"
+    assert main(["rollout", *REMOTE, "concurrency=9"]) == 3
+    assert capsys.readouterr().out == "concurrency 9\n"
 
 
 def test_output_is_plain_and_lines_are_whole_when_it_is_not_a_terminal(rollout: Verb, capsys: Capture) -> None:

@@ -143,7 +143,7 @@ def test_null_unsets_a_key() -> None:
 
 
 def test_interpolations_are_resolved() -> None:
-    config = rollout("run.dir=runs/${env.name}-${seed}", "seed=7", "judge.base_url=${policy.base_url}")
+    config = rollout("run.dir=runs/${env.name}-${concurrency}", "concurrency=7", "judge.base_url=${policy.base_url}")
     assert config.run.dir == "runs/abstention-7"
     assert config.judge.base_url == config.policy.base_url
 
@@ -225,8 +225,8 @@ def test_a_key_like_no_other_is_refused_with_all_that_are_allowed() -> None:
 @pytest.mark.parametrize(
     ("word", "field", "found", "allowed"),
     [
-        ("seed=abc", "seed", "abc", "integer"),
-        ("seed=1.5", "seed", "1.5", "integer"),
+        ("concurrency=abc", "concurrency", "abc", "integer"),
+        ("concurrency=1.5", "concurrency", "1.5", "integer"),
         ("tasks.limit=many", "tasks.limit", "many", "integer"),
         ("dry_run=1", "dry_run", "1", "boolean"),
         ("policy.sampling.temperature=hot", "policy.sampling.temperature", "hot", "number"),
@@ -336,10 +336,10 @@ def test_an_experiment_of_ones_own_overrides_groups_and_keys(write: Write) -> No
         "experiment/mine.yaml",
         "# @package _global_\n"
         "defaults:\n  - override /policy: smollm2\n  - override /judge: smollm2\n  - override /reward: omniscience\n"
-        "services:\n  second: {mode: external, model: s, base_url: 'http://127.0.0.1:2/v1'}\nseed: 5\n",
+        "services:\n  second: {mode: external, model: s, base_url: 'http://127.0.0.1:2/v1'}\nconcurrency: 5\n",
     )
     config = compose("rollout", ["experiment=mine"], [own])
-    assert (config.seed, config.reward["name"], config.services["second"].model) == (5, "omniscience", "s")
+    assert (config.concurrency, config.reward["name"], config.services["second"].model) == (5, "omniscience", "s")
 
 
 def test_a_typo_in_a_file_is_refused_like_one_on_the_command_line(write: Write) -> None:

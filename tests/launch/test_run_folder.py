@@ -61,6 +61,7 @@ async def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
             lambda text: text.replace('"rollout_index":0', '"rollout_index":"x"', 1),
             "transcripts.jsonl:1: rollout_index",
         ),
+        ("transcripts.jsonl", lambda text: text.replace('"rollout_index":0', '"rollout_index":[]', 1), "sonl:1: rollout_index"),
         ("results.jsonl", lambda text: text.replace('"status":"graded"', '"status":"fine"', 1), "results.jsonl:1: status"),
     ],
 )
