@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from gavel.models.codec import record
-from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.failures import ModelFailure
 from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
 
 
@@ -200,9 +200,3 @@ class AnswerLog(Protocol):
     def keep(self, answer: StoredAnswer) -> None:
         """Store an answer before anything else is done with it."""
         ...
-
-
-__all__ = [
-    "AnswerLog", "BindingConfig", "Control", "FailureKind", "Grade", "Judge", "JudgeFailure", "JudgeQuery", "Judging", "Rubric",
-    "RubricConfig", "StoredAnswer", "Unparseable", "Verdict",
-]  # fmt: skip
