@@ -2,12 +2,12 @@
 # make check: formatting, lint, types                                             make lint: mend what can be mended
 #
 # PYTHON chooses the interpreter (3.11 for the served model, 3.11 to 3.13 for the rest), VENV the environment's folder,
-# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS to pytest.
+# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (two files at a time).
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)

@@ -20,6 +20,7 @@ from gavel.launch.inputs import PlannedRow
 from gavel.launch.journal import RowKey
 from gavel.launch.run_folder import RunFolder, last_attempts
 from gavel.models.codec import dump, record
+from gavel.models.service import shown_name
 from gavel.models.types import Receipt
 
 
@@ -233,7 +234,7 @@ def _costs(metrics: RunMetrics) -> Table:
     for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p90 s", "p99 s", "failed attempts"):
         table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
     for name, cost in metrics.services.items():
-        table.add_row(name, *_cost(cost))
+        table.add_row(shown_name(name), *_cost(cost))
     if metrics.cost is not None and len(metrics.services) > 1:
         table.add_row(WHOLE_RUN, *_cost(metrics.cost), style="bold")
     return table

@@ -16,7 +16,7 @@ from gavel.models.failures import FailureKind
 from gavel.models.guard import GuardedModel
 from gavel.models.meter import Meter
 from gavel.models.pinned import default_cache
-from gavel.models.service import Service, config_key
+from gavel.models.service import Service, config_key, shown_name
 from gavel.models.service_check import check_service
 from gavel.models.types import ChatModel
 from gavel.models.vllm import fleet
@@ -60,6 +60,11 @@ class ServicePool:
             raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._models))
         return self._models[name]
 
+    def load(self, name: str) -> tuple[int, int, str]:
+        """Return a service's calls in flight, its calls that wait for admission, and why it cannot be called, empty if it can."""
+        model = self._models[name]
+        return model.in_flight, model.client.admission.waiting, model.client.router.problem or ""
+
     @property
     def servers(self) -> tuple[ManagedServer, ...]:
         """The servers that were started here."""
@@ -71,7 +76,7 @@ class ServicePool:
 
     def queue(self) -> str:
         """Return how many calls each service has in flight, for a progress line; empty if there are none."""
-        return ", ".join(f"{name} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight)
+        return ", ".join(f"{shown_name(name)} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight)
 
     def failure(self) -> ServerDied | None:
         """Return why a service cannot be called, or None: fewer of its replicas live than ``min_replicas``.

@@ -93,3 +93,8 @@ class Service:
 def config_key(name: str) -> str:
     """Return the key of the config at which a verb's service stands: the service ``general`` is the config's ``judge``."""
     return _KEYS.get(name, f"services.{name}")
+
+
+def shown_name(name: str) -> str:
+    """Return what tables call a service: as the user wrote it, so ``general`` is ``judge``."""
+    return _KEYS.get(name, name)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gavel.launch.report.entry import Call
 from gavel.launch.report.records import LATENCY_EDGES, ServiceCount
+from gavel.models.service import shown_name
 
 
 def services_of(rows: Iterable[Sequence[Call]]) -> tuple[ServiceCount, ...]:
@@ -17,7 +18,7 @@ def services_of(rows: Iterable[Sequence[Call]]) -> tuple[ServiceCount, ...]:
     for row in rows:
         for call in row:
             calls.setdefault((call.role, call.service), []).append(call)
-    return tuple(_service(service, role, found) for (role, service), found in sorted(calls.items()))
+    return tuple(_service(shown_name(service), role, found) for (role, service), found in sorted(calls.items()))
 
 
 def _service(service: str, role: str, calls: Sequence[Call]) -> ServiceCount:

@@ -71,7 +71,7 @@ def test_the_closing_table_shows_each_service_and_all(accounts: Accounts) -> Non
     console.print(closing(metrics, 1.0))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     cells = {line.split()[0]: " ".join(line.replace("│", " ").replace("┃", " ").split()) for line in lines if line.strip()}
-    assert cells["general"] == "general 3 1 (20%) 1 (20%) 300 30 2.00 2.80 2.98 provider_unavailable 1, transport_timeout 1"
+    assert cells["judge"] == "judge 3 1 (20%) 1 (20%) 300 30 2.00 2.80 2.98 provider_unavailable 1, transport_timeout 1"
     assert cells["policy"] == "policy 1 0 0 50 500 5.00 5.00 5.00 provider_unavailable 1"
     assert cells["all"].startswith("all 4 1 (17%) 1 (17%) 350 530 2.50 ")
 

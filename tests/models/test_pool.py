@@ -162,7 +162,7 @@ async def test_a_callers_cancellation_stays_a_cancellation(tmp_path: Path, tiny:
     async with pool_of(tmp_path, {"general": tiny}) as pool:
         call = asyncio.create_task(pool.model("general").complete(SLOW))
         await asyncio.sleep(0.1)
-        assert pool.queue() == "general 1 in flight"
+        assert pool.queue() == "judge 1 in flight"
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

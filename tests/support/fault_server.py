@@ -86,6 +86,7 @@ class FaultServer:
     port: int = 0
     record: bool = True
     max_model_len: int = 8192
+    owner: str = "tests"
     tokenizes: bool = True
     keep_alive: float | None = None
     key: str | None = None
@@ -178,9 +179,8 @@ class FaultServer:
         if path == "/health":
             return 200, b""
         if path == "/v1/models":
-            return 200, orjson.dumps(
-                {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": self.max_model_len}]}
-            )
+            card = {"id": self.model, "object": "model", "max_model_len": self.max_model_len, "owned_by": self.owner}
+            return 200, orjson.dumps({"object": "list", "data": [card]})
         if path == "/tokenize" and self.tokenizes:
             tokens = count_tokens(body)
             return 200, orjson.dumps({"count": tokens, "max_model_len": self.max_model_len, "tokens": list(range(tokens))})
