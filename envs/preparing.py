@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.envs.hygiene import Protected, file_sha256, question_share
-from gavel.envs.registry import load_source
+from gavel.envs.registry import SOURCES, choose, load_source
 from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
@@ -24,6 +24,8 @@ SHOWN = 20
 """Bad rows shown in the error; all are in its ``errors``."""
 
 Warn = Callable[[str], None]
+Form = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+"""From the files of a prepared folder by name, the manifest last, to those that are written."""
 
 
 class PrepareError(InputError):
@@ -63,7 +65,14 @@ class PrepareReport:
 
 
 def prepare(
-    source: Mapping[str, Any], out: str | Path, *, profiles: Mapping[str, str], warn: Warn, dry_run: bool = False
+    source: Mapping[str, Any],
+    out: str | Path,
+    *,
+    profiles: Mapping[str, str],
+    warn: Warn,
+    dry_run: bool = False,
+    env: str | None = None,
+    form: Form = lambda files: files,
 ) -> PrepareReport:
     """Adapt a source into the folder ``out``.
 
@@ -73,6 +82,8 @@ def prepare(
         profiles: the grading profile of each binding, for ``verifiers.json``.
         warn: told each warning before anything is written.
         dry_run: read and check all, write nothing.
+        env: the environment, for a source whose rows are of any.
+        form: adds files to those that are written, such as the tasks in somebody else's form.
 
     Raises:
         ConfigError: a key of the source does not fit.
@@ -81,13 +92,13 @@ def prepare(
     """
     config = decode(SourceConfig, dict(source), prefix="source", error=ConfigError)
     check_source(config)
-    adapter = load_source(config.name)
+    adapter = load_source(config.name, env if choose("source", config.name, SOURCES).env is None else None)
     path = local_file(config)
     protected = Protected(config.protected)
     tasks, skipped = _adapted(path, adapter, config.binding)
     fates = replace(_sort(tasks, protected, config.validation_fraction), skipped=skipped)
     origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
-    made = contents(config, adapter, origin, fates, protected, profiles)
+    made = form(contents(config, adapter, origin, fates, protected, profiles))
     warnings = tuple(_warnings(adapter, fates, config))
     for text in warnings:
         warn(text)
@@ -123,9 +134,10 @@ def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[l
 
 
 def _question(task: Task) -> str:
-    """Return what hygiene and the split go by: the target's question, else the last user message."""
+    """Return what hygiene and the split go by: the target's question, else the last user message, else (nobody spoke yet) the id."""
     found = getattr(task.target, "question", None)
-    return found if isinstance(found, str) else [message.content for message in task.messages if message.role == "user"][-1]
+    asked = [message.content for message in task.messages if message.role == "user"]
+    return found if isinstance(found, str) else asked[-1] if asked else task.task_id
 
 
 def _sort(tasks: Iterable[Task], protected: Protected, fraction: float) -> SortedTasks:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
+from gavel.envs.plugins import added, note_of
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, RewardPolicy, Task
 from gavel.judges.types import Judge
@@ -32,15 +33,16 @@ class Entry:
 
 @record
 class SourceEntry:
-    """Where a source's adapter lives, and which environment's rows it adapts."""
+    """Where a source's adapter lives, and which environment's rows it adapts; None: those of the environment it is made for."""
 
     module: str
     adapter: str
-    env: str
+    env: str | None
 
-    def load(self) -> SourceAdapter:
+    def load(self, env: str | None = None) -> SourceAdapter:
         """Import the module; return the adapter."""
-        return cast("SourceAdapter", getattr(import_module(self.module), self.adapter)())
+        made = getattr(import_module(self.module), self.adapter)
+        return cast("SourceAdapter", made() if self.env is not None else made(env))
 
 
 _ABSTENTION = "gavel.envs.abstention"
@@ -62,6 +64,7 @@ REWARDS: Mapping[str, Entry] = {
     },
 }
 SOURCES: Mapping[str, SourceEntry] = {
+    "nemo_gym": SourceEntry("gavel.envs.interfaces.nemo_gym.rows", "GymRows", None),
     "nemo_abstention_v1": SourceEntry(f"{_ABSTENTION}.source", "NemoAbstentionV1", "abstention"),
     "verifif": SourceEntry(f"{_INSTRUCTIONS}.source", "Verifif", "instruction_following"),
 }
@@ -135,7 +138,8 @@ CONTENT_NOTES: Mapping[str, str] = {"vera_mh": "these conversations are about su
 
 def content_note(env: Mapping[str, Any]) -> str | None:
     """Return what the transcripts of the environment ``env["name"]`` should not be shown without, or None."""
-    return CONTENT_NOTES.get(str(env.get("name")))
+    name = str(env.get("name"))
+    return CONTENT_NOTES.get(name) or (None if name in ENVIRONMENTS else note_of(name))
 
 
 UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "calibrate")}
@@ -199,6 +203,14 @@ def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
     return cast("RewardPolicy", make(options))
 
 
+def reward_names(env: str) -> list[str]:
+    """Return the reward policies that stand in the same package as an environment; none where it is not known here any more."""
+    ours = env in ENVIRONMENTS
+    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (added("env"), added("reward"))
+    folder = environments[env].module.rpartition(".")[0] if env in environments else None
+    return [name for name, reward in rewards.items() if reward.module.rpartition(".")[0] == folder]
+
+
 def _options(group: str, config: Mapping[str, Any], table: Mapping[str, Entry]) -> tuple[Any, Any]:
     entry = choose(group, config.get("name"), table)
     cls, make = entry.load()
@@ -213,27 +225,31 @@ def load_source(name: str, env: str | None = None) -> SourceAdapter:
         ConfigError: there is none, or it adapts rows for another environment than ``env``.
     """
     entry = choose("source", name, SOURCES)
-    if env is not None and entry.env != env:
+    if env is not None and entry.env not in (env, None):
         raise ConfigError(
             "this source is another environment's",
             field="source.name",
             found=f"{name} (for env={entry.env})",
             allowed=f"a source for env={env}",
         )
-    return entry.load()
+    return entry.load(env)
 
 
 def sources_of(env: str) -> tuple[SourceAdapter, ...]:
     """Return the adapters of an environment's sources."""
-    return tuple(entry.load() for entry in SOURCES.values() if entry.env == env)
+    own = SOURCES if env in ENVIRONMENTS else {**SOURCES, **added("source")}
+    return tuple(entry.load(env) for entry in own.values() if entry.env in (env, None))
 
 
 def choose(group: str, name: object, table: Mapping[str, E]) -> E:
-    """Return the entry called ``name``.
+    """Return the entry called ``name``: ours, or one that an installed package adds.
 
     Raises:
         ConfigError: there is none; names the nearest.
     """
+    if isinstance(name, str) and name in table:
+        return table[name]
+    table = {**added(group), **table}
     if isinstance(name, str) and name in table:
         return table[name]
     near = nearest(str(name), table)

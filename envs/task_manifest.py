@@ -13,6 +13,7 @@ from gavel.envs.hygiene import Protected
 from gavel.envs.source_files import Origin, SourceConfig
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Task
+from gavel.judges.bindings import parse_verifier
 from gavel.models.codec import dump, plain, record, to_json
 from gavel.models.errors import ConfigError
 
@@ -53,21 +54,25 @@ def contents(
     made = {name: b"".join(dump(task) + b"\n" for task in of) for name, of in rows.items()}
     if tasks.skipped:
         made["skipped.jsonl"] = b"".join(to_json(row) + b"\n" for row in tasks.skipped)
-    made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles))
+    made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation]))
     files = {name: {"sha256": _sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
     files["verifiers.json"].pop("rows")
     return {**made, "manifest.json": _pretty({**_manifest(config, adapter, origin, tasks, protected), "files": files})}
 
 
-def _verifiers(config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str]) -> Mapping[str, Any]:
-    binding = config.binding or adapter.binding
+def _verifiers(config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str], tasks: Sequence[Task]) -> Mapping[str, Any]:
+    own = f"{adapter.name}/{config.binding or adapter.binding}"
+    return {name: _verifier(name, profiles) for name in sorted({task.verifier for task in tasks} or {own})}
+
+
+def _verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, Any]:
+    target, binding = parse_verifier(name)
     if binding not in profiles:
         raise ConfigError(
             "there is no such binding", field="source.binding", found=binding, allowed=", ".join(profiles) or "(none is declared)",
             remedy=f"declare it: judging.bindings.{binding}.judge=… judging.bindings.{binding}.rubric=…",
         )  # fmt: skip
-    entry = {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": adapter.name}
-    return {f"{adapter.name}/{binding}": entry}
+    return {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": target}
 
 
 def _manifest(

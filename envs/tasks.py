@@ -13,7 +13,7 @@ from gavel.envs.rows import Line, read_rows
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, Task, TaskError
 from gavel.models.codec import load, non_finite, plain, record
-from gavel.models.errors import ConfigError, InputError
+from gavel.models.errors import ConfigError, InputError, shorten
 from gavel.models.types import Message
 
 _HEAD = 20
@@ -137,14 +137,7 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         return PlannedTask(task, line.number)
 
     def _task(self, line: Line, where: str) -> Task:
-        if self._adapter is None:
-            task = _own(line.row, self._environment, where)
-        else:
-            task = self._adapter.adapt(line.row, self._binding or self._adapter.binding)
-            task = replace(task, target=self._environment.parse_target(task.target))
-        if (bad := non_finite(task.metadata)) is not None:
-            raise TaskError("this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number")
-        return task if task.task_id else replace(task, task_id=task.digest)
+        return _task(line.row, self._environment, self._adapter, self._binding, where)
 
     def _recognise(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Settle the format by the first row that shows one; a bad row may come before it."""
@@ -168,6 +161,37 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
             return f"line:{line.number}"
         return str(found) if self._lines.setdefault(str(found), line.number) == line.number else f"line:{line.number}"
+
+
+def read_task(row: Mapping[str, Any], environment: Environment | Targets, adapters: Sequence[SourceAdapter]) -> Task:
+    """Read one row that comes without a file: ours, or a source's that one of ``adapters`` recognises.
+
+    Raises:
+        TaskError: names the field.
+    """
+    if str(row.get("schema", "")).startswith("gavel."):
+        return _task(row, environment, None, None, "")
+    adapter = next((adapter for adapter in adapters if adapter.recognises(row)), None)
+    if adapter is None:
+        raise TaskError(
+            f"this task is of no format that the environment {environment.name} can read", field="schema",
+            found=shorten(f"the fields {', '.join(sorted(map(str, row))) or '(none)'}"),
+            allowed=f"schema {Task.SCHEMA}, or a row of the source {' or '.join(adapter.name for adapter in adapters) or '(none)'}",
+        )  # fmt: skip
+    return _task(row, environment, adapter, getattr(environment, "binding", None), "")
+
+
+def _task(
+    row: Mapping[str, Any], environment: Environment | Targets, adapter: SourceAdapter | None, binding: str | None, where: str
+) -> Task:
+    if adapter is None:
+        task = _own(row, environment, where)
+    else:
+        task = adapter.adapt(row, binding or adapter.binding)
+        task = replace(task, target=environment.parse_target(task.target))
+    if (bad := non_finite(task.metadata)) is not None:
+        raise TaskError("this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number")
+    return task if task.task_id else replace(task, task_id=task.digest)
 
 
 def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str) -> Task:
@@ -217,4 +241,4 @@ def dump_task(task: Task) -> dict[str, Any]:
     return {"schema": Task.SCHEMA, **plain(task)}
 
 
-__all__ = ["BadRow", "PlannedTask", "SourceAdapter", "Targets", "TaskFile", "TaskReader", "dump_task", "read_tasks"]
+__all__ = ["BadRow", "PlannedTask", "SourceAdapter", "Targets", "TaskFile", "TaskReader", "dump_task", "read_task", "read_tasks"]

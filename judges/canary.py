@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 from gavel.judges.bindings import Binding
 from gavel.judges.probe import grader, run_controls
@@ -29,7 +30,7 @@ class CanaryRules:
 @record
 class CanaryReport:
     """One round: ``drift`` over the canaries that were graded (None: none was), ``changed`` maps a canary to its label before and
-    now, ``ungraded`` maps a canary to its failure kind."""
+    now, ``ungraded`` maps a canary to its failure kind, ``labels`` a graded one to its label."""
 
     step: int
     drift: float | None
@@ -37,6 +38,7 @@ class CanaryReport:
     ungraded: Mapping[str, str]
     exceeded: bool
     stop: bool
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Canaries:
@@ -72,4 +74,4 @@ class Canaries:
         drift = len(changed) / len(graded) if graded else None
         exceeded = drift is not None and drift > self._rules.max_drift
         ungraded = {row.name: row.got for row in rows if not row.graded}
-        return CanaryReport(step, drift, changed, ungraded, exceeded, exceeded and self._rules.stop)
+        return CanaryReport(step, drift, changed, ungraded, exceeded, exceeded and self._rules.stop, graded)

@@ -20,15 +20,16 @@ from gavel.models.errors import ConfigError, nearest
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a rubric before it is made: the target formats it grades and the assets it needs."""
+    """What is known of a rubric before it is made: the target formats it grades, the assets it needs, what its module says of it."""
 
     targets: tuple[str, ...]
     assets: tuple[str, ...]
     build: Callable[[RubricConfig, AssetStore], Rubric]
+    about: str = ""
 
 
 def _entry(module: object) -> Profile:
-    return Profile(module.TARGETS, module.ASSETS, module.build)  # type: ignore[attr-defined]
+    return Profile(module.TARGETS, module.ASSETS, module.build, module.__doc__ or "")  # type: ignore[attr-defined]
 
 
 _MODULES = (

@@ -36,9 +36,20 @@ class Attempt:
 
 
 def read_attempts(run: Path) -> list[Attempt]:
-    """Return every start of a run, in order."""
-    files = sorted((run / "attempts").glob("*.json"), key=lambda path: int(path.stem))
-    return [load(Attempt, orjson.loads(path.read_bytes()), where=str(path), error=InputError) for path in files]
+    """Return every start of a run, in order.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    files = sorted((path for path in (run / "attempts").glob("*.json") if path.stem.isdigit()), key=lambda path: int(path.stem))
+    return [_read(path) for path in files]
+
+
+def _read(path: Path) -> Attempt:
+    try:
+        return load(Attempt, orjson.loads(path.read_bytes()), where=str(path), error=InputError)
+    except orjson.JSONDecodeError as failed:
+        raise InputError("this file is damaged", where=str(path), found=str(failed), remedy="move it away") from None
 
 
 class Record:

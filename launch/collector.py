@@ -33,6 +33,11 @@ class Counts:
         """Rows that ended, however."""
         return self.graded + sum(self.ungraded.values()) + self.skipped
 
+    def oldest(self) -> float:
+        """Return the age in seconds of the oldest row in work; 0 without any."""
+        now = time.perf_counter()
+        return max((now - watch.begun for watch in self.running), default=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class OwedRow:
@@ -103,7 +108,7 @@ class Collector:
             if (spent := self._spent()) is not None:
                 self.stopped, self._over_budget = spent, True
                 return
-            watch = Stopwatch()
+            watch = Stopwatch(begun=time.perf_counter())
             self.counts.running.add(watch)
             try:
                 await self._play(owed, watch)
@@ -111,7 +116,7 @@ class Collector:
                 self.counts.running.discard(watch)
 
     async def _play(self, owed: OwedRow, watch: Stopwatch) -> None:
-        row, started, begun = owed.row, time.time(), time.perf_counter()
+        row, started, begun = owed.row, time.time(), watch.begun
         journal = RowJournal(self._folder.journal, row.key, owed.attempt, owed.state)
         try:
             finish = await play(self._environment, row.task, row.rollout_index, journal, self._policy, watch)

@@ -1,4 +1,4 @@
-"""``gavel compare``: paired comparison of finished runs, as a table, CSV, Markdown and a picture."""
+"""``gavel compare``: paired comparison of runs, or of trainings by their ledgers, as tables, CSV, Markdown and pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.launch import training_tables
 from gavel.launch.child_run import existing_run
+from gavel.launch.compare_runs import Named, expand, is_training, trained
 from gavel.launch.comparison import Arm, Comparison, Difference, arm, compare
 from gavel.launch.files import write_whole
 from gavel.launch.inputs import read_inputs
@@ -19,6 +21,8 @@ from gavel.launch.manifest import read_manifest
 from gavel.launch.report.compared import comparison_page
 from gavel.launch.run_folder import read_results
 from gavel.launch.schema import CompareConfig
+from gavel.launch.session import say
+from gavel.launch.training_comparison import compare_training
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError
 
@@ -27,12 +31,38 @@ COLUMNS = ("what", "base", "run", "base mean", "mean", "difference", "low", "hig
 
 def run(config: CompareConfig, console: Console) -> int:
     """Run the verb; see ``gavel compare --help``. Returns 0."""
-    if len(config.runs) < 2:
+    runs, left_out = expand(config.runs)
+    if len(runs) < 2:
         raise ConfigError(
             "two runs or more are compared", field="runs", found=", ".join(config.runs) or "none",
-            remedy="name them: gavel compare runs/A runs/B; the first is the base",
+            remedy="name them: gavel compare runs/A runs/B; the first is the base. A sweep may stand for its points",
         )  # fmt: skip
-    paths = [existing_run(name, "compare") for name in config.runs]
+    for line in left_out:
+        say(console, f"note: {line}")
+    training = [one for one in runs if is_training(one)]
+    if training and len(training) < len(runs):
+        raise ConfigError(
+            "a training run cannot be compared with a rollout", field="runs", found=str(training[0].path),
+            allowed="training runs, or runs of `gavel rollout`",
+        )  # fmt: skip
+    return _trainings(runs, config, console) if training else _rollouts([one.path for one in runs], config, console)
+
+
+def _trainings(runs: Sequence[Named], config: CompareConfig, console: Console) -> int:
+    read = trained(runs)
+    found = compare_training(read, window=config.window, draws=config.draws, seed=config.seed)
+    for shown in training_tables.tables(found):
+        console.print(shown)
+    for line in training_tables.notes(found):
+        say(console, line)
+    if config.out:
+        folder = Path(config.out).expanduser()
+        say(console, f"written: {', '.join(training_tables.write(folder, found, read))} in {folder} ({len(read)} runs)")
+    return 0
+
+
+def _rollouts(named: Sequence[Path], config: CompareConfig, console: Console) -> int:
+    paths = [existing_run(str(path), "compare") for path in named]
     names = _names(paths)
     _tell_identities(paths, names, console)
     arms = [_arm(name, path) for name, path in zip(names, paths, strict=True)]
@@ -41,7 +71,7 @@ def run(config: CompareConfig, console: Console) -> int:
         raise ConfigError("these runs have no graded task in common", field="runs", found=", ".join(config.runs))
     console.print(table(found))
     for line in notes(found):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(console, line)
     if config.out:
         _write(Path(config.out).expanduser(), found, arms, paths, console)
     return 0

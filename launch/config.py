@@ -56,12 +56,14 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     folders = search_path(config_dirs)
     words = [_named_run(_read(word, groups(folders)), schema) for word in overrides]
     if runs:
-        words.append(_named(verb, runs))
+        words += _named(verb, runs)
     chosen = [word for word in words if isinstance(word, GroupChoice)]
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
     tree = _merge_groups(verb, chosen, folders)
     settings = [word.key for word in words if not isinstance(word, GroupChoice)]
+    if any(field.name == "config_dirs" for field in fields(schema)):
+        tree["config_dirs"] = [str(folder) for folder in folders]
     if len(runs) == 1:
         for name, value in own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
             tree[name] = value
@@ -114,15 +116,18 @@ def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
     return decode(cls, value, where=where, error=ConfigError)
 
 
-def _named(verb: str, runs: Sequence[str]) -> Setting:
-    if "runs" in {field.name for field in fields(_schema(verb))}:
-        return Setting("runs", f"[{','.join(_quoted(run) for run in runs)}]")
-    if len(runs) > 1:
+def _named(verb: str, runs: Sequence[str]) -> list[Setting]:
+    places = VERBS[verb].words
+    if places == ("runs",):
+        return [Setting("runs", f"[{','.join(_quoted(run) for run in runs)}]")]
+    if len(runs) > len(places):
+        allowed = "one run folder" if places == ("run.dir",) else " ".join(place.upper() for place in places)
         raise ConfigError(
-            "a word that is no key=value", found=runs[1], allowed=f"one run folder, then key=value, as in `gavel {verb} {runs[0]} …`",
+            "a word that is no key=value", found=runs[len(places)],
+            allowed=f"{allowed}, then key=value, as in `gavel {verb} {' '.join(runs[: len(places)])} …`",
             remedy="write key=value, or remove it",
         )  # fmt: skip
-    return Setting("run.dir", f"'{runs[0]}'")
+    return [Setting(place, f"'{run}'") for place, run in zip(places, runs, strict=False)]
 
 
 def _schema(verb: str) -> type[Any]:

@@ -37,11 +37,13 @@ class Policy:
 
 @dataclass(slots=True, eq=False)
 class Stopwatch:
-    """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and in steps."""
+    """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and in steps;
+    ``begun`` on the clock of ``time.perf_counter``."""
 
     stage: str = "policy"
     policy_s: float = 0.0
     step_s: float = 0.0
+    begun: float = 0.0
 
 
 class PolicyNeeded(Exception):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from gavel.envs.preparing import write_files
+from gavel.envs.preparing import Form, write_files
 from gavel.envs.registry import Generator, make_generator
 from gavel.envs.types import Task
 from gavel.judges.bindings import Binding
@@ -32,6 +33,15 @@ def out_folder(config: PrepareConfig, say: Say) -> Path:
     return out
 
 
+def form_of(config: PrepareConfig) -> Form:
+    """Return what adds the files of the config's format to those of a prepared folder."""
+    if config.format == "gavel":
+        return lambda files: files
+    from gavel.envs.interfaces.nemo_gym.export import with_gym_rows
+
+    return partial(with_gym_rows, agent=config.agent)
+
+
 def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> int:
     """Make and write the tasks; return the exit code.
 
@@ -51,7 +61,7 @@ def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> 
     bindings = {name: Binding(name, item.judge, rubrics[item.rubric]) for name, item in config.judging.bindings.items()}
     generator = make_generator(config.env, config.source, BoundJudges(bindings, _no_model))
     tasks = asyncio.run(_tasks(generator, config, out, say))
-    files = generator.contents(tasks)
+    files = form_of(config)(generator.contents(tasks))
     for name, path in zip(files, write_files(out, files), strict=True):
         say(f"wrote {path}, SHA-256 {hashlib.sha256(files[name]).hexdigest()}")
     say(f"{len(tasks)} tasks")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import gavel
+from gavel.envs.plugins import conf_folders
 from gavel.models.errors import ConfigError
 
 PACKAGE = Path(gavel.__file__).parent
@@ -13,7 +14,7 @@ CONF = PACKAGE / "conf"
 
 
 def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
-    """Return the absolute folders configs are looked for in, the user's first and the package's last.
+    """Return the absolute folders configs are looked for in: the user's, the package's, those of installed plugins.
 
     Raises:
         ConfigError: a folder does not exist.
@@ -25,7 +26,7 @@ def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
                 "there is no such folder", field="--config-dir", found=str(folder),
                 remedy="give a folder that holds config groups, for example my_conf with my_conf/policy/mine.yaml",
             )  # fmt: skip
-    return (*folders, CONF)
+    return (*folders, CONF, *conf_folders())
 
 
 def groups(folders: Sequence[Path]) -> tuple[str, ...]:

@@ -11,12 +11,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gavel.launch import judge_job
 from gavel.launch.attempts import Record
-from gavel.launch.judge_watch import Judge, JudgeLost, judge_of, split_gpus
+from gavel.launch.judge_canary import ask_golden, canaries
+from gavel.launch.judge_watch import JudgeLost, judge_of, split_gpus
 from gavel.launch.lease import FolderLock
 from gavel.launch.run_plan import RunPlan, read_plan
 from gavel.launch.slurm import seconds_left
@@ -36,32 +38,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gavel.launch.job", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("role", choices=("train", "judge"))
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--end-file", type=Path, help="end as on SIGTERM once this file is there, where no signal can come through")
     options = parser.parse_args(argv)
     folder = options.folder.resolve()
     try:
         if options.role == "judge":
             return asyncio.run(judge_job.serve(folder, int(os.environ.get("SLURM_NODEID", "0"))))
-        return run_training(folder)
+        return run_training(folder, end_file=options.end_file)
     except GavelError as failed:
         sys.stderr.write(f"{failed}\n")
         return failed.exit_code
 
 
-def run_training(run: Path, *, follow: bool = False) -> int:
-    """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes.
+def run_training(run: Path, *, follow: bool = False, end_file: Path | None = None) -> int:
+    """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes, ``end_file`` asks for
+    an end as SIGTERM does.
 
     Returns:
         The trainer's exit code; 4 when the judge was lost, 130 when it was told to end.
     """
     with FolderLock(run):
-        return asyncio.run(_train(read_plan(run), run, follow=follow))
+        return asyncio.run(_train(read_plan(run), run, follow=follow, end_file=end_file))
 
 
-async def _train(plan: RunPlan, run: Path, *, follow: bool) -> int:
+async def _watch_for(file: Path, asked: asyncio.Event) -> None:
+    while not file.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(1.0)
+    asked.set()
+
+
+async def _train(plan: RunPlan, run: Path, *, follow: bool, end_file: Path | None) -> int:
     loop, asked, record = asyncio.get_running_loop(), asyncio.Event(), Record(run)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
     work, asking = asyncio.create_task(_attempt(plan, run, record, asked, follow=follow)), asyncio.create_task(asked.wait())
+    looking = asyncio.create_task(_watch_for(end_file, asked)) if end_file is not None else asking
     try:
         await asyncio.wait({work, asking}, return_when=asyncio.FIRST_COMPLETED)
         if record.attempt.state != "training" and not work.done():
@@ -75,8 +86,9 @@ async def _train(plan: RunPlan, run: Path, *, follow: bool) -> int:
         record.ended("failed", failed.exit_code, str(failed))
         return failed.exit_code
     finally:
-        asking.cancel()
-        await asyncio.wait({asking})
+        for task in (asking, looking):
+            task.cancel()
+        await asyncio.wait({asking, looking})
 
 
 async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Event, *, follow: bool) -> int:
@@ -84,13 +96,19 @@ async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Even
     for waived in plan.unqualified:
         say(f"note: {waived}")
     async with judge_of(plan, run, say) as judge:
-        text = (run / plan.config).read_text(encoding="utf-8")
+        text = with_addresses((run / plan.config).read_text(encoding="utf-8"), judge.urls, _save_by(plan))
         config = record.folder / f"{record.number}.{plan.config}"
-        write_whole(config, with_addresses(text, judge.urls, _save_by(plan)).encode())
-        if asked.is_set():
-            raise JudgeLost("told to end before the training began")
-        record.training()
-        return await _run_trainer(plan, run, record, judge, config, asked, follow=follow)
+        write_whole(config, text.encode())
+        if plan.judged:
+            await ask_golden(text, run / "logs", say, required=plan.qualified)
+        async with canaries(text, run, record.number, plan.canary if plan.judged else None, plan.baselines, say) as watched:
+            if watched is not None and (reason := await watched.first()) is not None:
+                raise JudgeLost(reason)
+            if asked.is_set():
+                raise JudgeLost("told to end before the training began")
+            record.training()
+            stop = Stop((judge.lost, *((watched.drifted,) if watched is not None else ())), asked)
+            return await _run_trainer(plan, run, record, stop, config, follow=follow)
 
 
 def _save_by(plan: RunPlan) -> str | None:
@@ -103,16 +121,34 @@ def _save_by(plan: RunPlan) -> str | None:
     return f"{days:02}:{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
 
 
-async def _run_trainer(
-    plan: RunPlan, run: Path, record: Record, judge: Judge, config: Path, asked: asyncio.Event, *, follow: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What ends a training before its trainer does: reasons, each awaited until it is one, and a signal."""
+
+    reasons: tuple[Callable[[], Coroutine[None, None, str]], ...]
+    asked: asyncio.Event
+
+    async def reason(self) -> str:
+        """Return the first reason there is."""
+        tasks = [asyncio.create_task(reason()) for reason in self.reasons]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, config: Path, *, follow: bool) -> int:
     command = [word.replace("{config}", str(config)).replace("{run}", str(run)) for word in plan.command]
     log = run / "logs" / f"trainer-{record.number}.log"
     say(f"training; its output goes to {log}")
     with log.open("ab") as output:
         process = Supervised.start(command, environment=_environment(plan), output=output)
     following = asyncio.create_task(_follow(log)) if follow else None
-    ended, lost, told = asyncio.create_task(process.wait()), judge.lost(), asyncio.create_task(asked.wait())
+    ended, lost = asyncio.create_task(process.wait()), asyncio.create_task(stop.reason())
+    told = asyncio.create_task(stop.asked.wait())
     try:
         await asyncio.wait({ended, lost, told}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Judge:
     """The judge of a job: ``urls`` by service, and ``lost``, which returns why once too little of it is left."""
 
     urls: Mapping[str, tuple[str, ...]]
-    lost: Callable[[], asyncio.Task[str]]
+    lost: Callable[[], Coroutine[None, None, str]]
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +44,7 @@ async def judge_of(plan: RunPlan, run: Path, say: Callable[[str], None]) -> Asyn
         JudgeLost: it was not ready in time, or could not be.
     """
     if plan.judge is None:
-        yield Judge({}, lambda: asyncio.create_task(_never()))
+        yield Judge({}, _never)
     elif plan.judge_folder is None:
         async with _same_node(plan, plan.judge, run, say) as judge:
             yield judge
@@ -77,7 +77,7 @@ async def _same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[
         async def lost() -> str:
             return (await pool.wait_failure()).report
 
-        yield Judge({name: pool.urls(name) for name in judge.services}, lambda: asyncio.create_task(lost()))
+        yield Judge({name: pool.urls(name) for name in judge.services}, lost)
 
 
 def split_gpus(visible: str | None, trainer: int, judge: int) -> tuple[list[str], list[str]]:
@@ -97,7 +97,7 @@ async def _elsewhere(plan: RunPlan, judge: JudgePlan, folder: Path, run: Path, s
     beating = asyncio.create_task(_beat(folder, run))
     try:
         urls = await _ready(plan, judge, folder, say)
-        yield Judge(urls, lambda: asyncio.create_task(watch(urls, plan.min_replicas, folder, say)))
+        yield Judge(urls, lambda: watch(urls, plan.min_replicas, folder, say))
     finally:
         beating.cancel()
         await asyncio.wait({beating})

@@ -55,7 +55,8 @@ def layout_of(config: TrainConfig, services: Mapping[str, Service]) -> Layout:
 
 def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[tuple[str, str]]:
     """Return the arithmetic as pairs of what and how much."""
-    lines = [("policy", f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus} ({config.trainer.model})")]
+    gpus = f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus}"
+    lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
     for one in group(managed(services)):
         service = one.service
         where = f"{layout.judge_nodes} x {config.cluster.gpus_per_node} GPUs" if layout.judge_nodes else "the policy's node"
@@ -112,7 +113,7 @@ def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, S
             field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed=f"at least {layout.judge_gpus + 1}",
             remedy="more GPUs, a judge on the CPU or elsewhere, or placement.mode=het",
         )  # fmt: skip
-    if config.trainer.kind != "command" and cluster.gpus_per_node < 1:
+    if config.trainer.nemo_rl and cluster.gpus_per_node < 1:
         yield ConfigError("NeMo-RL needs a GPU", field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed="at least 1")
 
 

@@ -33,11 +33,14 @@ class RunHead:
     reward: Mapping[str, Any]
     ablation: str | None = None
     parent: Mapping[str, Any] | None = None
+    shard: str | None = None
+    merged: tuple[Mapping[str, Any], ...] = ()
 
 
 @record
 class Manifest:
-    """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of its writer."""
+    """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of its writer.
+    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together from."""
 
     SCHEMA: ClassVar[str] = "gavel.manifest/1"
 
@@ -50,12 +53,17 @@ class Manifest:
     ablation: str | None
     digests: Mapping[str, Any]
     lease: Lease | None
+    shard: str | None = None
+    merged: tuple[Mapping[str, Any], ...] = ()
 
 
 def new_manifest(head: RunHead) -> Manifest:
     """Return the manifest of a run that begins now."""
     digests = {**head.digests, "identity": digest(head.identity)}
-    return Manifest(head.kind, gavel.__version__, time.time(), head.parent, head.identity, head.reward, head.ablation, digests, None)
+    return Manifest(
+        head.kind, gavel.__version__, time.time(), head.parent, head.identity, head.reward, head.ablation, digests, None,
+        head.shard, head.merged,
+    )  # fmt: skip
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -129,6 +137,11 @@ def check_same(path: Path, manifest: Manifest, head: RunHead, verb: str) -> None
             "this folder holds another run", where=str(path), found=_described(manifest.kind, manifest.parent),
             allowed=_described(head.kind, head.parent),
             remedy="name a new folder with into=…" if head.parent else "name a new folder with run.dir=…",
+        )  # fmt: skip
+    if manifest.shard != head.shard and head.kind == manifest.kind == "rollout":
+        raise RunFolderError(
+            "this folder holds another part of a run", where=str(path), field="shard", found=manifest.shard or "the whole",
+            allowed=head.shard or "the whole", remedy=f"set shard={manifest.shard or 'null'}, or name a new folder with run.dir=…",
         )  # fmt: skip
     if head.kind == "rescore" and manifest.reward != plain(head.reward):
         raise RunFolderError(

@@ -20,6 +20,7 @@ from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.models.codec import plain, record
 from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.service import config_key
 
 SECTION = "gavel"
 """Our own section of the emitted YAML; NeMo-RL lets unknown sections be."""
@@ -86,7 +87,8 @@ def emit(
     name = f"{PREFIX}{assembly.environment.name}"
     used = Parts(parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets)
     actor = ActorConfig(
-        used, reward, failure, str(_inside(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers
+        used, reward, failure, str(_inside(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers,
+        {key: config_key(key) for key in used.services},
     )  # fmt: skip
     tree = OmegaConf.create(exemplar)
     _replace(tree, "data.default", None)

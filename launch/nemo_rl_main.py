@@ -112,7 +112,8 @@ def prepare(config: Mapping[str, Any]) -> None:
     if section["kind"] == "single_controller":
         install_single_controller(config["policy"], failure)
     else:
-        install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]).expanduser() / "ledger")))
+        joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
+        install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins))
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:

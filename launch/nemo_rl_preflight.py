@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import aiohttp
 
 from gavel.envs.assembly import Assembly
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build, read_config
-from gavel.envs.interfaces.nemo_rl.hooks import refuse_mode
+from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
+from gavel.envs.interfaces.nemo_rl.prompts import our_entries
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.types import TaskError
@@ -62,16 +64,6 @@ def findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = Tr
     return list(dict.fromkeys(found))
 
 
-def our_entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (config key, entry) of each dataset of ours."""
-    data = config.get("data") or {}
-    for split in ("train", "validation"):
-        entries = data.get(split) or []
-        for place, entry in enumerate([entries] if isinstance(entries, Mapping) else entries):
-            if entry.get("dataset_name") == DATASET:
-                yield f"data.{split}[{place}]", entry
-
-
 def _modes(config: Mapping[str, Any]) -> list[str]:
     section = config.get(SECTION) or {}
     kind = section.get("kind", "grpo")
@@ -81,7 +73,7 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
     root = Path(str(section.get("nemo_rl_root", "")))
     if not (root / SCRIPTS[kind]).is_file():
         found.append(f"{SECTION}.nemo_rl_root: no {SCRIPTS[kind]} in {root}; name a checkout of NVIDIA-NeMo/RL")
-    if not any(True for _ in our_entries(config)):
+    if not any(True for _ in our_entries(config.get("data") or {})):
         found.append(f"data.train: no entry has dataset_name: {DATASET}")
     grpo = config.get("grpo") or {}
     wanted = [key for key in ("val_period", "val_at_start", "val_at_end") if grpo.get(key)]
@@ -92,10 +84,13 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
 
 def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     found, verifiers = [], {name: set[str]() for name in built}
-    for key, entry in our_entries(config):
+    for key, entry in our_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
             found.append(f"{key}.env_name: there is no environment {name!r}; allowed: {', '.join(config.get('env') or {}) or '(none)'}")
+            continue
+        if missing := [name for name in ("data_path", "env") if not entry.get(name)]:
+            found += [f"{key}.{name}: this value is missing" for name in missing]
             continue
         try:
             tasks = load_tasks(entry["data_path"], entry["env"], binding=entry.get("binding"), limit=entry.get("limit"))
@@ -138,7 +133,7 @@ def _turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
         return found
     return [
         f"{key}.multi_turn: false, and its episodes go on after the first reply; set it to true"
-        for key, entry in our_entries(config)
+        for key, entry in our_entries(config.get("data") or {})
         if entry.get("env_name") in built and policy_turns(built[entry["env_name"]].assembly) > 1 and not entry.get("multi_turn")
     ]  # fmt: skip
 
@@ -155,11 +150,32 @@ def _places(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
                 for url in service.base_urls
                 if nodes > 1 and urlsplit(url).hostname in _LOCAL
             ]
-        if one.config.ledger is not None:
-            try:
-                Path(one.config.ledger).mkdir(parents=True, exist_ok=True)
-            except OSError as failed:
-                found.append(f"env.{name}.ledger: {one.config.ledger}: {failed.strerror}")
+        if one.config.ledger is not None and (problem := _unwritable(Path(one.config.ledger))) is not None:
+            found.append(f"env.{name}.ledger: {one.config.ledger}: {problem}")
+    return found + _shared_ledgers(built)
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Say why a folder cannot be written to; makes it where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as failed:
+        return str(failed.strerror)
+    return None
+
+
+def _shared_ledgers(built: Mapping[str, Built]) -> list[str]:
+    """Two actors of one environment would cut each other's rows: their files are named by the environment."""
+    known: dict[tuple[Path, str], str] = {}
+    found = []
+    for name, one in built.items():
+        if one.config.ledger is None:
+            continue
+        first = known.setdefault((Path(one.config.ledger).expanduser().resolve(), one.assembly.environment.name), name)
+        if first != name:
+            found.append(f"env.{name}.ledger: env.{first} writes the same files into {one.config.ledger}; give each its own folder")
     return found
 
 

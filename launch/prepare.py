@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from rich.console import Console
 
-from gavel.envs.preparing import PrepareReport, prepare
+from gavel.envs.preparing import PrepareReport, prepare, write_files
 from gavel.envs.registry import generates
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import find_profile, make_rubric
 from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
-from gavel.launch.generate import generate, out_folder
+from gavel.launch.generate import form_of, generate, out_folder
 from gavel.launch.schema import PrepareConfig
 from gavel.launch.session import INCOMPLETE, WHOLE
 from gavel.models.errors import ConfigError
@@ -26,9 +30,36 @@ def run(config: PrepareConfig, console: Console) -> int:
         _say(console, "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR")
         return 0
     out = out_folder(config, lambda text: _say(console, text))
-    report = prepare(config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run)
+    if config.format == "nemo_gym" and _is_task_file(config.source):
+        return _convert(config, out, console)
+    report = prepare(
+        config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run,
+        env=str(config.env.get("name")), form=form_of(config),
+    )  # fmt: skip
     _show(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE
+
+
+def _is_task_file(source: Mapping[str, Any]) -> bool:
+    from gavel.envs.interfaces.nemo_gym.export import is_task_file
+
+    path = source.get("path")
+    return path is not None and is_task_file(Path(path).expanduser())
+
+
+def _convert(config: PrepareConfig, out: Path, console: Console) -> int:
+    """Write a task file of ours as rows of Gym's form; there is nothing else to prepare about it."""
+    from gavel.envs.interfaces.nemo_gym.export import FILES, gym_file
+
+    path = Path(config.source["path"]).expanduser()
+    data, rows = gym_file(path, str(config.env.get("name")), agent=config.agent)
+    name = FILES.get(path.name, FILES["tasks.jsonl"])
+    if config.dry_run:
+        _say(console, f"dry run: nothing was written; {rows} rows would go into {out / name}")
+        return WHOLE
+    for file in write_files(out, {name: data}):
+        _say(console, f"wrote {file}, {rows} rows")
+    return WHOLE
 
 
 def _profiles(config: PrepareConfig) -> dict[str, str]:

@@ -14,6 +14,7 @@ from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.budget import check_budget
 from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
 from gavel.launch.config import to_yaml
+from gavel.launch.deadline import Deadline
 from gavel.launch.identity import identity_of
 from gavel.launch.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.journal import RowKey, RowState, read_journal
@@ -35,6 +36,7 @@ def run(config: RegradeConfig, console: Console) -> int:
             "only=ungraded completes the run itself", field="into", found=config.into, remedy="remove into=…, or set only=all"
         )
     check_budget(config.budget)
+    deadline = Deadline.of(config.deadline, config.deadline_margin)
     parent = existing_run(config.run.dir, "regrade")
     composed = _composed(config, parent)
     assembly = assemble(composed, with_policy=False, grading_only=True)
@@ -44,7 +46,7 @@ def run(config: RegradeConfig, console: Console) -> int:
         judges = "; ".join(f"{name}: {text}" for name, text in _judges(composed).items())
         console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
         return 0
-    return _regrade(config, composed, assembly, rows, parent, path, console)
+    return _regrade(config, composed, assembly, rows, parent, path, console, deadline)
 
 
 def _composed(config: RegradeConfig, parent: Path) -> RolloutConfig:
@@ -72,6 +74,7 @@ def _regrade(
     parent: Path,
     path: Path,
     console: Console,
+    deadline: Deadline | None,
 ) -> int:
     manifest = read_manifest(parent)
     assert manifest is not None
@@ -81,6 +84,7 @@ def _regrade(
         manifest.kind if itself else "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
         {"config": digest_of(text), "tasks": manifest.digests["tasks"], "rubrics": assembly.rubric_digests},
         manifest.reward, manifest.ablation, manifest.parent if itself else parent_of(parent, manifest),
+        manifest.shard if itself else None,
     )  # fmt: skip
     with RunFolder.open(path, head, text, "regrade") as folder:
         folder.plan(rows)
@@ -88,7 +92,7 @@ def _regrade(
             assembly, make_reward(folder.manifest.reward), composed.failure, rows, config.concurrency, None,
             digest_of(text), assets=composed.assets, budget=config.budget,
             states={} if itself else _transcripts(parent, rows, assembly),
-            persistent=itself, parent=None if itself else parent,
+            persistent=itself, parent=None if itself else parent, deadline=deadline,
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

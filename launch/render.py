@@ -16,14 +16,40 @@ from gavel.models.errors import ConfigError
 _UNSAFE = "\n\r\0"
 
 
-def train_script(cluster: ClusterConfig, layout: Layout, run: Path, cwd: Path, *, ray: bool) -> tuple[str, str]:
-    """Return name and text of the script that starts a run: ``train.sbatch`` on Slurm, else ``launch.sh``."""
+RAY_SUB = "ray.sub"
+"""NeMo-RL's script that starts Ray in a container on every node of an allocation, in the root of its checkout."""
+
+
+def train_script(
+    cluster: ClusterConfig, layout: Layout, run: Path, cwd: Path, *, ray: bool, nemo_rl_root: str | None = None
+) -> tuple[str, str]:
+    """Return name and text of the script that starts a run: ``train.sbatch`` on Slurm, else ``launch.sh``.
+
+    Args:
+        cluster: the machines.
+        layout: which GPUs are whose.
+        run: the run folder.
+        cwd: the folder the job runs in.
+        ray: whether the trainer needs Ray on every node.
+        nemo_rl_root: the checkout whose ``ray.sub`` starts Ray where nodes run containers.
+    """
     het = layout.mode == "het"
     name = "train.sbatch" if cluster.kind == "slurm" else "launch.sh"
+    ray_sub = ray_sub_of(cluster, nemo_rl_root) if ray else None
+    command = shlex.join(
+        (cluster.python or sys.executable, "-m", "gavel.launch.job", "train", str(run), "--end-file", str(run / "end"))
+    )
     return name, _render(
         f"{name}.j2", cluster, script=run / name, name=f"gavel-{run.name}", run=run, cwd=cwd, nodes=layout.nodes, het=het,
         judge_nodes=layout.judge_nodes, trainer_gpus=layout.trainer_gpus, ray=ray, group0="--het-group=0 " if het else "",
+        ray_sub=ray_sub or "", command=command, image=cluster.container or "", mounts=",".join(cluster.mounts),
     )  # fmt: skip
+
+
+def ray_sub_of(cluster: ClusterConfig, nemo_rl_root: str | None) -> Path | None:
+    """Return the script of NeMo-RL that starts Ray, where it does: in containers, on more than one node."""
+    wanted = cluster.kind == "slurm" and cluster.container and cluster.nodes > 1 and nemo_rl_root
+    return Path(str(nemo_rl_root)).expanduser().absolute() / RAY_SUB if wanted else None
 
 
 def judge_script(cluster: ClusterConfig, nodes: int, folder: Path, cwd: Path) -> str:
@@ -49,6 +75,8 @@ def _render(template: str, cluster: ClusterConfig, **values: object) -> str:
         loader=FileSystemLoader(PACKAGE / "slurm"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
     made.filters["quote"] = lambda value: shlex.quote(str(value))
+    made.filters["option"] = lambda value: _word(str(value))
+    made.filters["pattern"] = lambda value: str(value).replace("%", "%%")
     return made.get_template(template).render(
         common=common, directives=cluster.directives, setup=cluster.setup, gpus=cluster.gpus_per_node, requeue=cluster.requeue,
         signal_seconds=cluster.signal_seconds, python=cluster.python or sys.executable, container=_container(cluster), **values,

@@ -21,6 +21,8 @@ from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.budget import check_budget
 from gavel.launch.child_run import named
 from gavel.launch.config import to_yaml
+from gavel.launch.deadline import Deadline
+from gavel.launch.export import check_export
 from gavel.launch.identity import identity_of
 from gavel.launch.inputs import PlannedRow, own_messages
 from gavel.launch.journal import RowKey, read_journal
@@ -28,6 +30,8 @@ from gavel.launch.manifest import RunHead, read_manifest
 from gavel.launch.run_folder import RunFolder, read_results
 from gavel.launch.schema import RolloutConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
+from gavel.launch.shard import WHOLE as WHOLE_RUN
+from gavel.launch.shard import Shard, read_shard
 from gavel.launch.story import tell
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
@@ -41,10 +45,14 @@ def run(config: RolloutConfig, console: Console) -> int:
     """Run the verb; see ``gavel rollout --help``. Returns the exit code."""
     _check_counts(config)
     check_budget(config.budget)
+    check_export(config.export)
+    deadline = Deadline.of(config.deadline, config.deadline_margin)
     assembly = assemble(config, with_policy=True)
     make_reward(config.reward)  # refused before anything is read
     tasks = _read(config, assembly)
-    rows = plan(tasks.tasks, config.rollouts_per_task)
+    whole = plan(tasks.tasks, config.rollouts_per_task)
+    shard = read_shard(config.shard)
+    rows = _part(whole, shard)
     check_verifiers(assembly.bindings, {row.task.verifier for row in rows})
     if config.inspect is not None:
         rows = _only(rows, config.inspect)
@@ -56,23 +64,29 @@ def run(config: RolloutConfig, console: Console) -> int:
     text = to_yaml(replace(config, inspect=None, show_sensitive=False))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
-    digests = {"config": config_digest, "tasks": digest([row.task_digest for row in rows]), "rubrics": assembly.rubric_digests}
+    digests = {"config": config_digest, "tasks": digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
     reward = make_reward(config.reward)
-    head = RunHead("rollout", identity, digests, config.reward, reward.ablation)
+    head = RunHead("rollout", identity, digests, config.reward, reward.ablation, shard=None if shard == WHOLE_RUN else str(shard))
     with RunFolder.open(path, head, text) as folder:
         folder.plan(rows)
         if config.inspect is None:
-            _store_bad(folder, tasks.bad, config_digest)
-            _tell_bad(tasks.bad, console)
+            bad = shard.bad(tasks.bad)
+            _store_bad(folder, bad, config_digest)
+            _tell_bad(bad, console)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
+            deadline=deadline, export=config.export,
         )  # fmt: skip
         if config.inspect is None:
             return _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
         fresh = [row for row in rows if not _attempted(path, row)]
         quiet = Console(file=io.StringIO())
-        code = run_async(lambda: run_session(replace(session, rows=fresh, report=False), folder, quiet), console) if fresh else 0
+        code = (
+            run_async(lambda: run_session(replace(session, rows=fresh, report=False, export=None), folder, quiet), console)
+            if fresh
+            else 0
+        )
         note = None if config.show_sensitive else content_note(config.env)
         return max(code, _inspect(path, rows, assembly, console, note))
 
@@ -128,6 +142,16 @@ def plan(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRo
         for task_digest in [task.task.digest]
         for rollout in range(rollouts_per_task)
     ]
+
+
+def _part(rows: list[PlannedRow], shard: Shard) -> list[PlannedRow]:
+    part = shard.rows(rows)
+    if not part:
+        tasks = len({row.task_index for row in rows})
+        raise ConfigError(
+            "no task falls to this shard", field="shard", found=str(shard), allowed=f"at most as many shards as tasks, {tasks}",
+        )  # fmt: skip
+    return part
 
 
 def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
@@ -192,7 +216,10 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     table.add_row("tasks", Text(f"{len(tasks.tasks)} good, {len(tasks.bad)} skipped, from {tasks.path}"))
     for bad in tasks.bad[:5]:
         table.add_row("", Text(str(bad.error)))
-    table.add_row("rows", f"{len(rows)} ({config.rollouts_per_task} a task), {config.concurrency} at once")
+    part = f" of shard {config.shard}" if config.shard else ""
+    table.add_row("rows", f"{len(rows)} ({config.rollouts_per_task} a task){part}, {config.concurrency} at once")
+    if config.deadline is not None:
+        table.add_row("deadline", Text(f"{config.deadline} after the start"))
     for name, service in assembly.services.items():
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
         table.add_row(f"service {config_key(name)}", Text(f"{service.model} ({where})"))

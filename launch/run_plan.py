@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
 import orjson
 
+from gavel.judges.canary import CanaryRules
 from gavel.launch.train_schema import PlacementMode
 from gavel.models.codec import dump, load, record
 from gavel.models.errors import InputError
@@ -43,6 +45,9 @@ class RunPlan:
 
     ``min_replicas`` by service: with fewer the training is stopped. Seconds: ``ready_timeout`` for the judge, ``grace`` for a trainer
     that was told to end, ``reserve`` between the last checkpoint and the end of the allocation.
+
+    ``qualified``: the judges had to show a certificate, so that a wrong golden control stops the start. ``baselines`` by binding: the
+    labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is asked before the start.
     """
 
     SCHEMA: ClassVar[str] = "gavel.train/1"
@@ -64,6 +69,10 @@ class RunPlan:
     reserve: float
     unqualified: tuple[str, ...] = ()
     python_path: tuple[str, ...] = ()
+    qualified: bool = True
+    judged: bool = True
+    canary: CanaryRules | None = None
+    baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def write_plan(path: Path, plan: RunPlan | JudgePlan) -> None:

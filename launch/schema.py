@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.judges.assets import AssetsConfig as AssetsConfig
+from gavel.judges.canary import CanaryRules
 from gavel.judges.certificate import Qualification
 from gavel.judges.types import Judging, RubricConfig
+from gavel.launch.serve_schema import GymConfig, HttpConfig
 from gavel.launch.train_schema import ClusterConfig, Placement, TrainerOptions
-from gavel.models.codec import record
+from gavel.models.codec import FieldError, record
 from gavel.models.service import Service
 
 
@@ -40,6 +42,37 @@ class BudgetConfig:
 
 
 @record
+class WandbExport:
+    """A run in Weights & Biases; None for ``project`` exports nothing. ``mode`` ``offline`` writes into the run folder alone."""
+
+    project: str | None = None
+    entity: str | None = None
+    group: str | None = None
+    name: str | None = None
+    mode: Literal["online", "offline"] = "online"
+    base_url: str | None = None
+
+
+@record
+class MlflowExport:
+    """A run in MLflow; None for ``tracking_uri`` exports nothing."""
+
+    tracking_uri: str | None = None
+    experiment: str = "gavel"
+    name: str | None = None
+
+
+@record
+class ExportConfig:
+    """Where a finished run's figures are shown besides its folder; never what a model said. Each export is given up after
+    ``timeout_s`` seconds."""
+
+    wandb: WandbExport = WandbExport()
+    mlflow: MlflowExport = MlflowExport()
+    timeout_s: float = 60.0
+
+
+@record
 class Composition:
     """What every judging verb composes. ``env`` and ``reward`` hold ``name`` and the options of what they name."""
 
@@ -60,7 +93,8 @@ class Composition:
 @record
 class RolloutConfig(Composition):
     """``gavel rollout``: policy x env x judge x reward over tasks. ``inspect`` shows one task's story; ``show_sensitive`` unfolds
-    transcripts that are folded under a content note."""
+    transcripts that are folded under a content note. ``shard`` (``i/n``) plays one part; no row begins that would not end before
+    ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy
@@ -73,6 +107,10 @@ class RolloutConfig(Composition):
     show_sensitive: bool = False
     budget: BudgetConfig = BudgetConfig()
     report: bool = True
+    deadline: str | float | None = None
+    deadline_margin: str | float | None = None
+    shard: str | None = None
+    export: ExportConfig = ExportConfig()
     dry_run: bool = False
 
 
@@ -90,7 +128,18 @@ class RegradeConfig:
     rubrics: Mapping[str, RubricConfig] | None = None
     concurrency: int = 64
     budget: BudgetConfig = BudgetConfig()
+    deadline: str | float | None = None
+    deadline_margin: str | float | None = None
     dry_run: bool = False
+
+
+@record
+class MergeConfig:
+    """``gavel merge RUN RUN … into=DIR``: shards of one run become a whole run; ``partial`` allows shards to be missing."""
+
+    runs: tuple[str, ...] = ()
+    into: str | None = None
+    partial: bool = False
 
 
 @record
@@ -107,7 +156,8 @@ class RescoreConfig:
 class PrepareConfig:
     """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in ``out``.
 
-    ``services`` are called only where the tasks need a model's words (openings).
+    ``services`` are called only where the tasks need a model's words (openings). ``format=nemo_gym`` also writes the tasks as rows of
+    NeMo Gym's form; ``agent`` is what runs them there, None for the agent of our own gateway.
     """
 
     env: Mapping[str, Any]
@@ -117,6 +167,8 @@ class PrepareConfig:
     assets: AssetsConfig
     services: Mapping[str, Service] = field(default_factory=dict)
     out: str | None = None
+    format: Literal["gavel", "nemo_gym"] = "gavel"
+    agent: str | None = None
     dry_run: bool = False
 
 
@@ -180,19 +232,74 @@ class ViewConfig:
 
 
 @record
+class ServeConfig(Composition):
+    """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name), those of ``also``
+    under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a list. ``run`` takes servers' logs,
+    ``config_dirs`` are folders of the user's own (``--config-dir``)."""
+
+    reward: Mapping[str, Any]
+    run: RunConfig
+    name: str | None = None
+    also: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    http: HttpConfig = HttpConfig()
+    gym: GymConfig = GymConfig()
+    config_dirs: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+@record
 class CompareConfig:
     """``gavel compare A B …``: paired comparison; the first run is the base. ``out`` is a folder for CSV, Markdown, JSON, a picture."""
 
     runs: tuple[str, ...] = ()
     out: str | None = None
+    window: int = 5
     draws: int = 10_000
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise FieldError("window", self.window, "at least 1")
+
+
+@record
+class ExportRunConfig:
+    """``gavel export RUN``: the figures of a stored run, to W&B or MLflow."""
+
+    run: RunConfig
+    export: ExportConfig = ExportConfig()
+
+
+@record
+class ListConfig:
+    """``gavel list [WHAT]``: what can be chosen; ``config_dirs`` are folders of the user's own (``--config-dir``)."""
+
+    what: str | None = None
+    format: Literal["text", "json"] = "text"
+    config_dirs: tuple[str, ...] = ()
+
+
+@record
+class TaskSchemaConfig:
+    """``gavel schema ENV``: the JSON Schema of a task's row; ``what`` is the environment, ``out`` a file, None prints it."""
+
+    what: str | None = None
+    out: str | None = None
+
+
+@record
+class NewConfig:
+    """``gavel new env NAME``: files to begin with, in ``into`` (None: ``./NAME``)."""
+
+    what: str | None = None
+    name: str | None = None
+    into: str | None = None
 
 
 @record
 class TrainConfig(Composition):
     """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false trains on tasks that
-    were never compared with a protected set, which is recorded."""
+    were never compared with a protected set, which is recorded. ``canary`` None asks the judges no known answers while it runs."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy
@@ -204,6 +311,7 @@ class TrainConfig(Composition):
     placement: Placement = Placement()
     qualification: Qualification = Qualification()
     certificates: str = "certificates"
+    canary: CanaryRules | None = CanaryRules()
     hygiene_required: bool = True
     seed: int = 42
     dry_run: bool = False

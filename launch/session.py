@@ -7,7 +7,7 @@ import contextlib
 import gc
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,22 @@ from typing import Any
 from rich.console import Console
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.types import Digests, RewardPolicy
+from gavel.envs.types import Digests, Result, RewardPolicy
 from gavel.launch.assembly import Assembly, asset_store
 from gavel.launch.budget import spent
 from gavel.launch.collector import Collector, OwedRow
+from gavel.launch.deadline import Deadline
 from gavel.launch.episode import Policy
+from gavel.launch.export import exported
 from gavel.launch.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.journal import RowKey, RowState, read_journal
 from gavel.launch.progress import progress
 from gavel.launch.qualification import qualification
 from gavel.launch.run_folder import RunFolder, is_owed, read_results
-from gavel.launch.schema import AssetsConfig, BudgetConfig
+from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
 from gavel.launch.tally import Tally, closing
 from gavel.models.codec import digest
+from gavel.models.contact import check_served_models
 from gavel.models.errors import GavelError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.types import Sampling
@@ -41,7 +44,8 @@ class Session:
     """What is played.
 
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
-    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end.
+    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
+    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides.
     """
 
     assembly: Assembly
@@ -58,6 +62,8 @@ class Session:
     persistent: bool = False
     report: bool = True
     certificates: Path = Path("certificates")
+    deadline: Deadline | None = None
+    export: ExportConfig | None = None
 
 
 async def run_session(session: Session, folder: RunFolder, console: Console) -> int:
@@ -93,7 +99,22 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         say(console, await asyncio.to_thread(reported, folder.path))
     child = f" (child of {session.parent})" if session.parent else ""
     say(console, f"run folder: {folder.path}{child}")
+    for line in await exported(folder.path, session.export or ExportConfig()):
+        say(console, line)
+    if session.deadline is not None and session.deadline.near:
+        say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
+        stopped = None
     return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
+
+
+_NAMED = 5
+
+
+def left(rows: Sequence[PlannedRow], graded: Container[RowKey]) -> str:
+    """Name the first rows that have no grade, and count the others."""
+    names = [f"{row.task.task_id} (rollout {row.rollout_index})" for row in rows if row.key not in graded]
+    more = f" and {len(names) - _NAMED} more rows" if names[_NAMED:] else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def reported(path: Path) -> str:
@@ -120,7 +141,8 @@ def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, g
         return STOPPED
     if not short:
         return WHOLE
-    say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}; errors.jsonl says why", style="bold")
+    why = "; errors.jsonl says why" if set(short) - {"missing"} else ""
+    say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
     if given_up:
         say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); `gavel regrade RUN` tries them once more")
     return INCOMPLETE
@@ -152,7 +174,14 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
-    store, replies = asset_store(session.assets), session.assets.replies
+    await check_served_models(assembly.services)
+    store, replies, deadline = asset_store(session.assets), session.assets.replies, session.deadline
+
+    def ended(result: Result) -> None:
+        tally.add(result)
+        if deadline is not None:
+            deadline.ended(result.timing.total_s)
+
     async with open_services(
         assembly.services, log_dir=log_dir, progress=lambda line: say(console, line),
         assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
@@ -162,8 +191,8 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         policy = _policy(session, pool)
         collector = Collector(
             assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
-            Digests(session.config_digest, assembly.rubric_digests), tally.add,
-            spent=lambda: _over(session.budget, pool),
+            Digests(session.config_digest, assembly.rubric_digests), ended,
+            spent=lambda: _over(session.budget, pool) or (deadline.reached(collector.counts.oldest) if deadline else None),
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
             stopped = await collector.collect(owed, len(owed), session.concurrency)

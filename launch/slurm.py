@@ -43,6 +43,16 @@ def state(job: str) -> str | None:
     return done.stdout.splitlines()[0].strip()
 
 
+def queued(script: Path) -> str | None:
+    """Return the id of a job in the queue that runs this very script, whoever submitted it; None if there is none to be seen."""
+    done = _ask("squeue", "-h", "-o", "%i %o")
+    for line in done.stdout.splitlines() if done is not None and done.returncode == 0 else ():
+        job, _, command = line.partition(" ")
+        if command.strip() == str(script):
+            return job.partition("+")[0]
+    return None
+
+
 def job_is_gone(job: str) -> bool:
     """Whether Slurm says that a job is over; False where it does not answer."""
     done = _ask("squeue", "-h", "-j", job, "-o", "%T")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from rich.text import Text
 
 from gavel.launch import judge_folder, slurm
 from gavel.launch.attempts import Attempt, read_attempts
+from gavel.launch.judge_canary import describe, rounds
 from gavel.launch.run_plan import PLAN, RunPlan, read_plan
 from gavel.launch.schema import StatusConfig
 from gavel.launch.session import say
@@ -66,7 +69,17 @@ def state_of(path: Path) -> str:
         return "not begun" if not job else f"job {job} is over and left nothing: see logs/slurm-{job}.out"
     if newest.ended is None and newest.job and slurm.job_is_gone(newest.job):
         return f"its job {newest.job} ended without a word (killed?); start it again to go on"
+    if newest.ended is None and not newest.job and newest.host == socket.gethostname() and not _held(path):
+        return "it ended without a word (killed?); start it again to go on"
     return newest.state
+
+
+def _held(path: Path) -> bool:
+    """Whether the process that locked a run folder, here, still runs."""
+    try:
+        return judge_folder.process_runs(int((path / ".lock").read_text()))
+    except (OSError, ValueError):
+        return False
 
 
 def progress_of(path: Path) -> Progress:
@@ -82,10 +95,14 @@ def progress_of(path: Path) -> Progress:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield whole lines; the writer may be in the middle of one."""
+    """Yield whole lines; the writer may be in the middle of one, and a full disk may have left half of one."""
     if path.is_file():
         with path.open("rb") as file:
-            yield from (orjson.loads(line) for line in file if line.endswith(b"\n"))
+            for line in file:
+                with contextlib.suppress(orjson.JSONDecodeError):
+                    row = orjson.loads(line) if line.endswith(b"\n") else None
+                    if isinstance(row, dict):
+                        yield row
 
 
 def _rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
@@ -98,6 +115,8 @@ def _rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
     yield "step", "none yet" if done.step is None else str(done.step)
     total = done.graded + done.ungraded
     yield "ungraded", f"{done.ungraded} of {total} samples ({done.ungraded / total:.1%})" if total else "no sample yet"
+    for binding, report in {one.binding: one.report for one in rounds(path)}.items():
+        yield "canaries", ("DRIFT: " if report.exceeded else "") + describe(binding, report)
     for waived in plan.unqualified:
         yield "waived", waived
 

@@ -42,12 +42,16 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
     """
     if verb not in SWEPT:
         raise ConfigError("this verb has no sweeps", field="-m", found=f"gavel {verb}", allowed=", ".join(SWEPT), remedy="leave -m out")
+    _refuse_swept(verb, words)
     folder, common = _folder(verb, words, runs)
     points = expand(common)
     if len(points) < 2:
         raise ConfigError("nothing is swept", field="-m", remedy="give a key several values: reward.abstain=0.3,0.5")
     if len(points) > MOST:
         raise ConfigError("too many points", field="-m", found=str(len(points)), allowed=f"at most {MOST}")
+    if len(set(points)) < len(points):
+        twice = next(point for number, point in enumerate(points) if point in points[:number])
+        raise ConfigError("two points are the same", field="-m", found=" ".join(twice), remedy="name each value once")
     shared = tuple(word for word in common if not _values(word)[1:])
     index = Index(verb, shared, tuple(Point(number, _name(number, point), point) for number, point in enumerate(points)))
     dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
@@ -61,6 +65,20 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
         if done.code == INTERRUPTED:
             return INTERRUPTED
     return _close(folder, index, console, dry=dry)
+
+
+def _refuse_swept(verb: str, words: Sequence[str]) -> None:
+    """Refuse several values of what belongs to the sweep and not to a point.
+
+    Raises:
+        ConfigError: names the word.
+    """
+    for word in words:
+        if word.partition("=")[0] in (FOLDER_KEY[verb], "dry_run") and _values(word)[1:]:
+            raise ConfigError(
+                "a sweep has one value of this", field=word.partition("=")[0], found=word.partition("=")[2],
+                remedy="name one; a folder with a comma in its name needs quotes: \"'a,b'\"",
+            )  # fmt: skip
 
 
 def _resumed(folder: Path, index: Index) -> Index:

@@ -35,7 +35,7 @@ class Findings(GavelError):
 
     def __init__(self, findings: tuple[str, ...]) -> None:
         self.findings = findings
-        super().__init__(f"{len(findings)} findings; nothing was started:\n\n" + "\n\n".join(findings))
+        super().__init__(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}; nothing was started:\n\n" + "\n\n".join(findings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,9 @@ def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     assert checked.layout is not None
     cwd = Path.cwd()
     plan = _plan(config, path, checked, checked.layout, cwd)
-    ray = config.trainer.kind != "command"
-    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray)
+    ray = config.trainer.nemo_rl
+    root = config.trainer.nemo_rl_root
+    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray, nemo_rl_root=root)
     files = {"config.yaml": to_yaml(config), checked.config_name: checked.config_text, name: script}
     return Prepared(path, files, plan, checked, name)
 
@@ -85,8 +86,9 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
     served = managed(checked.assembly.services)
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
+    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.trl_main"
     command = chosen.command if chosen.kind == "command" else (
-        chosen.python or cluster.python or sys.executable, "-m", "gavel.launch.nemo_rl_main", "--config", "{config}",
+        chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}",
     )  # fmt: skip
     folder = {"het": path / "judge", "shared": Path(config.placement.folder or path / "judge").expanduser().absolute()}.get(layout.mode)
     waived = (*checked.unqualified, *(() if config.hygiene_required else ("hygiene_required=false",)))
@@ -96,7 +98,9 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
         judge_folder=str(folder) if folder else None, trainer_gpus=layout.trainer_gpus, judge_gpus=layout.judge_gpus,
         min_replicas={name: service.min_replicas for name, service in served.items()}, ready_timeout=config.placement.ready_timeout,
         grace=max(cluster.signal_seconds - 20.0, 10.0), reserve=float(cluster.signal_seconds + cluster.setup_seconds),
-        unqualified=waived, python_path=python_path(chosen.nemo_rl_root),
+        unqualified=waived, python_path=python_path(chosen.nemo_rl_root), qualified=config.qualification.required,
+        judged=checked.judged,
+        canary=config.canary, baselines=checked.baselines,
     )  # fmt: skip
 
 
@@ -137,7 +141,7 @@ def _same(prepared: Prepared) -> None:
             "this folder holds another training run", where=str(prepared.path), found=known.digest, allowed=prepared.plan.digest,
             remedy=f"name another folder with run.dir=…; what differs: diff {prepared.path}/config.yaml against `dry_run=true`",
         )  # fmt: skip
-    job = job_of(prepared.path)
+    job = slurm.queued(prepared.path / prepared.script) or job_of(prepared.path)
     if job and (state := slurm.state(job)):
         raise InputError(
             "this run is in Slurm's queue", where=str(prepared.path), found=f"job {job} {state}", remedy=f"wait, or scancel {job}"
@@ -185,10 +189,12 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
     if checked.layout is not None and checked.assembly is not None:
         for what, how in describe(config, checked.layout, checked.assembly.services):
             table.add_row(what, Text(how))
-    if config.trainer.kind != "command":
+    if config.trainer.nemo_rl:
         table.add_row(
             "NeMo-RL", Text(f"{version_of(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
         )
+    if not checked.judged:
+        table.add_row("", Text("no task asks a judge"))
     for waived in checked.unqualified:
         table.add_row("waived", Text(waived))
     table.add_row("run folder", Text(str(path)))

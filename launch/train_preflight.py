@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,9 +20,12 @@ from gavel.launch import layout as layouts
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.layout import Layout, layout_of, managed
 from gavel.launch.nemo_rl_preflight import findings as trainer_findings
+from gavel.launch.render import ray_sub_of
 from gavel.launch.schema import TrainConfig
-from gavel.launch.train_tasks import task_findings
-from gavel.launch.trainer_config import trainer_config
+from gavel.launch.train_tasks import asks_judge, task_findings
+from gavel.launch.trainer_config import NOWHERE, trainer_config
+from gavel.launch.trl_preflight import findings as trl_findings
+from gavel.launch.trl_preflight import machine_findings as trl_machine_findings
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.service import Service, config_key
 from gavel.models.vllm.arguments import check_engine_args
@@ -36,7 +39,8 @@ NEEDED = ("aiohttp", "orjson", "pydantic", "omegaconf", "yaml", "gavel.envs.inte
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be made;
-    ``unqualified`` says which judges start without a certificate that qualifies them."""
+    ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding what its certificate
+    has for each control, ``judged`` whether any task can ask a judge."""
 
     assembly: Assembly | None
     layout: Layout | None
@@ -44,6 +48,8 @@ class Checked:
     config_text: str
     findings: tuple[str, ...]
     unqualified: tuple[str, ...] = ()
+    baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    judged: bool = True
 
 
 def check(config: TrainConfig, run: Path) -> Checked:
@@ -56,19 +62,22 @@ def check(config: TrainConfig, run: Path) -> Checked:
         found.append(str(failed))
     found += task_findings(config, assembly)
     found += [str(failed) for failed in _trainer(config)]
-    found += [str(failed) for failed in _places(config, run)]
+    found += [str(failed) for failed in (*_places(config, run), *_mounts(config, run))]
     layout, name, text = None, "", ""
-    unqualified: tuple[str, ...] = ()
+    certified, judged = _Certified(), True
     if assembly is not None:
+        judged = asks_judge(config, assembly)
+        if judged and any(NOWHERE in url for service in assembly.services.values() for url in service.base_urls):
+            found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
         found += [str(failed) for failed in _services(config, {name: config.service_table[name] for name in assembly.services}, layout)]
-        certified, unqualified = _certificates(config, assembly)
-        found += certified
+        certified = _certificates(config, assembly)
+        found += certified.findings
         name, text, more = _config(config, assembly, layout, run)
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
         found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
-    return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), unqualified)
+    return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged)
 
 
 def _without_credentials(config: TrainConfig) -> TrainConfig:
@@ -82,19 +91,28 @@ def _said(finding: str, found: list[str]) -> bool:
 
 
 def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
-    if not config.tasks.path or (config.trainer.kind != "command" and not config.trainer.nemo_rl_root):
+    if not config.tasks.path or (config.trainer.nemo_rl and not config.trainer.nemo_rl_root):
         return "", "", []  # found already
     try:
         name, text = trainer_config(config, assembly, layout, run)
     except GavelError as failed:
         return "", "", [str(failed)]
-    if config.trainer.kind == "command":
-        return name, text, []
+    if not config.trainer.nemo_rl:
+        return name, text, trl_findings(config, assembly) if config.trainer.kind == "trl" else []
     return name, text, trainer_findings(yaml.safe_load(text), probe=False, places=False)
 
 
-def _certificates(config: TrainConfig, assembly: Assembly) -> tuple[list[str], tuple[str, ...]]:
-    folder, missing, waived = Path(config.certificates).expanduser(), [], []
+@dataclass(frozen=True, slots=True)
+class _Certified:
+    """What the certificates say: what keeps the judges from training, what is waived, and the labels of their controls."""
+
+    findings: tuple[str, ...] = ()
+    waived: tuple[str, ...] = ()
+    baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def _certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
+    folder, missing, waived, labels = Path(config.certificates).expanduser(), [], [], {}
     for name, binding in assembly.bindings.items():
         try:
             found = require(folder, binding, config.qualification)
@@ -103,7 +121,9 @@ def _certificates(config: TrainConfig, assembly: Assembly) -> tuple[list[str], t
             continue
         if not config.qualification.required:
             waived.append(f"{name}: qualification.required=false" + ("" if found else ", never probed"))
-    return missing, tuple(waived)
+        if found is not None and found.probe is not None:
+            labels[name] = {row.name: row.got for row in found.probe.rows if row.kind == "control" and row.graded}
+    return _Certified(tuple(missing), tuple(waived), labels)
 
 
 def _services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
@@ -156,6 +176,29 @@ def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
         )
 
 
+def _mounts(config: TrainConfig, run: Path) -> Iterator[GavelError]:
+    """What a job reads and writes must lie at the same place inside its container."""
+    if config.cluster.container is None:
+        return
+    places = [("run.dir", run), ("placement.folder", config.placement.folder), ("trainer.nemo_rl_root", config.trainer.nemo_rl_root)]
+    places += [(f"{key}.path", tasks.path) for key, tasks in (("tasks", config.tasks), ("validation", config.validation))]
+    for key, place in places:
+        if place and not str(place).startswith("pkg:") and not _mounted(Path(place).expanduser().absolute(), config.cluster.mounts):
+            yield ConfigError(
+                "the container does not see this place", field=key, found=str(place), allowed="a place under a mount with its own name",
+                remedy=f"cluster.mounts=['{Path(place).absolute().parent}:{Path(place).absolute().parent}']",
+            )  # fmt: skip
+
+
+def _mounted(path: Path, mounts: tuple[str, ...]) -> bool:
+    for mount in mounts:
+        source, _, rest = mount.partition(":")
+        target = rest.partition(":")[0] or source
+        if source == target and path.is_relative_to(source):
+            return True
+    return False
+
+
 def _trainer(config: TrainConfig) -> Iterator[GavelError]:
     chosen = config.trainer
     if chosen.kind == "command":
@@ -163,6 +206,9 @@ def _trainer(config: TrainConfig) -> Iterator[GavelError]:
             yield ConfigError("no command is named", field="trainer.command", remedy="trainer.command=[WORD,…]")
         elif shutil.which(chosen.command[0]) is None:
             yield ConfigError("there is no such program", field="trainer.command", found=chosen.command[0])
+        return
+    if chosen.kind == "trl":
+        yield from trl_machine_findings(config)
         return
     if not chosen.model:
         yield ConfigError("no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory")
@@ -178,6 +224,12 @@ def _trainer(config: TrainConfig) -> Iterator[GavelError]:
         )  # fmt: skip
         return
     root = Path(chosen.nemo_rl_root).expanduser()
+    script = ray_sub_of(config.cluster, chosen.nemo_rl_root)
+    if script is not None and root.is_dir() and not script.is_file():
+        yield ConfigError(
+            "containers on several nodes are started by this script of NeMo-RL", field="trainer.nemo_rl_root", found=f"no {script}",
+            remedy="name a whole checkout",
+        )  # fmt: skip
     if root.is_dir() and not config.cluster.container:
         yield from _imports(chosen.python or sys.executable, root)
 

@@ -12,13 +12,15 @@ PlacementMode = Literal["external", "same_node", "het", "shared"]
 
 @record
 class TrainerOptions:
-    """What is trained and how. ``kind``: a script of NeMo-RL, or ``command``, whose words may hold ``{config}`` and ``{run}``.
+    """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or ``command``, whose words
+    may hold ``{config}`` and ``{run}``.
 
-    ``python`` is the interpreter that has NeMo-RL (None: ours). ``overrides`` are further keys of NeMo-RL, checked against the exemplar
-    of the checkout unless they begin with ``+``; a ``command`` gets them as they are. Lengths in tokens, ``step_deadline`` in seconds.
+    ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further keys of NeMo-RL, checked against the
+    exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and ``trl`` has three of its own
+    (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
-    kind: Literal["grpo", "single_controller", "command"] = "grpo"
+    kind: Literal["grpo", "single_controller", "trl", "command"] = "grpo"
     nemo_rl_root: str | None = None
     python: str | None = None
     command: tuple[str, ...] = ()
@@ -34,6 +36,11 @@ class TrainerOptions:
     step_deadline: float = 900.0
     check_workers: int = 0
     overrides: Mapping[str, Any] | None = None
+
+    @property
+    def nemo_rl(self) -> bool:
+        """Whether NeMo-RL does the training."""
+        return self.kind in ("grpo", "single_controller")
 
 
 @record

@@ -34,6 +34,18 @@ def task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
     return found
 
 
+def asks_judge(config: TrainConfig, assembly: Assembly) -> bool:
+    """Tell whether any task of a run can ask a judge; where it cannot be told, it can."""
+    asks = getattr(assembly.environment, "asks_judge", None)
+    if asks is None:
+        return True
+    paths = [(task_path(tasks.path), tasks.limit) for tasks in (config.tasks, config.validation) if tasks.path]
+    try:
+        return any(asks(row.task) for path, limit in paths for row in read_tasks(path, assembly.environment, limit=limit).tasks)
+    except GavelError:
+        return True  # what is wrong with the file is a finding of its own
+
+
 def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly | None) -> Iterator[GavelError]:
     path = task_path(str(tasks.path))
     if not path.is_file():
@@ -60,19 +72,27 @@ def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly 
 
 
 def _manifest(key: str, path: Path, *, required: bool) -> Iterator[GavelError]:
-    """Compare the file with the manifest beside it, and ask for the result of the check against protected sets."""
+    """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A manifest says
+    nothing of a file it does not list."""
     manifest = _read(path.parent / "manifest.json")
-    stated = (manifest.get("files") or {}).get(path.name)
+    files = manifest.get("files")
+    stated = files.get(path.name) if isinstance(files, dict) else None
     if isinstance(stated, dict) and stated.get("sha256") != (actual := file_sha256(path)):
         yield InputError(
             "this file is not the one its manifest describes", where=str(path), field=f"{key}.path", found=actual,
             allowed=str(stated.get("sha256")), remedy="prepare it again: gavel prepare …",
         )  # fmt: skip
-    if required and not manifest.get("hygiene"):
+    if required and not (isinstance(stated, dict) and _compared(manifest.get("hygiene"))):
         yield InputError(
             "these tasks were never compared with a protected set", where=str(path), field="hygiene_required",
             remedy="gavel prepare … source.protected=[FILE], or hygiene_required=false (it is recorded)",
         )  # fmt: skip
+
+
+def _compared(hygiene: Any) -> bool:
+    """Whether a manifest's result names at least one protected file, and its digest."""
+    protected = hygiene.get("protected") if isinstance(hygiene, dict) else None
+    return bool(protected) and isinstance(protected, list) and all(isinstance(one, dict) and one.get("sha256") for one in protected)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one config file a trainer is started with: NeMo-RL's own YAML, or for a command the same sections of ours."""
+"""The one config file a trainer is started with: NeMo-RL's own YAML, or for another trainer the same sections of ours."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout, run:
     Raises:
         ConfigError: see ``nemo_rl_config.emit``.
     """
-    if config.trainer.kind == "command":
+    if not config.trainer.nemo_rl:
         return "trainer.yaml", str(yaml.safe_dump(_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120))
     parts = _parts(config, assembly)
     return "nemo_rl.yaml", emit(_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure)
@@ -57,7 +57,7 @@ def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     for split, tasks in (("train", config.tasks), ("validation", config.validation)):
         if tasks.path and tasks.limit:
             overrides[f"+data.{split}.limit"] = tasks.limit
-    assert chosen.kind != "command"
+    assert chosen.kind == "grpo" or chosen.kind == "single_controller"
     return TrainerConfig(
         nemo_rl_root=str(chosen.nemo_rl_root), run_dir=str(run), model=str(chosen.model), tasks=str(task_path(str(config.tasks.path))),
         validation=str(task_path(config.validation.path)) if config.validation.path else None, kind=chosen.kind,
@@ -80,7 +80,7 @@ def _own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:
         "data": {split: _data(tasks, assembly) for split, tasks in (("train", config.tasks), ("validation", config.validation))},
         "trainer": plain(config.trainer),
         "seed": config.seed,
-        SECTION: {"run_dir": str(run), "kind": "command", "checkpoints": str(run / "checkpoints")},
+        SECTION: {"run_dir": str(run), "kind": config.trainer.kind, "checkpoints": str(run / "checkpoints")},
     }
 
 

@@ -25,11 +25,18 @@ class Verb:
     groups: tuple[str, ...]
     examples: tuple[tuple[str, str], ...]
     keys: tuple[tuple[str, str], ...]
+    words: tuple[str, ...] = ("run.dir",)
+    """The keys that words of their own after the verb fill, in order; ``runs`` takes all of them."""
 
 
 _RUN = ("run.dir=DIR", "the run folder; also the first word after the verb")
 _DRY = ("dry_run=true", "say what would be done, and do nothing")
 _SERVICES = ("services.NAME.…", "a further model: the keys are those of policy and judge")
+_DEADLINE = ("deadline=TIME", "seconds, 45m or 2h from now: no row begins that would not end in time; deadline_margin=TIME to spare")
+_EXPORT = (
+    ("export.wandb.project=NAME", "figures of the finished run to W&B; also entity, group, name, mode=offline"),
+    ("export.mlflow.tracking_uri=URI", "the same to MLflow; also experiment, name"),
+)
 _OFFLINE = ("assets.offline=true", "no downloads; assets.mirror=DIR is a folder that is tried first")
 
 _TABLE = (
@@ -40,11 +47,13 @@ _TABLE = (
             ("env=abstention", "fetch and verify what the environment's rubrics need"),
             ("env=abstention source.path=train.jsonl out=data/abstention", "adapt a file you have"),
             ("env=abstention assets.mirror=/mnt/assets assets.offline=true", "the same on a machine without a network"),
+            ("env=abstention source.path=train.jsonl format=nemo_gym", "also as rows of NeMo Gym's form (docs/nemo_gym.md)"),
         ),
         (
             ("source.path=FILE", "the source file"),
             ("source.protected=[FILE,…]", "questions no task may repeat, such as those you evaluate on"),
-            ("out=DIR", "where tasks.jsonl and its manifest go; data/ENV if it is not given"), _OFFLINE, _DRY,
+            ("out=DIR", "where tasks.jsonl and its manifest go; data/ENV if it is not given"),
+            ("format=nemo_gym", "also rows of NeMo Gym's form; agent=NAME is what plays them there"), _OFFLINE, _DRY,
         ),
     ),
     Verb(
@@ -67,7 +76,8 @@ _TABLE = (
             ("policy.base_url=URL", "where an external model is; judge.base_url for the judge"),
             ("policy.model=NAME", "the name the server serves it under"),
             ("policy.api_key_env=VARIABLE", "the variable that holds the key, never the key"),
-            ("policy.sampling.temperature=T", "also top_p, max_response_tokens, seed, …"), _SERVICES, _OFFLINE, _DRY,
+            ("policy.sampling.temperature=T", "also top_p, max_response_tokens, seed, …"), _SERVICES, _OFFLINE,
+            _DEADLINE, ("shard=i/n", "one part of the tasks; `gavel merge` puts the parts together"), *_EXPORT, _DRY,
         ),
     ),
     Verb(
@@ -82,8 +92,17 @@ _TABLE = (
         ),
         (
             _RUN, ("only=ungraded|all", "which transcripts; all needs into"), ("into=DIR", "the child run"),
-            ("rubrics.NAME.profile=PROFILE", "another rubric"), ("concurrency=N", "rows in flight"), _DRY,
+            ("rubrics.NAME.profile=PROFILE", "another rubric"), ("concurrency=N", "rows in flight"), _DEADLINE, _DRY,
         ),
+    ),
+    Verb(
+        "merge", "Put the shards of one run together into the whole run.", "gavel.launch.merge", "MergeConfig", (),
+        (("runs/part-1 runs/part-2 into=runs/whole", "two parts that `gavel rollout … shard=1/2` and `… shard=2/2` wrote"),),
+        (
+            ("runs=[DIR,…]", "the shards; also the words after the verb"), ("into=DIR", "the whole run"),
+            ("partial=true", "merge although shards are missing; they are named"),
+        ),
+        ("runs",),
     ),
     Verb(
         "rescore", "Apply another reward policy to the stored outcomes of a run; no model is called.", "gavel.launch.rescore",
@@ -103,6 +122,15 @@ _TABLE = (
         (_RUN, ("format=html|md|csv", "what is written"), ("out=FILE", "where; the run folder if it is not given")),
     ),
     Verb(
+        "export", "Show the figures of a stored run in Weights & Biases or MLflow; no text leaves the machine.",
+        "gavel.launch.export_verb", "ExportRunConfig", (),
+        (
+            ("runs/demo export.wandb.project=gavel", "to W&B (needs the extra `wandb`)"),
+            ("runs/demo export.mlflow.tracking_uri=http://127.0.0.1:5000", "to MLflow (needs the extra `mlflow`)"),
+        ),
+        (_RUN, *_EXPORT, ("export.timeout_s=S", "how long an export may take")),
+    ),
+    Verb(
         "view", "Look at a run in the browser, while it grows.", "gavel.launch.report.server", "ViewConfig", (),
         (
             ("runs/demo", "serve it on a free port of this machine"),
@@ -111,13 +139,41 @@ _TABLE = (
         (_RUN, ("port=PORT", "0 picks a free one")),
     ),
     Verb(
+        "serve", "Serve environments over HTTP: send a task and a reply, get its grade.", "gavel.launch.serve", "ServeConfig",
+        ("env", "judge", "reward", "experiment"),
+        (
+            (
+                "env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge",
+                "one environment, at http://127.0.0.1:9400/v1/abstention/grade",
+            ),
+            (
+                "env=abstention also.following=env=instruction_following judge=qwen3_32b",
+                "two at one address, over one judge that is served here",
+            ),
+            (
+                "experiment=demo http.host=0.0.0.0 http.api_key_env=GAVEL_KEY",
+                "for other machines: callers send the key that the variable GAVEL_KEY holds",
+            ),
+        ),
+        (
+            ("http.port=PORT", "where it listens; 0 picks a free one"), ("http.host=HOST", "127.0.0.1 unless it is set"),
+            ("http.api_key_env=VARIABLE", "the variable that holds the key, never the key"),
+            ("http.max_in_flight=N", "items in work at once; also max_batch, max_body_mib, deadline, body_timeout, grace"),
+            ("gym.play=true", "play NeMo Gym's rows, too, asking the policy of this config (docs/nemo_gym.md)"),
+            ("name=NAME", "the name in the paths"), ("also.NAME='WORDS'", "a further environment: env=…, reward=…, rubrics.…"),
+            ("run.dir=DIR", "where the logs of servers go"), _SERVICES, _OFFLINE, _DRY,
+        ),
+    ),
+    Verb(
         "compare", "Compare finished runs, paired by task, with intervals; the first one is the base.", "gavel.launch.compare",
         "CompareConfig", (),
         (
             ("runs/bench runs/bench-omniscience", "two reward policies on the same replies"),
             ("runs/a runs/b runs/c out=compared", "three runs, and the table as CSV, Markdown and JSON, with a picture"),
+            ("runs/sweep out=compared", "the points of a sweep; trainings by their last steps and curves, seeds taken together"),
         ),
-        (("out=DIR", "write the tables and the picture there"), ("draws=N", "bootstrap draws"), ("seed=N", "of the bootstrap")),
+        (("out=DIR", "write the tables and the pictures there"), ("window=N", "trainings: so many steps at each end"), ("draws=N", "bootstrap draws"), ("seed=N", "of the bootstrap")),
+        ("runs",),
     ),
     Verb(
         "probe", "Ask each judge known answers and known attacks; show which it gets right, and whether it qualifies.",
@@ -165,6 +221,7 @@ _TABLE = (
         "TrainConfig", ("env", "judge", "reward", "failure", "trainer", "cluster", "experiment"),
         (
             ("experiment=abstention_qwen3_1p7b cluster=slurm dry_run=true", "every file and command, and what was found wrong"),
+            ("trainer=cpu_smoke", "no GPU: a few real steps of a tiny model on the CPU, with TRL"),
             ("experiment=debug_single_gpu trainer.nemo_rl_root=/path/to/RL", "one GPU, 8 tasks, 2 steps"),
             ("-m experiment=reward_ablation reward.abstain=0.3,0.5,0.7 seed=1,2", "a sweep: six runs that share one judge"),
         ),
@@ -182,6 +239,26 @@ _TABLE = (
         "StatusConfig", (),
         (("runs/first", "one run"), ("runs/sweep", "every point of a sweep")),
         (_RUN, ("lines=N", "how many lines of the log")),
+    ),
+    Verb(
+        "list", "Say what can be chosen: environments, rewards, rubrics, models, sources, experiments, trainers.",
+        "gavel.launch.catalogue", "ListConfig", (),
+        (("", "all of it"), ("rewards", "one kind"), ("format=json", "for a program")),
+        (("what=KIND", "one kind; also the first word after the verb"), ("format=text|json", "how it is written")),
+        ("what",),
+    ),
+    Verb(
+        "schema", "Print the JSON Schema of a task's row.", "gavel.launch.env_schema", "TaskSchemaConfig", (),
+        (("abstention", "what a line of a tasks.jsonl for this environment must be"), ("vera_mh out=task.schema.json", "into a file")),
+        (("what=ENV", "the environment; also the first word after the verb"), ("out=FILE", "where; printed if it is not given")),
+        ("what",),
+    ),
+    Verb(
+        "new", "Write a small working environment to begin with: code, test, configs, sample tasks.", "gavel.launch.new_env",
+        "NewConfig", (),
+        (("env two_tries", "into the folder two_tries"), ("env two_tries into=work/two-tries", "into a folder you name")),
+        (("into=DIR", "a new or empty folder; ./NAME if it is not given"),),
+        ("what", "name"),
     ),
 )  # fmt: skip
 

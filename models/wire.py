@@ -178,6 +178,15 @@ def decode_body(data: bytes, *, responses: bool) -> Decoded:
         raise BadBody(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise BadBody(f"the body is a {type(body).__name__}, not an object")
+    return decode_document(body, responses=responses)
+
+
+def decode_document(body: dict[str, Any], *, responses: bool) -> Decoded:
+    """Read a reply's body that was parsed already; as ``decode_body``.
+
+    Raises:
+        BadBody: an error object, or no choice in it.
+    """
     if body.get("error"):
         raise error_of(body)
     return (_decode_responses if responses else _decode_chat)(body)

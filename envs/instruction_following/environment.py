@@ -68,6 +68,11 @@ class InstructionFollowingEnvironment:
         """Read a target; raises ``TaskError`` naming the field, or its subclass ``LanguageUnsupported``."""
         return parse_target(raw)
 
+    def asks_judge(self, task: Task) -> bool:
+        """Tell whether a task has an item that no program checks."""
+        target: InstructionTarget = task.target
+        return bool(target.llm_judge) or not all(_is_fast(item) for item in target.instructions)
+
     async def open(self, task: Task) -> Opening:
         """Return the task's own messages, as they are."""
         return Opening(task.messages)

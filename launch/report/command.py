@@ -1,4 +1,4 @@
-"""``gavel report RUN``: the run as one page (``html``), as Markdown or as CSV."""
+"""``gavel report RUN``: the run as one page (``html``), as Markdown or as CSV; of a training run its curve."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from gavel.launch.files import write_whole
 from gavel.launch.report.page import report
 from gavel.launch.report.source import RunSource
 from gavel.launch.report.texts import as_csv, as_markdown
+from gavel.launch.report.training import write_training
+from gavel.launch.run_plan import PLAN
 from gavel.launch.schema import ReportConfig
 
 FORMATS: Mapping[str, Callable[[RunSource], bytes]] = {"html": report, "md": as_markdown, "csv": as_csv}
@@ -21,6 +23,11 @@ FORMATS: Mapping[str, Callable[[RunSource], bytes]] = {"html": report, "md": as_
 def run(config: ReportConfig, console: Console) -> int:
     """Run the verb; see ``gavel report --help``. Returns 0."""
     begun = time.monotonic()
+    if config.run.dir and (training := Path(config.run.dir).expanduser() / PLAN).is_file():
+        file = training.parent / f"report.{config.format}" if not config.out else Path(config.out).expanduser()
+        steps = write_training(training.parent, file, config.format)
+        console.print(f"written: {file} ({steps} steps)", highlight=False, soft_wrap=True, markup=False)
+        return 0
     path = existing_run(config.run.dir, "report")
     file = Path(config.out).expanduser() if config.out else path / f"report.{config.format}"
     size, rows = write(path, file, config.format)

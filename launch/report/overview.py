@@ -101,6 +101,8 @@ def _facts(source: RunSource) -> dict[str, str]:
         facts["ablation"] = manifest.ablation
     if manifest.parent:
         facts[f"{manifest.kind} of"] = str(manifest.parent.get("run", ""))
+    facts["shard"] = manifest.shard or ""
+    facts["merged from"] = ", ".join(str(part.get("run", "")) for part in manifest.merged)
     facts["made by"] = f"gavel {manifest.gavel}"
     return {name: value for name, value in facts.items() if value}
 

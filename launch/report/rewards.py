@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.envs.registry import ENVIRONMENTS, REWARDS, make_reward
+from gavel.envs.registry import REWARDS, choose, make_reward, reward_names
 from gavel.envs.types import RewardPolicy
 from gavel.launch.child_run import named
 from gavel.models.errors import GavelError
@@ -32,9 +32,7 @@ def rewards_of(env: str, own: Mapping[str, Any]) -> tuple[NamedReward, ...]:
 
     One that cannot be made (a run of another version) is left out.
     """
-    entry = ENVIRONMENTS.get(env)
-    folder = entry.module.rpartition(".")[0] if entry else ""
-    names = [name for name, reward in REWARDS.items() if reward.module.rpartition(".")[0] == folder]
+    names = reward_names(env)
     plain = dict(own)
     configs = [plain, *({"name": name} for name in names if not _same(name, plain))]
     found = []
@@ -52,6 +50,6 @@ def _same(name: str, own: Mapping[str, Any]) -> bool:
     """Whether the run's policy is this one with its default options, which is shown once."""
     if own.get("name") != name:
         return False
-    cls, _ = REWARDS[name].load()
+    cls, _ = choose("reward", name, REWARDS).load()
     defaults = {field: getattr(cls(), field) for field in cls.__dataclass_fields__}
     return all(own.get(field, value) == value for field, value in defaults.items())

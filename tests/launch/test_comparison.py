@@ -58,6 +58,22 @@ def test_the_bootstrap_is_repeatable_and_covers_a_known_spread() -> None:
     assert bootstrap(values[:1], 100, np.random.default_rng(1)).low is None
 
 
+def test_few_tasks_get_students_t_since_they_do_not_show_the_bootstrap_enough() -> None:
+    found = bootstrap(np.array([0.0, 0.0, 1.0, 1.0]), 100, np.random.default_rng(1))
+    # mean 0.5, sd sqrt(1/3), t(3) = 3.1824: half = 3.1824 * sqrt(1/3) / 2
+    assert found.low == pytest.approx(0.5 - 3.1824 * (1 / 3) ** 0.5 / 2)
+    assert found.high == pytest.approx(0.5 + 3.1824 * (1 / 3) ** 0.5 / 2)
+
+
+def test_the_bootstrap_is_widened_by_what_few_tasks_hide() -> None:
+    values = np.array([0.0, 1.0] * 10)
+    found = bootstrap(values, 20_000, np.random.default_rng(1))
+    assert found.high is not None
+    # Student's t: 2.0930 * 0.5130 / sqrt(20) = 0.240; plain percentiles would give 1.96 * 0.5 / sqrt(20) = 0.219, on a lattice of 1/20
+    assert found.high == pytest.approx(0.5 + 0.240, abs=0.02)
+    assert found.high - 0.5 > 0.22
+
+
 def test_several_rollouts_of_a_task_have_no_mcnemar() -> None:
     arms = [_arm(name, {("x", 0): 1.0, ("x", 1): 0.0, ("y", 0): 1.0}) for name in "ab"]
     assert all(item.p is None for item in compare(arms).differences)

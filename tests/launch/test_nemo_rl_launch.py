@@ -81,6 +81,8 @@ def test_the_yaml_is_resolved_self_contained_and_holds_what_the_actor_needs(tmp_
     actor = read_config(config["env"]["gavel_abstention"])
     assert actor.ledger == str(run / "ledger")
     assert list(actor.parts.services) == ["general"]  # not the policy's
+    assert actor.service_key("general") == "judge"  # as the user wrote it
+    assert actor.service_key("another") == "parts.services.another"
 
 
 def test_a_conversations_replies_fit_the_trainers_turns(tmp_path: Path) -> None:
@@ -169,6 +171,24 @@ def test_a_judge_that_serves_another_model_or_refuses_is_found(tmp_path: Path) -
     with serving(model="another") as server:
         (found,) = findings(emitted(tmp_path, url=server.base_url))
     assert "does not serve judge-abstention; it serves another" in found
+
+
+@pytest.mark.parametrize("key", ["data_path", "env"])
+def test_a_dataset_that_lacks_a_key_is_found(key: str, tmp_path: Path) -> None:
+    config = emitted(tmp_path)
+    del config["data"]["train"][key]
+    assert findings(config, probe=False) == [f"data.train[0].{key}: this value is missing"]
+
+
+def test_a_ledger_that_cannot_be_written_or_is_another_actors_is_found(tmp_path: Path) -> None:
+    config = emitted(tmp_path)
+    (tmp_path / "file").write_text("")
+    config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "file" / "ledger")
+    assert any("ledger: Not a directory" in found for found in findings(config, probe=False))
+    config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "ledger")
+    config["env"]["gavel_again"] = config["env"]["gavel_abstention"]
+    (found,) = findings(config, probe=False)
+    assert "env.gavel_again.ledger: env.gavel_abstention writes the same files" in found
 
 
 def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ async def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
     other = await gavel("rollout", "-m", "experiment=demo", "seed=1,2")
     assert other.code == 2
     assert "this verb has no sweeps" in other.err
+    for words, needle in (
+        (("seed=1,1",), "two points are the same"),
+        (("seed=1,2", f"run.dir={tmp_path}/a,{tmp_path}/b"), "a sweep has one value of this"),
+        (("dry_run=true,false",), "a sweep has one value of this"),
+        (("seed=1,",), "nothing is swept"),
+    ):
+        refused = await gavel("train", "-m", f"run.dir={tmp_path / 'sweep'}", *words)
+        assert refused.code == 2
+        assert needle in refused.err
+    assert not (tmp_path / "sweep").exists()
     every = await gavel("train", "-m", "trainer.bogus=1,2", f"run.dir={tmp_path / 'sweep'}")
     assert every.code == 2
     assert [point.state for point in read_index(tmp_path / "sweep").points] == ["failed", "failed"]

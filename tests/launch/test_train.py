@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ import yaml
 from rich.console import Console
 from tests.launch.test_nemo_rl_launch import checkout
 from tests.support.processes import matching, wait_until
+from tests.support.runs import STRICT, write_tasks
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
 
 from gavel.launch import judge_folder, train
 from gavel.launch.attempts import read_attempts
+from gavel.launch.cli import main
 from gavel.launch.config import compose
 from gavel.launch.judge_watch import split_gpus
 from gavel.launch.slurm import read_left
+from gavel.launch.status import Progress, progress_of, state_of
 from gavel.launch.sweep import expand
 from gavel.launch.sweep_index import read_index
 from gavel.launch.train_preflight import check
@@ -53,33 +57,63 @@ def found(words: list[str], root: Path | None, run: Path) -> str:
 
 
 def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
-    rows = [
-        {"schema": "gavel.task/1", "task_id": str(n), "env": "abstention", "verifier": "nemo_abstention_v1/other",
-         "messages": [{"role": "user", "content": "Who?"}],
-         "target": {"question": "Who?", "reference": name}, "metadata": {}}
-        for n, name in enumerate(("Ann", "Bob"))
-    ]  # fmt: skip
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples = (ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl").read_text().splitlines()[:2]  # their prompts are the same
+    (tmp_path / "tasks.jsonl").write_text("".join(line.replace("vera_mh/vera_mh", "vera_mh/other") + "\n" for line in samples))
     (tmp_path / "manifest.json").write_text(json.dumps({"files": {"tasks.jsonl": {"sha256": "sha256:0"}}, "hygiene": None}))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        began = time.monotonic()
+        began = os.times()
         text = found([
-            *QWEN[:3], f"tasks.path={tmp_path}/tasks.jsonl", "cluster.gpus_per_node=2", f"judge.port={port}",
-            "services.other.mode=external", "services.other.base_url=http://127.0.0.1:1/v1", "services.other.model=m",
-            "services.other.api_key_env=GAVEL_TEST_UNSET", "judging.bindings.second.judge=other",
-            "judging.bindings.second.rubric=abstention",
-            "trainer.overrides.grpo.max_rollout_turns=0", "trainer.max_new_tokens=4096", "judge.max_context_length=40960",
+            "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "judge=qwen3_32b", f"tasks.path={tmp_path}/tasks.jsonl",
+            "cluster.gpus_per_node=2", f"judge.port={port}", "env.max_turns=6", "env.simulators=[{service: simulator}]",
+            "services.simulator.mode=external", "services.simulator.base_url=http://127.0.0.1:1/v1", "services.simulator.model=m",
+            "services.simulator.api_key_env=GAVEL_TEST_UNSET", "placement.folder=/proc/nowhere/judge",
+            "trainer.overrides.grpo.max_rollout_turns=2", "trainer.max_new_tokens=4096", "judge.max_context_length=40960",
         ], root, Path("/proc/nowhere/run"))  # fmt: skip
-        seconds = time.monotonic() - began
-    for needle in (
-        "not the one its manifest describes", "never compared with a protected set", "a different target", "there is no such binding",
-        "never probed", "port", "GAVEL_TEST_UNSET", "nothing can be written here", "leaves no room", "at most 24708",
+        seconds = sum(os.times()[:4]) - sum(began[:4])  # of the CPU, ours and our children's: whatever else the machine does
+    blocks = text.split("\n\n")
+    for field, needle in (
+        ("tasks.path", "this file is not the one its manifest describes"),
+        ("verifier", "there is no such binding"),
+        ("certificates", "the judge of binding vera_mh was never probed"),
+        ("judge.port", "in use"),
+        ("run.dir", "nothing can be written here"),
+        ("placement.folder", "nothing can be written here"),
+        ("services.simulator", "GAVEL_TEST_UNSET"),
+        ("grpo.max_rollout_turns", "set grpo.max_rollout_turns: 3"),
+        ("tasks.path", "have the prompt of another one and a different target"),
+        ("hygiene_required", "these tasks were never compared with a protected set"),
+        ("trainer.max_new_tokens", "a reply of full length leaves no room for its prompt"),
+        ("judge.max_context_length", "at most 24708"),
     ):  # fmt: skip
-        assert needle in text, f"{needle} is not in\n{text}"
+        assert any(field in block and needle in block for block in blocks), f"{field}: {needle} is not in\n{text}"
     assert seconds < 5
+
+
+def test_training_refuses_tasks_that_were_never_compared_with_a_protected_set(tmp_path: Path, root: Path) -> None:
+    source, protected = write_tasks(tmp_path / "source.jsonl", 3), tmp_path / "protected.txt"
+    protected.write_text("Which town lies at kilometre 1 of the old road?\n")
+    words = [*QWEN[:3], "qualification.required=false", "cluster.gpus_per_node=2"]
+    refused = "these tasks were never compared with a protected set"
+
+    def findings(folder: str, name: str = "tasks.jsonl", *more: str) -> str:
+        return found([*words, f"tasks.path={tmp_path}/{folder}/{name}", *more], root, tmp_path / "run")
+
+    for folder, more in (("without", []), ("with", [f"source.protected=[{protected}]"])):
+        assert main(["prepare", STRICT, f"source.path={source}", f"out={tmp_path / folder}", *more]) == 0
+    assert refused in findings("without")
+    assert findings("without", "tasks.jsonl", "hygiene_required=false") == ""
+    assert findings("with") == ""
+    assert len((tmp_path / "with" / "tasks.jsonl").read_text().splitlines()) == 2, "the protected question is gone"
+    shutil.copy(tmp_path / "with" / "tasks.jsonl", tmp_path / "with" / "other.jsonl")
+    assert refused in findings("with", "other.jsonl"), "the manifest does not speak of this file"
+    manifest = json.loads((tmp_path / "with" / "manifest.json").read_text())
+    (tmp_path / "with" / "manifest.json").write_text(json.dumps({**manifest, "hygiene": {"protected": [], "dropped": {}}}))
+    assert refused in findings("with"), "compared with nothing"
+    (tmp_path / "with" / "manifest.json").unlink()
+    assert refused in findings("with")
 
 
 def test_a_turn_cap_below_what_an_episode_takes_is_found(tmp_path: Path, root: Path) -> None:
@@ -160,18 +194,37 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
     assert tested.returncode == 0, tested.stderr
 
 
-def test_every_shipped_option_of_a_group_has_the_same_keys() -> None:
+def test_every_shipped_option_of_a_swept_group_has_the_same_keys() -> None:
     for group in ("trainer", "cluster"):
-        keys = {path.name: list(yaml.safe_load(path.read_text())) for path in (ROOT / "conf" / group).glob("*.yaml")}
-        assert len({tuple(sorted(found)) for found in keys.values()}) == 1, keys
+        options = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / group).glob("*.yaml")}
+        keys = {name: tuple(sorted(values.get(group, values))) for name, values in options.items()}
+        assert len(set(keys.values())) == 1, keys
 
 
-def test_every_point_of_the_shipped_sweep_composes() -> None:
-    points = expand(["experiment=reward_ablation", "reward.abstain=0.3,0.5,0.7", "seed=1,2", "trainer=nemo_rl_grpo,nemo_rl_grpo_async"])
-    assert len(points) == 12
-    for point in points:
-        config = compose("train", ["experiment=reward_ablation", *point])
-        assert config.reward["abstain"] == float(point[0].partition("=")[2])
+def shipped_sweeps() -> list[str]:
+    """Return every training sweep that a page, the README or a config tells its reader to run."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.yaml")]
+    text = "\n".join(page.read_text().replace("\\\n", " ") for page in pages)
+    found = re.findall(r"gavel train -m ([^`\n]*)", text)
+    return sorted({command.partition("  #")[0].strip() for command in found if "…" not in command})
+
+
+def test_every_point_of_every_shipped_sweep_composes() -> None:
+    sweeps = shipped_sweeps()
+    assert any("experiment=reward_ablation" in sweep for sweep in sweeps)
+    for sweep in sweeps:
+        words = shlex.split(sweep)
+        points = expand(words)
+        assert len(points) > 1, sweep
+        for point in points:
+            config = compose(
+                "train",
+                [*(word for word in words if not any(word.partition("=")[0] == one.partition("=")[0] for one in point)), *point],
+            )
+            for word in point:
+                key, _, value = word.partition("=")
+                if key.startswith("reward."):
+                    assert str(config.reward[key.removeprefix("reward.")]) == value
 
 
 def test_values_of_a_sweep_are_those_of_hydras_grammar() -> None:
@@ -239,6 +292,38 @@ def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> No
     assert "SIGTERM: a checkpoint is there" in log.read_text()
     assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["interrupted"]
     assert matching(str(tmp_path)) == []
+
+
+def test_a_run_that_is_written_refuses_a_second_writer_and_one_that_was_killed_is_told_apart(tmp_path: Path) -> None:
+    words = ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}", "trainer.overrides={steps: 1000, pause: 0.1}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gavel.launch.cli", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = tmp_path / "run" / "logs" / "trainer-1.log"
+    wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
+    assert state_of(tmp_path / "run") == "training"
+    second = gavel(words, tmp_path)
+    assert second.returncode == 2
+    assert f"process {process.pid}" in second.stderr
+    process.kill()
+    process.wait()
+    wait_until(lambda: matching(str(tmp_path)) == [], 30, "the end of everything it started")
+    assert state_of(tmp_path / "run") == "it ended without a word (killed?); start it again to go on"
+
+
+def test_status_reads_what_is_whole_and_names_what_is_damaged(tmp_path: Path) -> None:
+    assert run_here(tmp_path, "trainer.overrides={steps: 1}").returncode == 0
+    run = tmp_path / "run"
+    with (run / "ledger" / "steps.jsonl").open("ab") as file:
+        file.write(b'{"half\n[1]\n{"step": 9')
+    (run / "attempts" / "notes.json").write_text("not an attempt")
+    assert progress_of(run) == Progress(1, 2, 0)
+    assert state_of(run) == "finished"
+    (run / "attempts" / "2.json").write_text('{"torn')
+    shown = gavel(["status", str(run)], tmp_path)
+    assert shown.returncode == 2
+    assert "attempts/2.json: this file is damaged" in shown.stderr
 
 
 def test_points_of_a_sweep_share_a_judge_and_one_that_fails_stops_no_other(tmp_path: Path) -> None:

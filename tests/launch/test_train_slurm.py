@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,22 +37,19 @@ def log_of(run: Path, number: int = 1) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def wait_for_end(slurm: Slurm, timeout: float = 90) -> float:
-    return wait_until(lambda: not slurm.queue(), timeout, "an empty queue")
+def queued(slurm: Slurm, *jobs: str) -> list[str]:
+    """Return the lines of the queue that are parts of these jobs."""
+    return [line for line in slurm.queue() if line.partition(" ")[0].partition("+")[0] in jobs]
 
 
-def begin_again_at_once(slurm: Slurm, job: str) -> None:
-    """Slurm lets a requeued job wait for two minutes; ask it not to. It refuses one that comes back within the second in which its
-    old credential was revoked, so three seconds are left to it."""
-    wait_until(lambda: slurm.show(job).get("Restarts", "0") != "0" and slurm.show(job)["JobState"] == "PENDING", 60, "the requeue")
-    requeued = time.monotonic()
+def wait_for_end(slurm: Slurm, *jobs: str, timeout: float = 90) -> float:
+    return wait_until(lambda: not queued(slurm, *jobs), timeout, "the end of its jobs")
 
-    def running() -> bool:
-        for part in (job, str(int(job) + 1)) if time.monotonic() - requeued > 3 else ():
-            slurm.run("scontrol", "update", f"JobId={part}", "StartTime=now")
-        return slurm.show(job)["JobState"] == "RUNNING"
 
-    wait_until(running, 60, "the second start")
+def limit_soon(slurm: Slurm, job: str) -> None:
+    """Bring the end of a job so near that its signal is due; Slurm looks every 30 s for jobs whose signal is."""
+    done = slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    assert done.returncode == 0, done.stderr
 
 
 def explain(run: Path) -> str:
@@ -64,15 +62,51 @@ def judge_pids(folder: Path) -> list[int]:
 
 def test_a_job_of_two_parts_trains_on_one_node_with_the_judge_of_the_other(slurm: Slurm, tmp_path: Path) -> None:
     run, job = submit(slurm, tmp_path)
-    wait_for_end(slurm)
+    wait_for_end(slurm, job)
     assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
     assert slurm.show(job)["ExitCode"] == "0:0"
     assert "step 3: 2 of 2 graded" in log_of(run)
-    assert "on n1" in log_of(run)
+    assert f"on {slurm.show(job)['NodeList']}, pid" in log_of(run)
     assert (run / "judge" / "logs-0" / "judge.log").exists()
     assert judge_pids(tmp_path) == []
     shown = gavel(["status", str(run)], tmp_path, slurm.environment)
     assert "0 of 6 samples" in shown.stdout, shown.stdout + shown.stderr
+
+
+def test_a_run_with_any_name_is_found_in_the_queue_and_keeps_its_secrets(slurm: Slurm, tmp_path: Path) -> None:
+    run, secret = tmp_path / "my run ünï 100%", "hunter2-" + "plum" * 5
+    words = ["train", *COMMON, *HET, *judge_words(tmp_path), f"run.dir='{run}'", "trainer.overrides={steps: 3, hold_at: 1}"]
+    environment = {**slurm.environment, "PLANTED": secret}
+    done = gavel(words, tmp_path, environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    job = json.loads((run / "job.json").read_text())["job"]
+    assert [line.split(maxsplit=2)[2] for line in queued(slurm, job)] == [f"gavel-{run.name}"] * 2
+    wait_until(lambda: "step 1:" in log_of(run), 60, "the first step")
+    (run / "job.json").unlink()  # a submission that was killed before it could note the job
+    again = gavel(words, tmp_path, environment)
+    assert again.returncode == 2
+    assert f"job {job} RUNNING" in again.stderr, again.stderr
+    (run / "go").touch()
+    wait_for_end(slurm, job)
+    assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
+    assert (run / "logs" / f"slurm-{job}.out").exists()
+    hits = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert hits == []
+
+
+def test_a_job_that_slurm_refuses_is_told_in_its_words_and_can_be_submitted_later(slurm: Slurm, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["train", *COMMON, *HET, *judge_words(tmp_path), f"run.dir={run}", "trainer.overrides={steps: 1}"]
+    refused = gavel([*words, "cluster.partition=nowhere"], tmp_path, slurm.environment)
+    assert refused.returncode == 2
+    assert "invalid partition specified: nowhere" in refused.stderr, refused.stderr
+    assert not (run / "job.json").exists()
+    assert "not begun" in gavel(["status", str(run)], tmp_path, slurm.environment).stdout
+    accepted = gavel(words, tmp_path, slurm.environment)
+    assert accepted.returncode == 0, accepted.stderr
+    job = json.loads((run / "job.json").read_text())["job"]
+    wait_for_end(slurm, job)
+    assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
 
 
 def test_a_shell_that_exits_at_once_loses_nothing(slurm: Slurm, tmp_path: Path) -> None:
@@ -85,7 +119,8 @@ def test_a_shell_that_exits_at_once_loses_nothing(slurm: Slurm, tmp_path: Path) 
     assert shell.wait(5) == 0
     wait_until(lambda: (tmp_path / "run" / "job.json").exists(), 60, "the submission")
     wait_until(lambda: bool(read_attempts(tmp_path / "run")), 60, "the start")
-    wait_for_end(slurm)
+    job = json.loads((tmp_path / "run" / "job.json").read_text())["job"]
+    wait_for_end(slurm, job)
     assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["finished"]
 
 
@@ -94,7 +129,7 @@ def test_a_judge_that_dies_fails_the_job_within_a_minute_and_empties_the_queue(s
     wait_until(lambda: "step 2:" in log_of(run), 60, "the second step")
     for pid in judge_pids(tmp_path):
         os.kill(pid, signal.SIGKILL)
-    assert wait_for_end(slurm) < 60
+    assert wait_for_end(slurm, job) < 60
     (attempt,) = read_attempts(run)
     assert (attempt.state, attempt.code) == ("failed", 4)
     assert "was killed by SIGKILL" in str(attempt.reason)
@@ -104,11 +139,32 @@ def test_a_judge_that_dies_fails_the_job_within_a_minute_and_empties_the_queue(s
 
 
 def test_a_judge_that_cannot_start_fails_the_job_with_its_reason(slurm: Slurm, tmp_path: Path) -> None:
-    run, _ = submit(slurm, tmp_path, "judge.engine_args={behaviour: exit, code: 1}")
-    wait_for_end(slurm)
+    run, job = submit(slurm, tmp_path, "judge.engine_args={behaviour: exit, code: 1}")
+    wait_for_end(slurm, job)
     (attempt,) = read_attempts(run)
     assert attempt.state == "failed"
     assert "made of cheese" in str(attempt.reason)
+
+
+def test_a_judge_on_two_nodes_is_found_watched_and_ended_on_both(slurm: Slurm, tmp_path: Path) -> None:
+    words = ("placement.nodes=2", "judge.replicas=2", "trainer.overrides={steps: 6, hold_at: 3}")
+    run, job = submit(slurm, tmp_path, *words)
+    wait_until(lambda: "step 3:" in log_of(run), 60, "the third step")
+    ends = [json.loads(path.read_text()) for path in sorted((run / "judge").glob("endpoint-*.json"))]
+    assert [end["node"] for end in ends] == [0, 1]
+    (config,) = (run / "attempts").glob("1.trainer.yaml")
+    urls = [url for end in ends for url in end["urls"]["general"]]
+    assert len(set(urls)) == 2
+    assert all(url in config.read_text() for url in urls), "the trainer is given both replicas"
+    shown = gavel(["status", str(run)], tmp_path, slurm.environment).stdout
+    assert "2 of 2 nodes, 2 of 2 replicas answer" in " ".join(shown.split()), shown
+    os.kill(judge_pids(tmp_path)[0], signal.SIGKILL)
+    wait_until(lambda: "is lost" in explain(run), 30, "one replica to be missed")
+    (run / "go").touch()
+    wait_for_end(slurm, job)
+    assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
+    assert judge_pids(tmp_path) == []
+    assert {path.name for path in (run / "judge").glob("logs-*")} == {"logs-0", "logs-1"}
 
 
 def test_a_cancelled_job_leaves_no_process(slurm: Slurm, tmp_path: Path) -> None:
@@ -116,59 +172,86 @@ def test_a_cancelled_job_leaves_no_process(slurm: Slurm, tmp_path: Path) -> None
     wait_until(lambda: "step 2:" in log_of(run), 60, "the second step")
     assert matching(str(tmp_path)) != []
     slurm.run("scancel", job)
-    wait_for_end(slurm)
+    wait_for_end(slurm, job)
     wait_until(lambda: matching(str(tmp_path)) == [], 20, "the end of every process")
     assert slurm.show(job)["JobState"] == "CANCELLED"
 
 
-def test_a_requeued_job_goes_on_in_the_same_folder(slurm: Slurm, tmp_path: Path) -> None:
-    run, job = submit(slurm, tmp_path, "trainer.overrides={steps: 40, pause: 0.2}")
-    wait_until(lambda: "step 5:" in log_of(run), 60, "the fifth step")
+def requeued(slurm: Slurm, folder: Path) -> None:
+    run, job = submit(slurm, folder, "trainer.overrides={steps: 6, hold_at: 3}")
+    wait_until(lambda: "step 3:" in log_of(run), 90, "the third step")
     slurm.run("scontrol", "requeue", job)
-    begin_again_at_once(slurm, job)
+    wait_until(lambda: read_attempts(run)[0].ended is not None, 30, "the end of the first start")
+    (run / "go").touch()
     wait_until(lambda: log_of(run, 2) != "", 90, "the second start")
-    wait_for_end(slurm)
-    assert read_attempts(run)[-1].state == "finished"
-    begun = int(log_of(run, 2).split("after step ")[1].split()[0])
-    assert begun >= 5
+    wait_for_end(slurm, job)
+    assert [attempt.state for attempt in read_attempts(run)] == ["interrupted", "finished"], explain(run)
+    assert "starting after step 3" in log_of(run, 2)
     steps = [json.loads(line)["step"] for line in (run / "ledger" / "steps.jsonl").read_text().splitlines()]
-    assert sorted(set(steps)) == list(range(1, 41))
+    assert steps == [step for step in range(1, 7) for _ in range(2)], "each of the two tasks once a step"
 
 
-def test_before_the_time_limit_the_trainer_is_told_and_the_job_begins_again(slurm: Slurm, tmp_path: Path) -> None:
-    words = ("cluster.time='00:02:00'", "cluster.signal_seconds=95", "trainer.overrides={steps: 100, pause: 0.4}")
-    run, job = submit(slurm, tmp_path, *words)
-    wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 100, "the signal")
-    begin_again_at_once(slurm, job)
+def limited(slurm: Slurm, folder: Path) -> None:
+    run, job = submit(slurm, folder, "cluster.time='01:00:00'", "cluster.signal_seconds=60", LONG)
+    wait_until(lambda: "step 2:" in log_of(run), 90, "the second step")
+    limit_soon(slurm, job)
+    wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 60, "the signal")
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     wait_until(lambda: "starting after" in log_of(run, 2), 90, "the second start")
     assert read_attempts(run)[0].state == "interrupted"
     assert int(log_of(run, 2).split("after step ")[1].split()[0]) >= 1
     slurm.run("scancel", job)
-    wait_for_end(slurm)
+    wait_for_end(slurm, job)
 
 
-def test_four_points_of_a_sweep_share_one_judge_that_ends_with_them(slurm: Slurm, tmp_path: Path) -> None:
-    sweep = tmp_path / "sweep"
-    words = ["cluster=slurm", "cluster.gpus_per_node=0", "cluster.time=null", *judge_words(tmp_path), f"run.dir={sweep}"]
-    done = gavel(["train", "-m", *COMMON[:-1], *words, "reward.abstain=0.3,0.5", "seed=1,2"], tmp_path, slurm.environment)
+def swept(slurm: Slurm, folder: Path) -> None:
+    sweep = folder / "sweep"
+    words = ["cluster=slurm", "cluster.gpus_per_node=0", "cluster.time=null", *judge_words(folder), f"run.dir={sweep}"]
+    done = gavel(["train", "-m", *COMMON[:-1], *words, "reward.abstain=0.3,0.5", "seed=1,2"], folder, slurm.environment)
     assert done.returncode == 0, done.stderr + done.stdout
     points = read_index(sweep).points
     assert [point.overrides for point in points] == [
         ("reward.abstain=0.3", "seed=1"), ("reward.abstain=0.3", "seed=2"),
         ("reward.abstain=0.5", "seed=1"), ("reward.abstain=0.5", "seed=2"),
     ]  # fmt: skip
-    began = time.monotonic()
-    wait_for_end(slurm, 150)
+    (judge,) = sweep.glob("judge-*")
+    jobs = [json.loads((place / "job.json").read_text())["job"] for place in (judge, *(sweep / point.name for point in points))]
+    assert len(set(jobs)) == 5, "one judge, and a job for each point"
+    wait_for_end(slurm, *jobs, timeout=150)
     for point in points:
         run = sweep / point.name
         assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
         assert (run / "config.yaml").exists()
-    (judge,) = sweep.glob("judge-*")
     assert [file.read_text().strip() for file in judge.glob("ended-*")] == ["0"]
-    assert judge_pids(tmp_path) == []
-    assert time.monotonic() - began < 150
-    shown = gavel(["status", str(sweep)], tmp_path, slurm.environment)
+    assert judge_pids(folder) == []
+    shown = gavel(["status", str(sweep)], folder, slurm.environment)
     assert shown.stdout.count("finished") == 4, shown.stdout
+
+
+STORIES = {"requeued": requeued, "limited": limited, "swept": swept}
+"""What waits on Slurm's own clocks for most of its time: it plays while the other tests do."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stories(
+    slurm: Slurm, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """The stories that selected tests ask for, begun."""
+    wanted = {name for item in request.session.items for name in STORIES if name in item.name}
+    with ThreadPoolExecutor(len(STORIES)) as pool:
+        yield {name: pool.submit(STORIES[name], slurm, tmp_path_factory.mktemp(name)) for name in sorted(wanted)}
+
+
+def test_a_job_that_is_requeued_goes_on_in_the_same_folder(stories: dict[str, Future[None]]) -> None:
+    stories["requeued"].result(200)
+
+
+def test_a_job_whose_time_is_limited_is_told_before_its_end_and_begins_again(stories: dict[str, Future[None]]) -> None:
+    stories["limited"].result(200)
+
+
+def test_four_points_that_are_swept_share_one_judge_that_ends_with_them(stories: dict[str, Future[None]]) -> None:
+    stories["swept"].result(200)
 
 
 @pytest.mark.vllm
@@ -178,7 +261,7 @@ def test_a_real_model_judges_from_the_other_part_of_the_job(slurm: Slurm, tmp_pa
     words = [*COMMON, *HET, f"judge.python={vllm_python}", f"run.dir={run}", "trainer.overrides={steps: 1}"]
     done = gavel(["train", *words], tmp_path, slurm.environment)
     assert done.returncode == 0, done.stderr + done.stdout
-    wait_for_end(slurm, 600)
+    wait_for_end(slurm, json.loads((run / "job.json").read_text())["job"], timeout=600)
     assert [attempt.state for attempt in read_attempts(run)] == ["finished"], explain(run)
     assert "step 1: 2 of 2 graded" in log_of(run)
     rows = [json.loads(line) for line in (run / "ledger" / "abstention.rows.jsonl").read_text().splitlines()]

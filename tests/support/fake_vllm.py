@@ -46,7 +46,7 @@ def safetensors(name: str, data: bytes) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as vLLM does; ``POST /hang`` makes ``/health`` silent, a message ``slow`` is answered after a minute."""
+    """Answers as vLLM does; ``/hang`` silences ``/health``, ``/say`` changes the reply; a message ``slow`` is answered after a minute."""
 
     model, behaviour, reply = "", "", "OK"
     hung = threading.Event()
@@ -78,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         if self.path == "/hang":
             self.hung.set()
+            self._send(200, {})
+        elif self.path == "/say":
+            type(self).reply = body["reply"]
             self._send(200, {})
         elif self.path == "/exit":
             os._exit(body["code"])

@@ -213,13 +213,16 @@ def _responses_body(server: FaultServer, body: dict[str, Any], answer: Answer) -
     prompt, completion = _usage({"messages": body.get("input") or []}, answer)
     output: list[dict[str, Any]] = []
     if answer.reasoning is not None:
-        output.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": answer.reasoning}]})
+        output.append({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": answer.reasoning}]})
     if answer.text is not None:
-        output.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer.text}]})
+        part = {"type": "output_text", "text": answer.text, "annotations": []}
+        output.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]})
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(answer.finish_reason)
-    usage = {"input_tokens": prompt, "output_tokens": completion, "total_tokens": prompt + completion}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": prompt, "output_tokens": completion, "total_tokens": prompt + completion, **details}
     return {
         "id": f"resp_{server.count}", "object": "response", "model": answer.model or body.get("model"), "output": output,
+        "created_at": 0, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
         "status": "incomplete" if reason else "completed", "incomplete_details": {"reason": reason} if reason else None,
         "usage": usage if answer.usage is None else dict(answer.usage),
     }  # fmt: skip

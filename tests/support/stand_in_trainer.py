@@ -2,7 +2,8 @@
 
     python -m tests.support.stand_in_trainer CONFIG
 
-``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step) and ``fail_at`` (a step at which it ends with code 9).
+``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step), ``fail_at`` (a step at which it ends with code 9) and
+``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder).
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ ENDED = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 9, 
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+async def released(file: Path) -> None:
+    while not file.exists():  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.05)
 
 
 async def train(config: dict[str, Any]) -> None:
@@ -63,6 +69,8 @@ async def train(config: dict[str, Any]) -> None:
             rewards = [v.reward for v in verdicts if v is not None and v.reward is not None]
             say(f"step {step}: {len(rewards)} of {len(tasks)} graded, mean reward {sum(rewards) / max(len(rewards), 1):.2f}")
             await asyncio.sleep(float(options.get("pause", 0.0)))
+            if step == options.get("hold_at"):
+                await released(run / "go")
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
 from gavel.envs.interfaces.nemo_rl.grading import Grader, Stepped
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, plain_verdict
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, verdicts_to_json
 from gavel.envs.types import Digests, Result
 from gavel.models.codec import digest, plain
 from gavel.models.pool import ServicePool, open_services
 
 _SLICE = re.compile(r"@(?![0-9]+$)")
 """A metric of a slice (``accuracy@law``); a trainer's logger gets the whole only, slices are in the ledger."""
-_STARTED_AT_ONCE = 32
+_STARTED_AT_ONCE = 8
 """Samples begun before the loop may send what they ask: else the judge waits until the last of thousands is prepared."""
 OBSERVER = "environment"
 """The role that NeMo-RL's own environments give their observations; it is not read otherwise."""
@@ -83,22 +83,27 @@ class GavelEnvironment:
             tasks.append(asyncio.create_task(self._grader.step(str(log[-1]["content"]), info)))
             if len(tasks) % _STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return _returned(await asyncio.gather(*tasks))
+        try:
+            return _returned(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()  # where one has raised, the answers to the others serve nothing
 
     async def report(self, uids: list[str]) -> dict[str, Any]:
-        """Return ``verdicts`` (plain data; None where a sample has none) and ``metrics`` (the environment's, over what was graded here
-        since it was last asked about)."""
+        """Return ``verdicts`` (of ``verdicts_to_json``; None where a sample has none) and ``metrics`` (the environment's, over what was
+        graded here since it was last asked about)."""
         verdicts, results = self._grader.verdicts(uids)
         metrics = await asyncio.to_thread(self._metrics, results) if results else {}
-        return {"verdicts": [plain_verdict(verdict) for verdict in verdicts], "metrics": metrics}
+        return {"verdicts": verdicts_to_json(verdicts), "metrics": metrics}
 
     async def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
         """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them instead."""
         return batch, {}
 
-    async def memory_mb(self) -> float:
-        """Return the most memory this process has held, in MB (10^6 bytes)."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    async def usage(self) -> dict[str, float]:
+        """Return what this process has used: ``peak_mb``, the most memory it held (10^6 bytes), and ``cpu_s``."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {"peak_mb": used.ru_maxrss * 1024 / 1e6, "cpu_s": used.ru_utime + used.ru_stime}
 
     async def shutdown(self) -> bool:
         """Close every connection and the ledger; steps under way end as ungraded."""
@@ -117,7 +122,7 @@ class GavelEnvironment:
                 assets = self._config.parts.assets
                 pool = await self._open.enter_async_context(open_services(
                     self._assembly.services, log_dir=Path(self._config.ledger or tempfile.gettempdir()), progress=_quiet,
-                    replies=Path(assets.replies) if assets.replies else None,
+                    replies=Path(assets.replies) if assets.replies else None, key=self._config.service_key,
                 ))  # fmt: skip
                 self._assembly.models.start(pool.models)
                 self._pool = pool

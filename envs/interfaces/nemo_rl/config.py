@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from gavel.envs.assembly import Assembly, Parts, assemble_parts
@@ -21,7 +22,8 @@ class ActorConfig:
     """``parts``: services (all external), rubrics, judging, assets, environment. ``reward`` holds ``name`` and options.
     ``failure`` is applied by the driver's hooks. ``ledger`` is a folder on a shared disk; None keeps no ledger, so that a
     restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model`` stands in replies.
-    ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside the actor.
+    ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside the actor. ``service_keys``: where
+    the user's own config has a service (``general`` -> ``judge``), for errors; the others stand below ``parts.services``.
     """
 
     parts: Parts
@@ -31,12 +33,17 @@ class ActorConfig:
     deadline: float = 900.0
     policy_model: str = "policy"
     check_workers: int = 0
+    service_keys: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
             raise ValueError(f"deadline is {self.deadline}; allowed: more than 0 seconds")
         if self.check_workers < 0:
             raise ValueError(f"check_workers is {self.check_workers}; allowed: 0 or more")
+
+    def service_key(self, name: str) -> str:
+        """Return the key at which the user has written a service."""
+        return self.service_keys.get(name, f"parts.services.{name}")
 
 
 def read_config(raw: Mapping[str, Any], *, name: str = "") -> ActorConfig:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.interfaces.nemo_rl.endings import TAIL, Limits, ending_of, limits_from
-from gavel.envs.interfaces.nemo_rl.ledger import Steps, Verdict, verdict_from
+from gavel.envs.interfaces.nemo_rl.ledger import Steps, Verdict, verdicts_from_json
 from gavel.envs.interfaces.nemo_rl.masking import GRADED, graded_accuracy, graded_pass_k, take_out
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours, stamp, with_ending
@@ -52,7 +54,7 @@ class Samples:
     """Numbers samples: unique over all processes of a run and all its restarts."""
 
     token: str = field(default_factory=lambda: os.urandom(6).hex())
-    count: int = 0
+    numbers: Iterator[int] = field(default_factory=count)
 
     def stamped(self, infos: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """Return the infos, ours stamped; ``rows`` says which are rollouts of one row."""
@@ -60,8 +62,8 @@ class Samples:
         found = []
         for info, row in zip(infos, rows, strict=True):
             if is_ours(info):
-                info = stamp(info, f"{self.token}-{self.count:09x}", seen[row])
-                self.count, seen[row] = self.count + 1, seen[row] + 1
+                info = stamp(info, f"{self.token}-{next(self.numbers):09x}", seen[row])
+                seen[row] += 1
             found.append(info)
         return found
 
@@ -123,6 +125,23 @@ class Validation:
     uids: list[str] = field(default_factory=list)
 
 
+# A context variable, not an attribute: a validation and the rollouts in it share a thread's context, two validations at once do not.
+_VALIDATION: ContextVar[Validation | None] = ContextVar("gavel_validation", default=None)
+
+
+@dataclass(slots=True)
+class Step:
+    """What the rollouts of one training step have come to; dynamic sampling makes several of them. ``rewards`` are as the trainer has
+    scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid; ``graded`` the column of that batch."""
+
+    tallies: Tallies = field(default_factory=Tallies)
+    rewards: list[float] = field(default_factory=list)
+    lost: bool = False
+    weights: dict[str, float] = field(default_factory=dict)
+    graded: Any = None
+    trained: bool = False
+
+
 class Driver:
     """Wraps NeMo-RL's rollouts, validation and logging; ``hooks.install`` puts the wrappers in place.
 
@@ -131,19 +150,21 @@ class Driver:
         failure: how much may be ungraded.
         steps: where the samples of each step are stored; None: nowhere.
         report: asks an actor.
+        joins: whether a step may be made of several rollouts (``grpo.use_dynamic_sampling``); its metrics are then over all of them.
     """
 
     def __init__(
-        self, policy: Mapping[str, Any], failure: FailurePolicy, steps: Steps | None = None, report: Report = ask_actor
+        self, policy: Mapping[str, Any], failure: FailurePolicy, steps: Steps | None = None, report: Report = ask_actor,
+        *, joins: bool = False,
     ) -> None:  # fmt: skip
         self.endings = Endings(policy)
         self._samples = Samples()
         self._watches = {split: FailureWatch(failure) for split in ("train", "validation")}
         self._steps, self._report = steps, report
-        self._validation: Validation | None = None
+        self._joins = joins
+        self._step = Step()
         self._metrics: dict[str, Any] = {}
         self._graded: Any = None
-        self._weights: dict[str, float] = {}
 
     def wrap_rollout(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a rollout of a whole batch whose result knows what is graded."""
@@ -153,8 +174,7 @@ class Driver:
             bound = signature.bind(*args, **options)
             batch = bound.arguments["input_batch"]
             if not any(is_ours(info) for info in batch["extra_env_info"]):
-                self._graded = None
-                return original(*args, **options)
+                return self._others(original(*args, **options))
             self.endings.use(bound.arguments["tokenizer"])
             batch = batch.copy()
             infos = self._samples.stamped(batch["extra_env_info"], _rows(batch))
@@ -172,11 +192,11 @@ class Driver:
         signature = inspect.signature(original)
 
         def validate(*args: Any, **options: Any) -> Any:
-            self._validation = seen = Validation()
+            token = _VALIDATION.set(seen := Validation())
             try:
                 metrics, timings = original(*args, **options)
             finally:
-                self._validation = None
+                _VALIDATION.reset(token)
             if not seen.rewards:
                 return metrics, timings
             arguments = signature.bind(*args, **options).arguments
@@ -194,32 +214,43 @@ class Driver:
 
     def graded_of(self, rewards: Any) -> Any:
         """Return the graded column for the trainer's rewards of its newest rollout, and correct its logged mean."""
-        graded = self._graded
+        graded, step = self._graded, self._step
         if graded is None or len(graded) != len(rewards):
             return None
         counted = graded.to(rewards.device) != 0
-        if not bool(counted.all()):
+        step.rewards += rewards[counted].tolist()
+        step.lost = step.lost or not bool(counted.all())
+        if step.lost:
             # What stands in a rollout's metrics overrides the trainer's own figure of that name, which is over every sample.
-            self._metrics["reward"] = float(rewards[counted].float().mean()) if bool(counted.any()) else float("nan")
+            self._metrics["reward"] = sum(step.rewards) / len(step.rewards) if step.rewards else float("nan")
         return graded
 
-    def note_batch(self, batch: Any) -> None:
-        """Note the samples and weights that a step trains on."""
-        self._weights = {
-            info[UID]: float(weight)
-            for info, weight in zip(batch["extra_env_info"], batch["loss_multiplier"], strict=True)
-            if is_ours(info)
+    def note_batch(self, batch: Any, mask: Any) -> None:
+        """Note the samples and weights that a step trains on.
+
+        Args:
+            batch: what the trainer kept of its rollouts.
+            mask: ``[B, tokens]``: each token's weight, after everything that the trainer itself takes out.
+        """
+        weights = mask.amax(dim=1).tolist()
+        self._step.weights = {
+            info[UID]: float(weight) for info, weight in zip(batch["extra_env_info"], weights, strict=True) if is_ours(info)
         }
+        self._step.graded, self._step.trained = batch.get(GRADED), True
 
     def wrap_logging(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's logging of a step's rewards; it alone is told the step's number."""
         signature = inspect.signature(original)
 
         def log(*args: Any, **options: Any) -> Any:
-            total_steps = signature.bind(*args, **options).arguments["total_steps"]
-            if self._steps is not None and self._weights:
-                self._steps.add(int(total_steps) + 1, "train", self._weights)
-            return original(*args, **options)
+            bound, step = signature.bind(*args, **options), self._step
+            if self._steps is not None and step.weights:
+                self._steps.add(int(bound.arguments["total_steps"]) + 1, "train", step.weights)
+            counted = step.graded != 0 if step.graded is not None else None
+            if counted is not None and bool(counted.any()) and not bool(counted.all()):
+                for name in ("baseline", "advantages"):  # their placeholders are no figures
+                    bound.arguments[name] = bound.arguments[name][counted]
+            return original(*bound.args, **bound.kwargs)
 
         return log
 
@@ -229,6 +260,15 @@ class Driver:
             return None
         return "this NeMo-RL does not hand the rollout's batch to its advantage estimator, so ungraded samples cannot be left out"
 
+    def _others(self, rolled: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Mark a batch with no sample of ours: dynamic sampling may join it to one that has some."""
+        import torch
+
+        final, _ = rolled
+        self._graded = None
+        final[GRADED] = torch.ones(len(final["total_reward"]))
+        return rolled
+
     def _settle(self, final: Any, infos: Sequence[Any], environments: Mapping[str, Any]) -> dict[str, float]:
         """Ask what became of the samples, take out the ungraded ones; return the metrics.
 
@@ -237,20 +277,23 @@ class Driver:
         """
         import torch
 
-        tallies = self._validation.tallies if self._validation is not None else Tallies()
+        validation = _VALIDATION.get()
+        if validation is None and (self._step.trained or not self._joins):
+            self._step = Step()
+        tallies = validation.tallies if validation is not None else self._step.tallies
         verdicts = self._ask(final["task_name"], infos, environments, tallies)
         ours = [is_ours(info) for info in infos]
         graded = [not mine or (verdict is not None and verdict.graded) for mine, verdict in zip(ours, verdicts, strict=True)]
         _check_rewards(final["total_reward"].tolist(), verdicts)
         take_out(final, torch.tensor(graded, dtype=torch.float32))
         tallies.add(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
-        if self._validation is not None:
-            self._validation.rewards += final["total_reward"].tolist()
-            self._validation.graded += graded
-            self._validation.uids += [info[UID] if mine else "" for mine, info in zip(ours, infos, strict=True)]
+        if validation is not None:
+            validation.rewards += final["total_reward"].tolist()
+            validation.graded += graded
+            validation.uids += [info[UID] if mine else "" for mine, info in zip(ours, infos, strict=True)]
         else:
             self._graded = final[GRADED]
-        watch = self._watches["train" if self._validation is None else "validation"]
+        watch = self._watches["train" if validation is None else "validation"]
         watch_over(watch, [verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine])
         return tallies.metrics()
 
@@ -264,7 +307,7 @@ class Driver:
             report = self._report(handle, uids) if uids else None
             if report is None:
                 continue
-            told = [verdict_from(raw) for raw in report["verdicts"] if raw is not None]
+            told = [verdict for verdict in verdicts_from_json(report["verdicts"]) if verdict is not None]
             found |= {verdict.uid: verdict for verdict in told}
             if told and report["metrics"]:
                 tallies.environments.append((told[0].env, sum(verdict.graded for verdict in told), report["metrics"]))
@@ -290,7 +333,9 @@ def watch_over(watch: FailureWatch, verdicts: Sequence[Verdict | None]) -> None:
 def _check_rewards(rewards: Sequence[float], verdicts: Sequence[Verdict | None]) -> None:
     """A reward that is not the verdict's would mean that something between changed it; that must not be trained on."""
     for reward, verdict in zip(rewards, verdicts, strict=True):
-        if verdict is not None and verdict.reward is not None and abs(reward - verdict.reward) > _ROUNDING * max(1.0, abs(reward)):
+        if verdict is None or verdict.reward is None:
+            continue
+        if not abs(reward - verdict.reward) <= _ROUNDING * max(1.0, abs(verdict.reward)):  # so that a NaN is found, too
             raise RuntimeError(f"sample {verdict.uid} has reward {reward}, and its verdict says {verdict.reward}")
 
 

@@ -11,9 +11,23 @@ from typing import Any
 
 import orjson
 
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict, verdict_of
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict
 from gavel.envs.interfaces.nemo_rl.sample import Sample, next_info, read_sample
-from gavel.envs.types import Digests, Environment, Finish, Observe, Outcome, Result, RewardPolicy, Task, TaskError, Timing, Transcript
+from gavel.envs.types import (
+    Digests,
+    Environment,
+    Finish,
+    Observe,
+    Outcome,
+    Result,
+    Reward,
+    RewardError,
+    RewardPolicy,
+    Task,
+    TaskError,
+    Timing,
+    Transcript,
+)
 from gavel.judges.answers import answering
 from gavel.models.codec import load
 from gavel.models.errors import GavelError
@@ -21,6 +35,8 @@ from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.files import PersistenceError
 from gavel.models.types import Message, Receipt, Reply, Usage
 
+LARGEST = 1e18
+"""The largest reward: NeMo-RL squares it in 32 bits, and a step with one infinity in it is lost."""
 PLACEHOLDER = 0.0
 """The reward of a sample that has none: finite, because NeMo-RL needs a number there; the driver takes the sample out."""
 TASKS_KEPT = 8192
@@ -70,8 +86,10 @@ class Grader:
 
         Raises:
             NoDriver: the sample was not stamped, or does not say how the reply ended.
-            GavelError: the reward policy cannot reward this outcome.
+            RewardError: the reward policy cannot reward this outcome, or not with a number that fits. Every such outcome would fail, so
+                leaving them out would bend what is trained on.
         """
+        reply = _encodable(reply)
         sample = read_sample(info)
         if sample.uid is None or sample.ending is None:
             raise NoDriver(
@@ -94,7 +112,11 @@ class Grader:
             said = _failed(failed.kind, "task", str(failed))
         except GavelError as failed:
             said = _failed(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
-        except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward
+        except GeneratorExit:
+            raise
+        except BaseException as failed:  # the boundary of an environment's code: no bug there, nor an exit, may end the actor
+            if isinstance(failed, asyncio.CancelledError) and _cancelled():
+                raise
             said = _failed(FailureKind.VERIFIER_ERROR, "verifier", f"{type(failed).__name__}: {failed}")
         if isinstance(said, Observe):
             observed = _observed(sample, info, message, said)
@@ -137,7 +159,7 @@ class Grader:
     def _finish(self, task: Task | None, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
         assert sample.uid is not None
         outcome = finish.outcome
-        reward = self._reward.reward(outcome) if outcome.graded else None
+        reward = self._rewarded(outcome) if outcome.graded else None
         messages = task.messages if task is not None else ()
         result = Result(
             task_id=task.task_id if task else "", task_digest=task.digest if task else "", rollout_index=sample.rollout, attempt=1,
@@ -148,14 +170,46 @@ class Grader:
         )  # fmt: skip
         try:
             verdict = self._ledger.add(sample.uid, sample.turn, sample.split, result)
-        except PersistenceError as failed:  # not stored: no verdict will be told, and absence means ungraded
-            failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
-            lost = replace(result, status="judge_error", reward=None, outcome=replace(outcome, label="", failure=failure))
-            return _ended(verdict_of(sample.uid, sample.turn, self._environment.name, replace(lost, fallback_reward=PLACEHOLDER)))
+        except (PersistenceError, TypeError) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
+            failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", _encodable(str(failed)))
+            verdict = _unstored(sample.uid, sample.turn, self._environment.name, failure, result)
+            self._ledger.hold(verdict)
+            return _ended(verdict)
         self._results[sample.uid] = result
         if len(self._results) > RESULTS_KEPT:
             self._results.popitem(last=False)
         return _ended(verdict)
+
+    def _rewarded(self, outcome: Outcome) -> Reward:
+        try:
+            reward = self._reward.reward(outcome)
+        except RewardError:
+            raise
+        except Exception as failed:  # the boundary of a reward policy's own code
+            raise RewardError(
+                "the reward policy failed", field="reward", found=f"{type(failed).__name__} on the label {outcome.label!r}: {failed}",
+                remedy="mend the policy: every outcome like this one would fail",
+            ) from failed  # fmt: skip
+        if abs(reward.value) > LARGEST:
+            raise RewardError(
+                "a trainer cannot compute with this reward", field="value", found=str(reward.value), allowed=f"±{LARGEST:g}",
+            )  # fmt: skip
+        return reward
+
+
+def _cancelled() -> bool:
+    """Tell whether this task was cancelled; else a ``CancelledError`` is one that an environment let slip."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _encodable(text: str) -> str:
+    """Return a text that can be stored and sent: half of a surrogate pair, which no JSON carries, becomes ``?``."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _unstored(uid: str, turn: int, env: str, failure: Failure, result: Result) -> Verdict:
+    return Verdict(uid, turn, env, "", None, {}, failure, len(result.receipts), result.timing.total_s)
 
 
 def _reply(text: str, ending: Mapping[str, Any], model: str) -> Reply:
@@ -182,4 +236,4 @@ def _observed(sample: Sample, info: Mapping[str, Any], message: Message, said: O
 
 
 def _failed(kind: FailureKind, stage: str, reason: str) -> Finish:
-    return Finish(Outcome("", failure=Failure(kind, stage, reason)))
+    return Finish(Outcome("", failure=Failure(kind, stage, _encodable(reason))))

@@ -17,6 +17,7 @@ from typing import Any
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, masked_baseline
+from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
 from gavel.models.errors import ConfigError
 
 TESTED = "7ea279abfbeb698b092856d0dab61e7cf39bc909"
@@ -29,36 +30,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "nemo_rl.experience.rollouts": ("calculate_rewards",),
     "nemo_rl.experience.rollout_manager": ("calculate_rewards", "AsyncRolloutImpl"),
     "nemo_rl.algorithms.advantage_estimator": (BASELINE, "GRPOAdvantageEstimator"),
+    "nemo_rl.data.utils": ("setup_response_data",),
     "nemo_rl.algorithms.grpo": ("run_multi_turn_rollout", "run_async_multi_turn_rollout", "validate", "grpo_train", BASELINE, _LOGGING),
 }
 """What the hooks take hold of, by module."""
-
-
-def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
-    """Return why a trainer cannot be used, nothing if it can.
-
-    Args:
-        config: the trainer's, resolved.
-        kind: ``grpo`` or ``single_controller``: which of NeMo-RL's scripts runs.
-    """
-    grpo, env = config.get("grpo") or {}, config.get("env") or {}
-    problems = []
-    if kind == "grpo" and (grpo.get("async_grpo") or {}).get("enabled"):
-        problems.append(
-            "grpo.async_grpo.enabled: its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out "
-            "nor cut-off replies be told; use asynchronous rollouts (policy.generation.vllm_cfg.async_engine: true) or SingleController"
-        )
-    if kind == "grpo" and (config.get("data_plane") or {}).get("enabled"):
-        problems.append(
-            "data_plane.enabled: the synchronous trainer then rolls out in a process of another interpreter and reads no mask; "
-            "set data_plane.enabled: false, or use SingleController"
-        )
-    if env.get("should_use_nemo_gym"):
-        problems.append("env.should_use_nemo_gym: our actors are then never asked; set it to false")
-    estimator = (grpo.get("adv_estimator") or {}).get("name", "grpo")
-    if estimator not in ("grpo", "reinforce_plus_plus"):
-        problems.append(f"grpo.adv_estimator.name {estimator}: only grpo and reinforce_plus_plus can leave ungraded samples out")
-    return problems
 
 
 def missing_names() -> list[str]:
@@ -82,7 +57,8 @@ def install(driver: Driver) -> None:
     """
     _require()
     modules: list[Any] = [import_module(name) for name in NEEDED]
-    rollouts, manager, estimators, grpo = modules
+    rollouts, manager, estimators, data, grpo = modules
+    data.setup_response_data = wrap_setup(data.setup_response_data)
     for module in (rollouts, manager):
         module.calculate_rewards = driver.endings.wrap(module.calculate_rewards)
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
@@ -115,6 +91,8 @@ def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy)
 
     from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
 
+    data: Any = import_module("nemo_rl.data.utils")
+    data.setup_response_data = wrap_setup(data.setup_response_data)
     manager: Any = import_module("nemo_rl.experience.rollout_manager")
     manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)
 
@@ -147,7 +125,7 @@ def _estimators(module: Any) -> list[Any]:
 def _noted(driver: Driver, compute: Any) -> Any:
     def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **options: Any) -> Any:
         if (batch := options.get("repeated_batch")) is not None:
-            driver.note_batch(batch)
+            driver.note_batch(batch, mask)
         return compute(self, prompt_ids, rewards, mask, **options)
 
     return compute_advantage

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +15,10 @@ import orjson
 
 from gavel.envs.types import Result
 from gavel.judges.types import StoredAnswer
-from gavel.models.codec import decode, plain, record, to_json
+from gavel.models.codec import decode, record, to_json
+from gavel.models.errors import RecordError, shorten
 from gavel.models.failures import Failure
-from gavel.models.files import JsonLines
+from gavel.models.files import JsonLines, PersistenceError
 
 SCHEMA = "gavel.ledger/1"
 STEPS_SCHEMA = "gavel.steps/1"
@@ -68,6 +69,9 @@ class Ledger:
     Args:
         folder: made if need be; None keeps everything in memory only.
         env: the environment's name, first part of the files' names.
+
+    Raises:
+        PersistenceError: there is a folder, and nothing can be written into it.
     """
 
     def __init__(self, folder: Path | None, env: str) -> None:
@@ -77,9 +81,8 @@ class Ledger:
         self._rows: JsonLines | None = None
         self._asked: JsonLines | None = None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
             rows, asked = folder / f"{env}.rows.jsonl", folder / f"{env}.answers.jsonl"
-            self._rows, self._asked = JsonLines(rows), JsonLines(asked)  # repairs torn tails first
+            self._rows, self._asked = _open(rows), _open(asked)  # repairs torn tails first
             self._read(rows, asked)
 
     def find(self, uid: str) -> Verdict | None:
@@ -103,6 +106,10 @@ class Ledger:
         self._answers.pop((uid, turn), None)
         return verdict
 
+    def hold(self, verdict: Verdict) -> None:
+        """Keep a verdict that could not be stored, so that its reason can be told; it dies with this process."""
+        self._remember(verdict)
+
     def answers(self, uid: str, turn: int) -> RowAnswers:
         """Return the answer log of a sample's step, for ``judges.answers.answering``."""
         return RowAnswers(self, uid, turn)
@@ -122,11 +129,21 @@ class Ledger:
         return self._answers.get((uid, turn), {}).get(key)
 
     def tidy(self) -> None:
-        """Empty the file of answers once it is large and no row under way has any: they serve nothing else."""
-        if self._asked is not None and not self._answers and self._asked.path.stat().st_size > TAIL_BYTES:
-            self._asked.close()
-            self._asked.path.write_bytes(b"")
-            self._asked = JsonLines(self._asked.path)
+        """Empty the file of answers once it is large and no row under way has any, for they serve nothing else; make files again that
+        somebody has removed: what is appended to those would be lost.
+
+        Raises:
+            PersistenceError: a file cannot be made again.
+        """
+        if self._rows is not None and not self._rows.path.exists():
+            self._rows = _again(self._rows)
+        if self._asked is None:
+            return
+        if not self._asked.path.exists():
+            self._asked = _again(self._asked)
+        elif not self._answers and self._asked.path.stat().st_size > TAIL_BYTES:
+            self._asked.path.unlink()
+            self._asked = _again(self._asked)
 
     def close(self) -> None:
         """Close the files."""
@@ -173,8 +190,7 @@ class Steps:
     """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot know."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = JsonLines(folder / "steps.jsonl")
+        self._file = _open(folder / "steps.jsonl")
 
     def add(self, step: int, split: str, weights: Mapping[str, float]) -> None:
         """Store one step: uid -> weight in the loss (validation: 1 where it counts, else 0).
@@ -182,8 +198,9 @@ class Steps:
         Raises:
             PersistenceError: it could not be written.
         """
-        for uid, weight in weights.items():
-            self._file.append(to_json({"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight}))
+        rows = [{"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight} for uid, weight in weights.items()]
+        if rows:
+            self._file.append(b"\n".join(map(to_json, rows)))  # all of a step or nothing
 
     def close(self) -> None:
         """Close the file."""
@@ -198,14 +215,35 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
             file.seek(size - TAIL_BYTES)
             file.readline()
         for line in file:
-            yield orjson.loads(line)
+            try:
+                yield orjson.loads(line)
+            except orjson.JSONDecodeError as failed:
+                raise RecordError(
+                    "this ledger has a line that is no JSON", where=str(path), found=shorten(line.decode("utf-8", "replace")),
+                    remedy="take the line out (keep a copy) and start again",
+                ) from failed  # fmt: skip
 
 
-def verdict_from(raw: Mapping[str, Any]) -> Verdict:
-    """Read a verdict that came from an actor as plain data."""
-    return decode(Verdict, raw)
+def verdicts_to_json(verdicts: Sequence[Verdict | None]) -> bytes:
+    """Return verdicts as one JSON text: what carries them to the driver may lack this package."""
+    return to_json(verdicts)
 
 
-def plain_verdict(verdict: Verdict | None) -> dict[str, Any] | None:
-    """Return a verdict as plain data, for a process that may lack this package."""
-    return None if verdict is None else plain(verdict)
+def verdicts_from_json(raw: bytes) -> list[Verdict | None]:
+    """Read what ``verdicts_to_json`` made."""
+    return decode(list[Verdict | None], raw)
+
+
+def _open(path: Path) -> JsonLines:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return JsonLines(path)
+    except OSError as failed:
+        raise PersistenceError(
+            f"{path}: could not be opened: {failed.strerror}\n  fix:     name a folder that can be written to (ledger)"
+        ) from failed
+
+
+def _again(file: JsonLines) -> JsonLines:
+    file.close()
+    return _open(file.path)

@@ -24,4 +24,4 @@ class GavelActor(GavelEnvironment):
         # Thousands of samples in flight are one live heap, which the default thresholds search over and over: a third of a step's CPU.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 20)
+        gc.set_threshold(200_000, 20, 20)

@@ -20,7 +20,7 @@ from nemo_rl.experience.rollout_manager import AsyncRolloutImpl
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.interfaces.nemo_rl.driver import REPORT_SECONDS, Endings, Samples, watch_over
 from gavel.envs.interfaces.nemo_rl.hooks import ROLLOUT_THREADS
-from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdict_from
+from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdicts_from_json
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours
 from gavel.models.failures import KINDS
@@ -58,7 +58,7 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
         handle = self._task_to_env[input_sample["task_name"]]
         uids = [info[UID] for info in infos]
         report = await asyncio.wait_for(_asked(handle, uids), REPORT_SECONDS)
-        verdicts = [verdict_from(raw) if raw is not None else None for raw in report["verdicts"]]
+        verdicts = verdicts_from_json(report["verdicts"])
         watch_over(self._watch, verdicts)
         for verdict in verdicts:
             if verdict is None or not verdict.graded:

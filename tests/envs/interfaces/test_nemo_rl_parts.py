@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,17 @@ from hypothesis import strategies as st
 from tests.envs.interfaces.nemo_rl_support import task, write_tasks
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.interfaces.nemo_rl.driver import Samples, TrainingStopped, watch_over
+from gavel.envs.interfaces.nemo_rl.driver import Driver, Samples, TrainingStopped, _check_rewards, watch_over
 from gavel.envs.interfaces.nemo_rl.endings import Limits, ending_of, limits_from
 from gavel.envs.interfaces.nemo_rl.framing import read_frame
-from gavel.envs.interfaces.nemo_rl.hooks import refuse_mode
-from gavel.envs.interfaces.nemo_rl.ledger import Steps, Verdict
+from gavel.envs.interfaces.nemo_rl.ledger import Steps, Verdict, verdicts_from_json, verdicts_to_json
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
+from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.interfaces.nemo_rl.sample import new_info
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.failures import Failure, FailureKind
+from gavel.models.files import PersistenceError
 
 INTERFACE = Path(__file__).parents[3] / "envs" / "interfaces" / "nemo_rl"
 LIMITS = Limits(frozenset((7, 8)), max_new_tokens=4, max_total_tokens=10)
@@ -185,6 +189,62 @@ def test_steps_say_which_sample_weighed_what(tmp_path: Path) -> None:
     ]
 
 
+def test_steps_that_cannot_be_stored_are_said_and_nothing_of_the_step_stays(tmp_path: Path) -> None:
+    steps = Steps(tmp_path)
+    steps.add(1, "train", {"a": 1.0})
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, steps._file._fd)
+    os.close(full)
+    with pytest.raises(PersistenceError, match="No space left on device"):
+        steps.add(2, "train", {"a": 1.0, "b": 1.0})
+    assert (tmp_path / "steps.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_two_validations_at_once_know_nothing_of_each_other() -> None:
+    """NeMo-RL makes one at a time; nothing here hangs on that."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rewards: dict[str, list[float]] = {"first": [1.0, 1.0], "second": [0.0, 1.0]}
+    both = threading.Barrier(2)
+
+    def report(handle: str, uids: list[str]) -> dict[str, Any]:
+        both.wait(10)
+        told = [verdict(uid, reward, label="right") for uid, reward in zip(uids, rewards[handle], strict=True)]
+        return {"verdicts": verdicts_to_json([told[0], verdict(uids[1], None) if handle == "second" else told[1]]), "metrics": {}}
+
+    class Ends:
+        eos_token_id = 7
+
+    driver = Driver({"max_total_sequence_length": 8, "generation": {}}, FailurePolicy(max_ungraded_fraction=1.0), report=report)
+
+    def roll(input_batch: Any, tokenizer: Any, task_to_env: Any) -> Any:
+        total = torch.tensor(rewards[task_to_env["t"]])
+        return {**input_batch, "total_reward": total, "loss_multiplier": torch.ones(2)}, {}
+
+    def validate(name: str, step: int) -> Any:
+        batch = {"extra_env_info": [new_info("{}", "validation", None, None)] * 2, "task_name": ["t"] * 2, "idx": [0, 1]}
+        driver.wrap_rollout(roll)(batch, Ends(), {"t": name})
+        return {"accuracy": 0.5}, {}
+
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(driver.wrap_validate(validate), name, 1) for name in rewards]
+        first, second = (one.result(20)[0] for one in done)
+    assert (first["accuracy"], first["judge/samples"], first["judge/ungraded"]) == (1.0, 2, 0)
+    assert (second["accuracy"], second["judge/samples"], second["judge/ungraded"]) == (0.0, 2, 1)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 0.7])
+def test_a_reward_that_is_not_the_verdicts_is_not_trained_on(reward: float) -> None:
+    with pytest.raises(RuntimeError, match=r"its verdict says 1\.0"):
+        _check_rewards([1.0, reward], [verdict("a", 1.0), verdict("b", 1.0)])
+    _check_rewards([reward, 0.0], [None, verdict("a", None)])
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-2, 2)), max_size=5))
+def test_verdicts_cross_processes_whole(rewards: list[float | None]) -> None:
+    told = [None if place % 3 == 2 else verdict(f"u{place}", reward, label="x") for place, reward in enumerate(rewards)]
+    assert verdicts_from_json(verdicts_to_json(told)) == told
+
+
 def test_a_task_without_an_opening_is_refused_with_its_line(tmp_path: Path) -> None:
     bare = task("vera_mh", 0)
     bare["messages"] = bare["messages"][:1]
@@ -220,7 +280,25 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
         ({"grpo": {"async_grpo": {"enabled": True}}}, "grpo", "async_grpo.enabled: its rollouts run in a process"),
         ({"data_plane": {"enabled": True}}, "grpo", "data_plane.enabled"),
         ({"env": {"should_use_nemo_gym": True}}, "grpo", "should_use_nemo_gym"),
-        ({"grpo": {"adv_estimator": {"name": "gdpo"}}}, "grpo", "adv_estimator.name gdpo"),
+        ({"grpo": {"adv_estimator": {"name": "gdpo"}}}, "grpo", "adv_estimator.name: gdpo: it wants a reward in parts"),
+        ({"grpo": {"adv_estimator": {"name": "new"}}}, "single_controller", "adv_estimator.name: new: it is not known"),
+        ({"grpo": {"invalid_tool_call_advantage": 0.0}}, "grpo", "invalid_tool_call_advantage: NeMo-RL applies it on its Gym path"),
+        ({"reward_penalties": {"penalize_empty_final_answer": True}}, "grpo", "reward_penalties.penalize_empty_final_answer"),
+        ({"grpo": {"use_dynamic_sampling": True}}, "single_controller", "use_dynamic_sampling: SingleController reads nothing of it"),
+        ({"grpo": {"reward_shaping": {"enabled": True}}}, "single_controller", "reward_shaping.enabled"),
+        ({"grpo": {"advantage_clip_low": 0}}, "single_controller", "advantage_clip_low"),
+        (
+            {
+                "grpo": {
+                    "use_dynamic_sampling": True,
+                    "reward_shaping": {"enabled": True},
+                    "reward_scaling": None,
+                    "advantage_clip_low": 0,
+                }
+            },
+            "grpo",
+            None,
+        ),
         ({"data_plane": {"enabled": True}, "grpo": {"async_grpo": None}}, "single_controller", None),
         ({}, "grpo", None),
     ],

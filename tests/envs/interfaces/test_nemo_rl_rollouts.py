@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, ROOT, actor_config, answer, overrides, serving, write_tasks
+from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, ROOT, actor_config, overrides, serving, write_tasks
 from tests.envs.vera_mh import support as vera
-from tests.support.fault_server import server_process
 from tests.support.runs import gavel, rows
 
 from gavel.envs.failure_policy import FailurePolicy
@@ -23,10 +21,13 @@ if not ROOT:
     pytest.skip("NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL", allow_module_level=True)
 
 from tests.envs.interfaces import nemo_rl_harness as harness
+from tests.envs.interfaces.nemo_rl_speed import IDEAL, Speed, measure
+from tests.envs.interfaces.nemo_rl_tokenizers import FAMILIES, released
 
 from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped
 from gavel.envs.interfaces.nemo_rl.hooks import install_single_controller, widen_executor
-from gavel.envs.interfaces.nemo_rl.register import register
+from gavel.envs.interfaces.nemo_rl.register import DATASET, register
+from gavel.models.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ENVS = ("abstention", "instruction_following", "vera_mh")
@@ -202,14 +203,15 @@ def test_a_reply_cut_at_the_limit_is_truncated_and_one_that_ends_is_not(name: st
     assert [labels[f"abstention-{number}"] for number in range(4)] == ["correct", "truncated", "no_answer", "correct"]
 
 
-@pytest.mark.parametrize("name", ["chatml", "llama3", "qwen3"])
+@pytest.mark.parametrize("make", [harness.make_tokenizer, released], ids=["ours", "released"])
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_token_stream_of_a_conversation_is_its_chat_template_and_only_replies_are_trained(
-    name: str, mode: str, tmp_path: Path
+    make: Callable[[str], Any], name: str, mode: str, tmp_path: Path
 ) -> None:  # fmt: skip
     from nemo_rl.algorithms.grpo import add_grpo_token_loss_masks_and_generation_logprobs
 
-    tokenizer = harness.make_tokenizer(name)
+    tokenizer = make(name)
     batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "vera_mh", 1), "vera_mh", tokenizer, 1)
     with serving() as server, harness.hooked(driver_for(tokenizer)):
         handle = create("vera_mh", server.base_url, "env.max_turns=6")
@@ -231,6 +233,32 @@ def test_the_token_stream_of_a_conversation_is_its_chat_template_and_only_replie
     assert len(log[-1]["token_ids"]) == 0
     add_grpo_token_loss_masks_and_generation_logprobs(final["message_log"])
     assert [bool(message["token_loss_mask"].any()) for message in log] == [message["role"] == "assistant" for message in log]
+
+
+@pytest.mark.parametrize(
+    ("env", "template", "found"),
+    [
+        ("abstention", None, "chat template"),
+        ("vera_mh", "{% for m in messages %}{{ m.content }}{% endfor %}", "no control token follows a reply"),
+        (
+            "vera_mh",
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role here') }}{% endif %}",
+            "no system role here",
+        ),
+    ],
+)
+def test_a_template_that_cannot_render_the_tasks_is_refused_before_an_actor_is_made(
+    env: str, template: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    import nemo_rl.data.utils as utils
+
+    monkeypatch.setattr(utils, "create_env", lambda **_: pytest.fail("an actor was made"))
+    tokenizer = harness.make_tokenizer("chatml")
+    tokenizer.chat_template = template
+    entry = {"data_path": str(write_tasks(tmp_path / "tasks.jsonl", env, 2)), "env_name": f"gavel_{env}", "env": env}
+    data = {"train": {"dataset_name": DATASET, "multi_turn": env == "vera_mh", **entry}, "validation": None, "default": None}
+    with harness.hooked(driver_for(tokenizer)), pytest.raises(ConfigError, match=rf"policy\.tokenizer[\s\S]*{found}"):
+        utils.setup_response_data(tokenizer, data, {f"gavel_{env}": {}})
 
 
 def test_a_reply_cut_in_mid_conversation_gets_its_end_token_before_the_next_turn(tokenizer: Any, tmp_path: Path) -> None:
@@ -292,28 +320,18 @@ def test_256_judgements_of_half_a_second_are_made_at_once(mode: str, seconds: fl
 
 
 def test_2048_samples_of_a_step_are_judged_at_512_a_second_in_less_than_a_gigabyte(tokenizer: Any, tmp_path: Path) -> None:
-    import ray
-
-    if os.getloadavg()[0] > (os.cpu_count() or 1):
-        pytest.skip(f"others use this machine: load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
-    batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "abstention", 64), "abstention", tokenizer, 32)
-    warm = harness.batch_of(tmp_path / "tasks.jsonl", "abstention", tokenizer, 1)
-    with server_process("--reply", f"{answer.__module__}:answer", "--latency", "0.1") as url, harness.hooked(driver_for(tokenizer)):
-        handle = create("abstention", url, "judge.max_in_flight=64", ledger=str(tmp_path))
-        harness.roll("sync", harness.Canned(tokenizer, lambda *_: "warm"), warm, tokenizer, {batch["task_name"][0]: handle})
-        rates = []
-        for attempt in range(3):  # others may use this machine: the best of three
-            asked: list[float] = []
-            generation = harness.Canned(tokenizer, lambda _, n, a=asked, k=attempt: a.append(time.perf_counter()) or f"{RIGHT} {k} {n}")
-            final, metrics = harness.roll("sync", generation, batch, tokenizer, {batch["task_name"][0]: handle})
-            rates.append(2048 / (time.perf_counter() - asked[-1]))  # from the last reply on: judging, verdicts, metrics
-            assert final["loss_multiplier"].sum() == 2048
-            assert metrics["judge/calls"] == 2048
-            if rates[-1] > 512:
-                break
-        memory = ray.get(handle.memory_mb.remote())
-    assert max(rates) > 512, rates
-    assert memory < 1000
+    """The rate counts where a client that only asks comes near the ideal, for others may use this machine; CPU time counts always."""
+    calm: list[Speed] = []
+    for step in measure(tmp_path, tokenizer, steps=5):
+        assert step.actor_ms < 0.8, step  # half of what 640 a second leave one core
+        assert step.driver_ms < 0.4, step
+        assert step.peak_mb < 1000, step
+        calm += [step] if step.bare > 0.95 * IDEAL else []
+        if any(step.judged > 512 for step in calm):
+            return
+    if not calm:
+        pytest.skip(f"others use this machine: a client that only asks stays below 95 % of {IDEAL:g}; the last step: {step}")
+    pytest.fail(f"too slow: {calm}")
 
 
 def test_heavy_checks_run_on_ray_workers(tokenizer: Any, tmp_path: Path) -> None:

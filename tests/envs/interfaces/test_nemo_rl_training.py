@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, ROOT, overrides, serving, write_tasks
+from tests.envs.interfaces.nemo_rl_support import LOST, ROOT, serving
 from tests.support.runs import rows
 
 from gavel.envs.failure_policy import FailurePolicy
@@ -20,92 +16,17 @@ if not ROOT:
     pytest.skip("NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL", allow_module_level=True)
 
 import torch
-from tests.envs.interfaces import nemo_rl_harness as harness
+from tests.envs.interfaces.nemo_rl_train import R, W, advantages, train, trainer_process
 
-from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped
-from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
-from gavel.envs.interfaces.nemo_rl.register import register
-from gavel.launch.assembly import assemble, parts_of
-from gavel.launch.config import compose
-from gavel.launch.nemo_rl_config import TrainerConfig, emit
+from gavel.envs.interfaces.nemo_rl.driver import TrainingStopped
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-R, W = f"it is {RIGHT}", "it is not"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def ray() -> Iterator[None]:
-    widen_executor()
-    with harness.ray_cluster():
-        register(f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh"))
+    with trainer_process():
         yield
-    asyncio.set_event_loop_policy(None)
-
-
-@dataclass
-class Trained:
-    """What a training left behind: the batches it was to learn from, its metrics, its folder."""
-
-    batches: list[Any]
-    metrics: dict[tuple[str, int], dict[str, Any]]
-    folder: Path
-
-
-def train(
-    tmp_path: Path, url: str, reply: Callable[[str, int], Any], *, env: str = "abstention", tasks: int = 1, generations: int = 8,
-    validation: int = 0, failure: FailurePolicy | None = None, more: Sequence[str] = (), **changes: Any,
-) -> Trained:  # fmt: skip
-    """One step of ``grpo_train``, the whole way from our YAML."""
-    import nemo_rl.algorithms.grpo as grpo
-    import nemo_rl.utils.memory_tracker as memory
-    from nemo_rl.algorithms.loss import ClippedPGLossFn
-    from nemo_rl.algorithms.utils import get_tokenizer
-    from nemo_rl.data.collate_fn import rl_collate_fn
-    from nemo_rl.data.utils import setup_response_data
-    from nemo_rl.models.generation import configure_generation_config
-    from nemo_rl.utils.config import load_config
-    from omegaconf import OmegaConf
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    memory.memory_summary = lambda **_: ""  # wants a dashboard
-    harness.make_tokenizer("chatml").save_pretrained(tmp_path / "model")
-    trainer = TrainerConfig(
-        nemo_rl_root=ROOT, run_dir=str(tmp_path / "run"), model=str(tmp_path / "model"),
-        tasks=str(write_tasks(tmp_path / "tasks.jsonl", env, tasks)), prompts_per_step=tasks, generations_per_prompt=generations,
-        validation=str(write_tasks(tmp_path / "validation.jsonl", env, validation)) if validation else None, val_period=1, max_steps=1,
-        max_total_tokens=1024, max_new_tokens=256,
-        overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
-    )  # fmt: skip
-    composition = compose("rollout", [*overrides(env, url), *more])
-    failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, failure)
-    path = tmp_path / "nemo_rl.yaml"
-    path.write_text(text)
-    config = grpo.MasterConfig(**OmegaConf.to_container(load_config(path), resolve=True))
-    tokenizer = get_tokenizer(config.policy["tokenizer"])
-    config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
-    log, policy = harness.Log(), harness.StandIn()
-    generation = harness.StandInGeneration(tokenizer, reply)
-    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, Steps(tmp_path / "run" / "ledger"))):
-        dataset, val_dataset, task_to_env, val_task_to_env = setup_response_data(tokenizer, config.data, config.env)
-        kept, grpo.refit_policy_generation = grpo.refit_policy_generation, lambda *args, **options: {}
-        try:
-            grpo.grpo_train(
-                policy, generation, StatefulDataLoader(dataset, batch_size=tasks, collate_fn=rl_collate_fn),
-                StatefulDataLoader(val_dataset, batch_size=4, collate_fn=rl_collate_fn) if val_dataset else None,
-                tokenizer, ClippedPGLossFn(config.loss_fn), task_to_env, val_task_to_env, log, harness.StandIn(),
-                grpo._initial_grpo_save_state(), config,
-            )  # fmt: skip
-        finally:
-            grpo.refit_policy_generation = kept
-    return Trained(policy.trained, log.metrics, tmp_path / "run")
-
-
-def advantages(batch: Any) -> list[float]:
-    """Each sample's advantage, the same for all its tokens."""
-    assert bool((batch["advantages"] == batch["advantages"][:, :1]).all())
-    return [round(float(value), 3) for value in batch["advantages"][:, 0]]
 
 
 def test_a_lost_judge_call_leaves_its_siblings_the_advantages_of_the_graded_alone(tmp_path: Path) -> None:

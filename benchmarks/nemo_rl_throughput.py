@@ -1,0 +1,50 @@
+"""Judgements per second of one synchronous step inside NeMo-RL's own rollout, against the ideal of the judge; needs ``NEMO_RL_ROOT``.
+
+    NEMO_RL_ROOT=/path/to/RL python benchmarks/nemo_rl_throughput.py              # table; exits 1 where a bar is missed
+    NEMO_RL_ROOT=/path/to/RL python benchmarks/nemo_rl_throughput.py --prompts 16
+
+2,048 samples (64 prompts, 32 rollouts each), one judge call each, 64 in flight, a judge that takes 100 ms in a process of its own: no
+more than 640 a second can be had. ``judged`` is over the time that the trainer waits for its environment; ``whole`` adds what NeMo-RL
+does around it (it tokenizes an observation a sample, for one); ``bare`` is a client that only asks, measured right before each step,
+so that a busy machine is seen. Figures are of the median step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.envs.interfaces import nemo_rl_harness as harness
+from tests.envs.interfaces.nemo_rl_speed import IDEAL, measure
+from tests.envs.interfaces.nemo_rl_train import trainer_process
+
+BARS = {"judged": 512.0}
+MOST = {"peak_mb": 1000.0}
+
+
+def main() -> int:
+    """Measure, print, compare with the bars."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--generations", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=5)
+    options = parser.parse_args()
+    with trainer_process(), tempfile.TemporaryDirectory() as name:
+        tokenizer = harness.make_tokenizer("chatml")
+        steps = list(measure(Path(name), tokenizer, prompts=options.prompts, generations=options.generations, steps=options.steps))
+    middle = asdict(sorted(steps, key=lambda step: step.judged)[len(steps) // 2])
+    shares = {f"{name} over the ideal of {IDEAL:g}": middle[name] / IDEAL for name in ("judged", "whole", "bare")}
+    print(json.dumps({name: round(value, 3) for name, value in {**middle, **shares}.items()}, indent=2))
+    missed = [name for name, bar in BARS.items() if middle[name] < bar] + [name for name, bar in MOST.items() if middle[name] > bar]
+    print("missed: " + ", ".join(missed) if missed else "every bar is met")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""A client of the service: tasks and replies in, typed answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import aiohttp
+import orjson
+
+from gavel.envs.interfaces.http.records import (
+    GradeAnswer,
+    Graded,
+    Health,
+    Invalid,
+    Observed,
+    OpenAnswer,
+    Opened,
+    Problem,
+    Refused,
+    StepAnswer,
+    Ungraded,
+)
+from gavel.models.codec import decode, to_json
+from gavel.models.errors import GavelError, RecordError, shorten
+from gavel.models.types import Message, Reply
+
+Said = str | Reply | Sequence[Message]
+"""What was said: the text of one reply, one reply, or every message, the task's own first."""
+
+T = TypeVar("T")
+
+_CLASSES: Mapping[str, type[Any]] = {
+    "opened": Opened, "observed": Observed, "graded": Graded, "ungraded": Ungraded, "invalid": Invalid, "error": Refused,
+}  # fmt: skip
+_BUSY = frozenset((429, 503))
+_BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+_LONGEST_WAIT = 30.0
+
+
+class ServiceRefused(GavelError):
+    """The service answered with an error, or could not be reached; ``status`` is 0 then."""
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        super().__init__(status, problem)
+        self.status, self.problem = status, problem
+
+    def __str__(self) -> str:
+        said = self.problem
+        rows = (("found", said.found), ("allowed", said.allowed), ("fix", said.fix))
+        head = f"{said.field}: {said.problem}" if said.field else said.problem
+        return "\n".join([f"{self.status or 'no answer'}: {head}", *(f"  {name + ':':<9}{text}" for name, text in rows if text)])
+
+
+class GavelClient:
+    """Calls one environment of a service; to be used as ``async with``. Safe to share between the tasks of an event loop.
+
+    Every call may be sent again, for a grade depends on nothing but the task and what was said: where the service is busy or ending
+    (429, 503), or the connection breaks, it is, after the time the service names or with growing waits.
+
+    Args:
+        url: where the service is, for example ``http://127.0.0.1:9400``.
+        env: the name it serves the environment as.
+        api_key: the key it asks for, if it does.
+        timeout: seconds for one answer.
+        attempts: tries of one call.
+        connections: to the service at once.
+    """
+
+    def __init__(
+        self, url: str, env: str, *, api_key: str | None = None, timeout: float = 900.0, attempts: int = 5, connections: int = 64
+    ) -> None:
+        self._url, self._env, self._attempts, self._connections = url.rstrip("/"), env, attempts, connections
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=self._connections)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=self._timeout, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def open(self, task: Mapping[str, Any]) -> OpenAnswer:
+        """Begin an episode; only environments that speak first need it.
+
+        Raises:
+            ServiceRefused: the request was not done.
+        """
+        return cast("OpenAnswer", _answer(await self._post("open", {"task": task})))
+
+    async def step(self, task: Mapping[str, Any], said: Said) -> StepAnswer:
+        """Return what follows the newest reply: ``Observed``, or the end.
+
+        Raises:
+            ServiceRefused: the request was not done.
+        """
+        return cast("StepAnswer", _answer(await self._post("step", _item(task, said))))
+
+    async def grade(self, task: Mapping[str, Any], said: Said) -> GradeAnswer:
+        """Grade a reply, or a conversation that is over.
+
+        Returns:
+            ``Graded`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the task cannot be used.
+
+        Raises:
+            ServiceRefused: the request was not done.
+        """
+        return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said))))
+
+    async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
+        """Grade several in one request; the answers are in the order of ``items``, ``Refused`` where one could not be read.
+
+        Raises:
+            ServiceRefused: the whole request was not done.
+        """
+        found = await self._post("grade", [_item(task, said) for task, said in items])
+        return [cast("GradeAnswer | Refused", _answer(one)) for one in found]
+
+    async def health(self) -> Health:
+        """Return how the service fares; also while it is ending.
+
+        Raises:
+            ServiceRefused: it could not be reached.
+        """
+        status, body, _ = await self._once("GET", "/healthz", None)
+        if status not in (200, 503):
+            raise _refusal(status, body)
+        return decode(Health, body)
+
+    async def _post(self, verb: str, value: object) -> Any:
+        body = to_json(value)
+        for attempt in range(1, self._attempts + 1):
+            try:
+                status, answer, wait = await self._once("POST", f"/v1/{self._env}/{verb}", body)
+            except _BROKEN as failed:
+                if attempt == self._attempts:
+                    reason = f"no answer: {type(failed).__name__} {failed}".rstrip()
+                    raise ServiceRefused(0, Problem(reason, "", self._url)) from failed
+                wait = 0.0
+            else:
+                if status == 200:
+                    return orjson.loads(answer)
+                if status not in _BUSY or attempt == self._attempts:
+                    raise _refusal(status, answer)
+            await asyncio.sleep(min(wait + random.uniform(0, 0.1 * 2**attempt), _LONGEST_WAIT))
+        raise AssertionError("unreachable")
+
+    async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
+        assert self._session is not None, "use the client as `async with GavelClient(…) as client`"
+        async with self._session.request(method, self._url + path, data=body, allow_redirects=False) as response:
+            wait = response.headers.get("Retry-After", "")
+            return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
+
+
+def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> Message:
+    """Return a policy's message for a conversation: ``finish_reason`` is ``length`` where the reply was cut at a limit of tokens."""
+    return Message("assistant", text, Reply(text, finish_reason, model))
+
+
+def _item(task: Mapping[str, Any], said: Said) -> dict[str, Any]:
+    return {"task": task, ("reply" if isinstance(said, str | Reply) else "messages"): said}
+
+
+def _answer(value: Any) -> Any:
+    cls = _CLASSES.get(str(value.get("status"))) if isinstance(value, dict) else None
+    if cls is None:
+        raise RecordError("this is no answer of the service", found=shorten(value), allowed=f"a status among {', '.join(_CLASSES)}")
+    return decode(cls, value)
+
+
+def _refusal(status: int, body: bytes) -> ServiceRefused:
+    try:
+        return ServiceRefused(status, decode(Refused, body).error)
+    except RecordError:
+        return ServiceRefused(status, Problem("the answer is none of this service", "", shorten(body[:200].decode(errors="replace"))))

@@ -1,0 +1,125 @@
+"""Tasks as rows of Gym's form, and back: same task, same digest.
+
+Source of the form: the dataset rows of NeMo Gym 0.7.0 (``responses_create_params``, ``agent_ref``, the task's fields at top level; what
+its abstention and verifif servers read has their names). What Gym has no place for stands in the field ``gavel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast, get_args
+
+from gavel.envs.interfaces.nemo_gym.names import agent_name
+from gavel.envs.interfaces.nemo_gym.shapes import shape_of
+from gavel.envs.sources import Licence
+from gavel.envs.types import Task, TaskError
+from gavel.models.codec import load, plain, record
+from gavel.models.errors import ConfigError, shorten
+from gavel.models.types import Message, Role
+
+BLOCK = "gavel"
+"""The field of a row that holds what Gym has no place for."""
+SOURCE = "nemo_gym"
+_ROLES = get_args(Role)
+_FIELD = "responses_create_params.input"
+
+
+@record
+class Block:
+    """What a row's other fields do not say of its task."""
+
+    SCHEMA: ClassVar[str] = "gavel.gym_row/1"
+
+    task_id: str
+    env: str
+    verifier: str
+    metadata: Mapping[str, Any]
+
+
+def gym_row(task: Task, agent: str | None = None) -> dict[str, Any]:
+    """Return a task as a row of Gym's form.
+
+    Args:
+        task: its target parsed, or plain JSON.
+        agent: what runs the row; None names the agent of our gateway.
+    """
+    shape = shape_of(task.env)
+    block = {"schema": Block.SCHEMA, "task_id": task.task_id, "env": task.env, "verifier": task.verifier}
+    return {
+        **shape.fields(task.target, task.task_id),
+        "responses_create_params": {"input": [{"role": message.role, "content": message.content} for message in task.messages]},
+        "agent_ref": {"type": "responses_api_agents", "name": agent or agent_name(task.env)},
+        BLOCK: {**block, "metadata": plain(task.metadata)},
+    }
+
+
+class GymRows:
+    """Adapts rows that ``gym_row`` wrote; see ``gavel.envs.sources.SourceAdapter``. The row's own verifier judges it.
+
+    Raises:
+        ConfigError: no environment is named.
+    """
+
+    name = SOURCE
+    skips_bad_rows = False
+    licence = Licence({}, "rows of this form state no licence: tasks.jsonl is under that of the tasks they were written from")
+
+    def __init__(self, env: str | None) -> None:
+        if env is None:
+            raise ConfigError("rows of this form are of any environment", field="source.name", found=SOURCE, remedy="name it: env=…")
+        self.env = self.binding = env
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row was written by ``gym_row``."""
+        return isinstance(row.get(BLOCK), Mapping)
+
+    def adapt(self, row: Mapping[str, Any], binding: str) -> Task:  # noqa: ARG002 - the row says what judges it
+        """Return the row's task; raises ``TaskError`` naming the field."""
+        given = row.get(BLOCK)
+        if not isinstance(given, Mapping):
+            raise TaskError("this field is missing", field=BLOCK, allowed="what `gavel prepare format=nemo_gym` wrote there")
+        try:
+            block = load(Block, given, error=TaskError)
+        except TaskError as bad:
+            raise TaskError(bad.problem, field=f"{BLOCK}.{bad.field}", found=bad.found, allowed=bad.allowed) from None
+        if block.env != self.env:
+            raise TaskError(
+                "this task is another environment's", field=f"{BLOCK}.env", found=block.env, allowed=self.env,
+                remedy=f"choose env={block.env}",
+            )  # fmt: skip
+        target = shape_of(self.env).target(row)
+        return Task(block.task_id, self.env, block.verifier, input_messages(row), target, dict(block.metadata))
+
+
+def input_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return the messages of a row's ``responses_create_params.input``: a text, or a list of messages.
+
+    Raises:
+        TaskError: names the field.
+    """
+    params = row.get("responses_create_params")
+    given = params.get("input") if isinstance(params, Mapping) else None
+    if isinstance(given, str):
+        return (Message("user", given),)
+    if not isinstance(given, list) or not given:
+        raise TaskError("these are no messages", field=_FIELD, found=shorten(given), allowed="a text, or a list of messages")
+    return tuple(_message(item, f"{_FIELD}.{place}") for place, item in enumerate(given))
+
+
+def _message(item: Any, place: str) -> Message:
+    if not isinstance(item, Mapping) or item.get("type", "message") != "message":
+        raise TaskError("this is not a message", field=place, found=shorten(item), allowed="{role, content}")
+    role, content = item.get("role"), item.get("content")
+    if role not in _ROLES:
+        raise TaskError("there is no such role", field=f"{place}.role", found=shorten(role), allowed=", ".join(_ROLES))
+    if (
+        isinstance(content, list)
+        and content
+        and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content)
+    ):
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        raise TaskError(
+            "this is not a text", field=f"{place}.content", found=shorten(content), allowed="a text, or a list of text parts"
+        )
+    return Message(cast("Role", role), content)

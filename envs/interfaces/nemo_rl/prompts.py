@@ -1,0 +1,57 @@
+"""Whether the tokenizer can render the tasks, asked as soon as there is a tokenizer: before actors are made and GPUs used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
+from gavel.envs.interfaces.nemo_rl.register import DATASET
+from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
+from gavel.models.errors import ConfigError, GavelError
+
+
+def our_entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (config key, entry) of each dataset of ours in a ``data`` section."""
+    for split in ("train", "validation"):
+        entries = data.get(split) or []
+        for place, entry in enumerate([entries] if isinstance(entries, Mapping) else entries):
+            if entry.get("dataset_name") == DATASET:
+                yield f"data.{split}[{place}]", entry
+
+
+def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
+    """Render one task of each succession of roles that stands in our files.
+
+    Raises:
+        ConfigError: the chat template refuses it, or cannot frame the turns of a conversation.
+        InputError: a file does not fit.
+    """
+    for key, entry in our_entries(data):
+        process = TaskProcessor("train", bool(entry.get("multi_turn")))
+        tasks = load_tasks(entry["data_path"], entry["env"], binding=entry.get("binding"), limit=entry.get("limit"))
+        kinds = {tuple(message.role for message in task.messages): task for task in reversed(tasks)}
+        for roles, task in kinds.items():
+            try:
+                process({"task": task_json(task), "task_name": key}, None, tokenizer, None, 0)
+            except GavelError:
+                raise
+            except Exception as failed:  # templates are programs of others and raise what they like
+                raise ConfigError(
+                    "the tokenizer cannot render this task", where=key, field="policy.tokenizer", remedy=(
+                        "use a model whose tokenizer has a chat template for these roles, or name one (policy.tokenizer.chat_template)"
+                    ), found=f"task {task.task_id} ({', '.join(roles)}): {type(failed).__name__}: {failed}",
+                ) from failed  # fmt: skip
+
+
+def wrap_setup(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NeMo-RL's ``setup_response_data``, which makes actors and datasets, with ``check_prompts`` before it."""
+    signature = inspect.signature(original)
+
+    def setup_response_data(*args: Any, **options: Any) -> Any:
+        arguments = signature.bind(*args, **options).arguments
+        check_prompts(arguments["tokenizer"], arguments["data_config"])
+        return original(*args, **options)
+
+    return setup_response_data

@@ -1,0 +1,98 @@
+"""Environments of other packages: an installed distribution declares a ``Plugin`` as an entry point of the group ``gavel.plugins``.
+
+The entry point's value is ``package:NAME``; the folder ``conf`` of that package is searched for config groups, after ours. Nothing of a
+plugin is imported until a name is asked for that we do not have, or everything is listed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gavel.models.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gavel.envs.registry import Entry, SourceEntry
+
+GROUP = "gavel.plugins"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What a package adds to the tables of ``gavel.envs.registry``, by name; a name of ours cannot be taken."""
+
+    environments: Mapping[str, Entry] = field(default_factory=dict)
+    rewards: Mapping[str, Entry] = field(default_factory=dict)
+    sources: Mapping[str, SourceEntry] = field(default_factory=dict)
+    content_notes: Mapping[str, str] = field(default_factory=dict)
+
+
+TABLES = {"env": "environments", "reward": "rewards", "source": "sources"}
+"""The table of a plugin for each config group."""
+
+
+def installed() -> tuple[EntryPoint, ...]:
+    """Return the entry points of the installed plugins, by name."""
+    return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
+
+
+def conf_folders() -> tuple[Path, ...]:
+    """Return the config folders of the installed plugins; imports none of them."""
+    found = (_folder_of(point) for point in installed())
+    return tuple(dict.fromkeys(folder / "conf" for folder in found if folder is not None and (folder / "conf").is_dir()))
+
+
+def _folder_of(point: EntryPoint) -> Path | None:
+    spec = importlib.util.find_spec(point.module.partition(".")[0])
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(places[0]) if places else None
+
+
+def added(group: str) -> dict[str, Any]:
+    """Return the entries that plugins add to a group of ``TABLES``; empty for any other.
+
+    Raises:
+        ConfigError: a plugin cannot be imported, or two have one name.
+    """
+    table = TABLES.get(group)
+    entries: dict[str, Any] = {}
+    for point, plugin in _loaded() if table is not None else ():
+        for name, entry in getattr(plugin, str(table)).items():
+            if name in entries:
+                raise ConfigError(
+                    f"two installed packages have a {group} of this name", field=f"{group}.name", found=name,
+                    remedy=f"uninstall one of them; the second is {_named(point)}",
+                )  # fmt: skip
+            entries[name] = entry
+    return entries
+
+
+def note_of(env: object) -> str | None:
+    """Return the content note of a plugin's environment, or None."""
+    return next((plugin.content_notes[env] for _, plugin in _loaded() if isinstance(env, str) and env in plugin.content_notes), None)
+
+
+def _loaded() -> Iterator[tuple[EntryPoint, Plugin]]:
+    for point in installed():
+        try:
+            plugin = point.load()
+        except Exception as failed:  # another package's code: whatever it raises is said with its name
+            raise _broken(point, f"{type(failed).__name__}: {failed}") from failed
+        if not isinstance(plugin, Plugin):
+            raise _broken(point, f"it is a {type(plugin).__name__}, not a gavel.envs.plugins.Plugin")
+        yield point, plugin
+
+
+def _broken(point: EntryPoint, reason: str) -> ConfigError:
+    return ConfigError(
+        f"an installed package declares environments that cannot be loaded: {reason}", where=f"{_named(point)} ({point.value})",
+        field=f"entry point {GROUP}", remedy=f"mend it, or uninstall it: pip uninstall {_named(point)}",
+    )  # fmt: skip
+
+
+def _named(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.name

@@ -1,0 +1,153 @@
+"""``gavel list``: what can be chosen, each with the sentence that its file or docstring begins with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gavel.envs.plugins import added
+from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, Entry, SourceEntry
+from gavel.judges.rubrics import PROFILES
+from gavel.launch.groups import choices
+from gavel.launch.schema import ListConfig
+from gavel.launch.session import say
+from gavel.models.codec import plain, record
+from gavel.models.errors import ConfigError, nearest
+
+
+@record
+class Item:
+    """One choice: ``choose`` is what to write on the command line, ``of`` the environment it belongs to (empty: any), ``file`` where
+    it is defined."""
+
+    kind: str
+    name: str
+    choose: str
+    summary: str
+    of: str
+    file: str
+
+
+KINDS: Mapping[str, str | None] = {
+    "environments": "env", "rewards": "reward", "rubrics": None, "judges": "judge", "policies": "policy", "sources": "source",
+    "experiments": "experiment", "trainers": "trainer", "clusters": "cluster", "failures": "failure",
+}  # fmt: skip
+"""Each kind with its config group; rubrics are profiles."""
+
+
+def run(config: ListConfig, console: Console) -> int:
+    """Run the verb; see ``gavel list --help``. Returns 0."""
+    if config.what is not None and config.what not in KINDS:
+        near = nearest(config.what, KINDS)
+        raise ConfigError(
+            "there is nothing of this kind", field="what", found=config.what, allowed=", ".join(KINDS),
+            remedy=f"did you mean `gavel list {near[0]}`?" if near else "",
+        )  # fmt: skip
+    kinds = [config.what] if config.what is not None else list(KINDS)
+    items = list(catalogue([Path(folder) for folder in config.config_dirs], kinds))
+    if config.format == "json":
+        console.file.write(orjson.dumps(plain(items), option=orjson.OPT_INDENT_2).decode() + "\n")
+        return 0
+    for kind in kinds:
+        say(console, f"{kind}:", style="bold")
+        console.print(_table([item for item in items if item.kind == kind]))
+    return 0
+
+
+def catalogue(folders: Sequence[Path], kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Item]:
+    """Yield every choice of these kinds, by kind and name.
+
+    Args:
+        folders: where config groups are looked for, as ``gavel.launch.groups.search_path`` returns them.
+        kinds: of ``KINDS``.
+    """
+    for kind in kinds:
+        group = KINDS[kind]
+        yield from _profiles() if group is None else _choices(kind, group, folders)
+
+
+def _profiles() -> Iterator[Item]:
+    for name, profile in PROFILES.items():
+        about = re.sub(r"^Profiles? [^:]*: ", "", profile.about)
+        yield Item(
+            "rubrics", name, f"rubrics.NAME.profile={name}", _capital(_sentence(about.splitlines())), "", profile.build.__module__
+        )
+
+
+def _choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[Item]:
+    owner = _OWNERS.get(group, _of_any)
+    for name in choices(group, folders):
+        file = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
+        try:
+            of = owner(name)
+        except ConfigError:  # an installed package that cannot be loaded: whoever chooses it is told why
+            of = ""
+        yield Item(kind, name, f"{group}={name}", _sentence(_comment(file)), of, str(file))
+
+
+def _comment(file: Path) -> list[str]:
+    """Return the comment a config file begins with, without ``# @package`` lines."""
+    lines: list[str] = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not line.startswith("#") and (line.strip() or lines):
+            break
+        text = line[1:].removeprefix(" ")
+        if line.startswith("#") and not text.startswith("@package"):
+            lines.append(text)
+    return lines
+
+
+def _sentence(lines: Sequence[str]) -> str:
+    """Return the first line, and as much of the next ones as its last sentence needs."""
+    text = lines[0].strip() if lines else ""
+    for line in lines[1:]:
+        if not text or text.endswith((".", ":", "!", "?", ")")) or not line.strip() or line.startswith(" "):
+            break
+        head, stop, _ = line.partition(". ")
+        text = f"{text} {head}{stop.strip()}"
+        if stop:
+            break
+    return text.rstrip(":")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _package(entry: Entry) -> str:
+    return entry.module.rpartition(".")[0]
+
+
+def _of_any(_: str) -> str:
+    return ""
+
+
+def _of_reward(name: str) -> str:
+    ours = name in REWARDS
+    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (added("env"), added("reward"))
+    entry = rewards.get(name)
+    return next((env for env, made in environments.items() if entry is not None and _package(made) == _package(entry)), "")
+
+
+def _of_source(name: str) -> str:
+    found: SourceEntry | None = SOURCES.get(name) or added("source").get(name)
+    return (found.env or "") if found is not None else ""
+
+
+_OWNERS: Mapping[str, Callable[[str], str]] = {"reward": _of_reward, "source": _of_source}
+
+
+def _table(items: Sequence[Item]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for item in items:
+        of = f"[{item.of}] " if item.of else ""
+        table.add_row(Text(item.choose), Text(f"{of}{item.summary}"))
+    return table

@@ -1,0 +1,93 @@
+"""``gavel schema ENV``: the JSON Schema (draft 2020-12) of a task's row, made from the dataclasses that read it."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+from rich.console import Console
+
+from gavel.envs.plugins import added
+from gavel.envs.registry import ENVIRONMENTS, choose
+from gavel.envs.types import Task
+from gavel.launch.files import write_whole
+from gavel.launch.schema import TaskSchemaConfig
+from gavel.launch.session import say
+from gavel.models.errors import ConfigError
+from gavel.models.types import Message
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_VERIFIER = r"^/*[^/\s]+/.*[^/\s]"
+
+
+def run(config: TaskSchemaConfig, console: Console) -> int:
+    """Run the verb; see ``gavel schema --help``. Returns 0."""
+    if config.what is None:
+        names = ", ".join({**ENVIRONMENTS, **added("env")})
+        raise ConfigError("no environment is named", field="what", allowed=names, remedy="name it: gavel schema abstention")
+    text = orjson.dumps(task_schema(config.what), option=orjson.OPT_INDENT_2) + b"\n"
+    if config.out is None:
+        console.file.write(text.decode())
+        return 0
+    write_whole(Path(config.out).expanduser(), text)
+    say(console, f"written: {config.out}")
+    return 0
+
+
+def task_schema(env: str) -> dict[str, Any]:
+    """Return the JSON Schema of a ``gavel.task/1`` row of an environment, its target included.
+
+    A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own (arguments of an
+    instruction beside its other fields, defaults). A row that it takes may still name what does not exist: a persona, a language.
+
+    Raises:
+        ConfigError: there is no such environment.
+    """
+    schema = TypeAdapter(Task).json_schema(ref_template="#/$defs/{model}")
+    definitions: dict[str, Any] = {"Message": _message()}
+    target = _target(env)
+    if target is not None:
+        made = TypeAdapter(target).json_schema(ref_template="#/$defs/{model}")
+        definitions.update(made.pop("$defs", {}))
+        definitions["Target"] = made
+    properties = {
+        "schema": {"const": Task.SCHEMA},
+        "task_id": {"type": "string", "pattern": r"\S", "description": "unique in its file"},
+        "env": {"const": env},
+        "verifier": {"type": "string", "pattern": _VERIFIER, "description": "<target format>/<binding>"},
+        "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Message"}, "description": "sent as they are"},
+        "target": {"$ref": "#/$defs/Target"} if target is not None else {"type": "object"},
+        "metadata": {"type": "object", "description": "what figures are sliced by, and anything else"},
+    }
+    assert set(schema["properties"]) == set(properties) - {"schema"}  # a field of Task that is not described here
+    return {
+        "$schema": DRAFT, "title": f"{Task.SCHEMA} of {env}", "description": f"One line of a task file of env={env}.", "type": "object",
+        "properties": properties, "required": list(properties), "additionalProperties": False, "$defs": definitions,
+    }  # fmt: skip
+
+
+def _message() -> dict[str, Any]:
+    """Return the schema of a task's message: it may not bring a model's reply."""
+    roles = TypeAdapter(Message).json_schema()["properties"]["role"]
+    return {
+        "type": "object",
+        "properties": {
+            "role": {key: value for key, value in roles.items() if key != "title"}, "content": {"type": "string"},
+            "reply": {"type": "null"}, "receipts": {"type": "array", "maxItems": 0},
+        },
+        "required": ["role", "content"], "additionalProperties": False,
+    }  # fmt: skip
+
+
+def _target(env: str) -> Any:
+    """Return the dataclass that the environment's ``parse_target`` says it returns; None where it does not say."""
+    _, make = choose("env", env, ENVIRONMENTS).load()
+    made = make if isinstance(make, type) else typing.get_type_hints(make).get("return")
+    parse = getattr(made, "parse_target", None)
+    found = typing.get_type_hints(parse).get("return") if parse is not None else None
+    return found if isinstance(found, type) and (is_dataclass(found) or found in (dict, Mapping)) else None

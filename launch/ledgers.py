@@ -1,0 +1,104 @@
+"""The samples of a training run, read from its ledgers: which step used them, and what they came to.
+
+A run that was ended and started again may do steps a second time; what it recorded of them before does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.models.errors import InputError
+
+LEDGER = "ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in one step apart.
+
+    ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are empty.
+    ``checks`` is the share of its checks that passed, None where the environment makes none.
+    """
+
+    step: int
+    task: tuple[str, str]
+    rollout: int
+    reward: float | None
+    label: str = ""
+    components: Mapping[str, float] | None = None
+    checks: float | None = None
+    failure: str | None = None
+
+
+def read_samples(run: Path, split: str = "train") -> tuple[Sample, ...]:
+    """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is ungraded.
+
+    Args:
+        run: the run folder.
+        split: ``train`` or ``validation``.
+
+    Raises:
+        InputError: a line of a ledger cannot be read.
+    """
+    folder = run / LEDGER
+    steps = _steps(folder / "steps.jsonl", split)
+    made = {
+        uid: _sample(steps[uid], row)
+        for path in sorted(folder.glob("*.rows.jsonl"))
+        for row in _rows(path)
+        if (uid := row["uid"]) in steps
+    }
+    cut = Sample(0, ("", ""), 0, None, failure="gavel:episode_cut")
+    return tuple(made.get(uid) or replace(cut, step=step) for uid, step in sorted(steps.items(), key=lambda item: item[1]))
+
+
+def _steps(path: Path, split: str) -> dict[str, int]:
+    """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the place of what an
+    earlier one recorded from that step on."""
+    found: dict[str, int] = {}
+    start = ""
+    for row in _rows(path):
+        if row["split"] != split:
+            continue
+        uid, step = str(row["uid"]), int(row["step"])
+        if (token := uid.rpartition("-")[0]) != start:
+            start = token
+            found = {known: at for known, at in found.items() if at < step}
+        found[uid] = step
+    return found
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield whole lines; the writer may be in the middle of one."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield orjson.loads(line)
+            except orjson.JSONDecodeError as failed:
+                raise InputError("this line of a ledger is damaged", where=f"{path}:{number}", found=str(failed)) from None
+
+
+def _sample(step: int, row: Mapping[str, Any]) -> Sample:
+    verdict, result = row["verdict"], row["result"]
+    task = (str(result["task_id"]), str(result["task_digest"]))
+    failure = verdict["failure"]
+    if failure is not None:
+        return Sample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))
+    return Sample(
+        step, task, int(result["rollout_index"]), float(verdict["reward"]), str(verdict["label"]), dict(verdict["components"]),
+        _passed(result["outcome"]["checks"]),
+    )  # fmt: skip
+
+
+def _passed(checks: Any) -> float | None:
+    known = [float(check["score"]) for check in checks if check["passed"] is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,176 @@
+"""``gavel merge``: the shards of one run, put together into the run folder it would have been in one piece."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from gavel.envs.registry import make_reward
+from gavel.envs.types import Result
+from gavel.launch.assembly import assemble
+from gavel.launch.child_run import config_of, existing_run
+from gavel.launch.config import to_yaml
+from gavel.launch.files import read_lines
+from gavel.launch.inputs import PlannedRow, read_inputs
+from gavel.launch.journal import RowKey
+from gavel.launch.lease import FolderLock, RunFolderError
+from gavel.launch.manifest import Manifest, RunHead, check_free, read_manifest
+from gavel.launch.merge_checks import check_rows, check_same_run, check_shards
+from gavel.launch.run_folder import RunFolder
+from gavel.launch.schema import MergeConfig, RolloutConfig, RunConfig
+from gavel.launch.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
+from gavel.launch.shard import Shard, read_shard
+from gavel.launch.tally import Tally, closing
+from gavel.models.codec import load, to_json
+from gavel.models.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One shard: where it is, what its manifest and config say, which rows it planned."""
+
+    path: Path
+    manifest: Manifest
+    config: RolloutConfig
+    shard: Shard
+    rows: Sequence[PlannedRow]
+
+
+def run(config: MergeConfig, console: Console) -> int:
+    """Run the verb; see ``gavel merge --help``. Returns 0, or 3 where rows or shards are missing."""
+    if not config.runs:
+        raise ConfigError("no runs are named", field="runs", remedy="name them: gavel merge runs/part-1 runs/part-2 into=runs/whole")
+    if not config.into:
+        raise ConfigError("no folder is named for the whole run", field="into", remedy="set into=runs/NAME")
+    target = Path(config.into).expanduser()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunFolderError(
+            "this place is taken",
+            where=str(target),
+            field="into",
+            allowed="a new or an empty folder",
+            remedy="name another with into=…",
+        )
+    _check_named_once(config.runs)
+    with ExitStack() as held:
+        parts = [_part(existing_run(name, "merge"), held) for name in config.runs]
+        parts.sort(key=lambda part: part.shard.index)
+        check_same_run(parts)
+        missing = check_shards(parts, partial=config.partial)
+        check_rows(parts)
+        short = _merge(parts, target, console)
+    if missing:
+        say(console, f"incomplete: {', '.join(map(str, missing))} of the run: not given", style="bold")
+    return INCOMPLETE if missing or short else WHOLE
+
+
+def _check_named_once(runs: Sequence[str]) -> None:
+    places = [Path(name).expanduser().resolve() for name in runs]
+    counts = Counter(places)
+    twice = [name for name, place in zip(runs, places, strict=True) if counts[place] > 1]
+    if twice:
+        raise ConfigError("this run is named twice", field="runs", found=", ".join(twice), remedy="name each shard once")
+
+
+def _part(path: Path, held: ExitStack) -> Part:
+    manifest = read_manifest(path)
+    assert manifest is not None
+    check_free(path, manifest)
+    with suppress(PermissionError):  # a shard that only others may write
+        held.enter_context(FolderLock(path))
+    return Part(path, manifest, config_of(path), read_shard(manifest.shard), read_inputs(path))
+
+
+def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, int]:
+    """Write the whole run; it stands at its place only when all of it is there. Returns what is missing, counted."""
+    first = parts[0]
+    composed = replace(first.config, shard=None, run=RunConfig(str(first.path)))
+    assembly = assemble(composed, with_policy=True)
+    text = to_yaml(replace(composed, run=RunConfig(str(target))))
+    digests = {**first.manifest.digests, "config": digest_of(text)}
+    head = RunHead(
+        "rollout", first.manifest.identity, digests, first.manifest.reward, first.manifest.ablation,
+        merged=tuple(_parent(part) for part in parts),
+    )  # fmt: skip
+    reward = make_reward(first.manifest.reward)
+    building = target.with_name(f".{target.name}.merging")
+    shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed; the shards hold all of it
+    with RunFolder.open(building / target.name, head, text) as folder:
+        folder.plan([row for part in parts for row in part.rows])
+        planned = read_inputs(folder.path)
+        tally = Tally(planned, assembly.environment)
+        for result in _results(parts, planned):
+            folder.add(result)
+            tally.add(result)
+        for part in parts:
+            for _, line in read_lines(part.path / "transcripts.jsonl"):
+                folder.journal.append(to_json(line))
+        metrics = tally.write(folder, assembly.environment, reward)
+    if target.exists():
+        target.rmdir()  # empty, as was checked
+    (building / target.name).rename(target)
+    building.rmdir()
+    console.print(closing(metrics, None))
+    if composed.report:
+        say(console, reported(target))
+    say(console, f"run folder: {target} ({len(parts)} shards: {', '.join(str(part.path) for part in parts)})")
+    short = tally.short(planned)
+    if short:
+        counts = ", ".join(f"{count} {name}" for name, count in short.items())
+        named = left(planned, tally.graded)
+        say(console, f"incomplete: {counts}" + (f": {named}" if named else ""), style="bold")
+    return short
+
+
+def _parent(part: Part) -> dict[str, Any]:
+    return {
+        "run": str(part.path.resolve()), "kind": part.manifest.kind, "shard": str(part.shard),
+        "identity": part.manifest.digests["identity"],
+        "config": part.manifest.digests["config"], "gavel": part.manifest.gavel, "rows": len(part.rows),
+    }  # fmt: skip
+
+
+def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[Result]:
+    """Yield all attempts of all parts in the plan's order, and skipped tasks in the file's; a row's attempts in theirs.
+
+    Two passes over the files, so that memory holds places and not rows.
+    """
+    places: dict[RowKey, tuple[int, int]] = {row.key: (row.task_index, row.rollout_index) for row in planned}
+    files = [part.path / name for part in parts for name in ("errors.jsonl", "results.jsonl")]
+    found = sorted(
+        (_place(line, places), number, offset) for number, file in enumerate(files) for offset, line in _lines(file)
+    )  # fmt: skip
+    with ExitStack() as opened:
+        streams = [opened.enter_context(file.open("rb")) for file in files]
+        for _, number, offset in found:
+            streams[number].seek(offset)
+            yield load(Result, orjson.loads(streams[number].readline()), where=f"{files[number]} at byte {offset}")
+
+
+def _lines(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield each line with the byte it begins at."""
+    offsets = _offsets(file)
+    for _, line in read_lines(file):
+        yield next(offsets), line
+
+
+def _offsets(file: Path) -> Iterator[int]:
+    offset = 0
+    with file.open("rb") as lines:
+        for line in lines:
+            yield offset
+            offset += len(line)
+
+
+def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]]) -> tuple[int, int, int]:
+    key = (str(line.get("task_id")), int(line.get("rollout_index", 0)))
+    task, rollout = places.get(key) or (int(line.get("metadata", {}).get("line", 1)) - 1, 0)
+    return task, rollout, int(line.get("attempt", 1))

@@ -1,0 +1,97 @@
+"""``gavel new env NAME``: a small working environment to begin with, as a package of the user's own."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import keyword
+import re
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console
+
+from gavel.envs.plugins import added
+from gavel.envs.registry import ENVIRONMENTS, REWARDS
+from gavel.launch.files import write_whole
+from gavel.launch.groups import PACKAGE
+from gavel.launch.schema import NewConfig
+from gavel.launch.session import say
+from gavel.models.errors import ConfigError, shorten
+
+_TEMPLATES = "launch/templates/new_env"
+FILES = {
+    "pyproject.toml.j2": "pyproject.toml",
+    "README.md.j2": "README.md",
+    "__init__.py.j2": "{name}/__init__.py",
+    "environment.py.j2": "{name}/environment.py",
+    "rewards.py.j2": "{name}/rewards.py",
+    "env.yaml.j2": "{name}/conf/env/{name}.yaml",
+    "reward.yaml.j2": "{name}/conf/reward/{name}.yaml",
+    "samples.jsonl.j2": "{name}/data/samples.jsonl",
+    "test.py.j2": "tests/test_{name}.py",
+}
+"""Each template with the file it becomes."""
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_LONGEST = 40
+_RULE = (
+    f"a small letter, then small letters, digits and single underscores, at most {_LONGEST}; "
+    "no word of Python, no module, no name of ours"
+)
+
+
+def run(config: NewConfig, console: Console) -> int:
+    """Run the verb; see ``gavel new --help``. Returns 0."""
+    if config.what != "env":
+        raise ConfigError(
+            "only an environment can be begun", field="what", found=config.what or "nothing", allowed="env",
+            remedy="write: gavel new env NAME",
+        )  # fmt: skip
+    name = checked(config.name)
+    folder = Path(config.into or name).expanduser()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            "this place is taken, and nothing is overwritten", where=str(folder), field="into", allowed="a new or an empty folder",
+            remedy="name another with into=…, or another NAME",
+        )  # fmt: skip
+    for path, text in written(name).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / path, text.encode())
+        say(console, f"written: {folder / path}")
+    say(console, f"next: pip install -e {folder}, then: pytest {folder}; {folder / 'README.md'} says how to grade with it")
+    return 0
+
+
+def checked(name: str | None) -> str:
+    """Return the name of a new environment.
+
+    Raises:
+        ConfigError: it breaks the rule; says which part of it.
+    """
+    if name is None:
+        raise ConfigError("no name is given", field="name", allowed=_RULE, remedy="write: gavel new env NAME")
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        better = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:_LONGEST].strip("_")
+        raise _refused("this is no name for an environment", name, f"for example {better}" if _NAME.fullmatch(better) else "")
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
+        raise _refused("this is a word of Python", name)
+    taken = {**ENVIRONMENTS, **REWARDS, **added("env"), **added("reward")}
+    if name in taken:
+        raise _refused("an environment or a reward of this name is there already", name)
+    spec = importlib.util.find_spec(name)  # a folder alone, such as one begun here before, has no origin
+    if name in ("tests", "conf") or (spec is not None and spec.origin is not None):
+        raise _refused("a Python module of this name is there already", name)
+    return name
+
+
+def _refused(problem: str, name: str, remedy: str = "") -> ConfigError:
+    return ConfigError(problem, field="name", found=shorten(name), allowed=_RULE, remedy=remedy or "choose another")
+
+
+def written(name: str) -> dict[str, str]:
+    """Return the files of a new environment by their paths in its folder."""
+    made = Environment(
+        loader=FileSystemLoader(PACKAGE / _TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
+    values = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_"))}
+    return {path.format(name=name): made.get_template(template).render(values) for template, path in FILES.items()}

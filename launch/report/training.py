@@ -1,0 +1,74 @@
+"""The report of a training run: its curve, its first steps against its last, what was not graded."""
+
+from __future__ import annotations
+
+import html
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gavel.launch.compare_runs import Named, trained
+from gavel.launch.curve_pictures import CURVE, draw
+from gavel.launch.curves import WINDOW, summary_lines
+from gavel.launch.files import write_whole
+from gavel.launch.training_comparison import TrainedRun, compare_training
+from gavel.launch.training_tables import CURVES, as_csv, as_markdown, curve_rows, notes
+
+_STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}" + (
+    "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #8884}svg{background:#fff}"
+)
+
+
+def write_training(path: Path, file: Path, form: str = "html") -> int:
+    """Write the report of a training run; return its number of steps.
+
+    Raises:
+        ConfigError: the run has not done a step.
+        InputError: its ledger is damaged.
+    """
+    (run,) = trained([Named(path)])
+    data = _FORMS[form](run)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, data)
+    return len({sample.step for sample in run.samples})
+
+
+def _table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], list[str]]:
+    found = compare_training([run], window=WINDOW)
+    return CURVES[3:], [row[3:] for row in curve_rows(found)], [*summary_lines(run.samples), *notes(found)]
+
+
+def _markdown(run: TrainedRun) -> bytes:
+    columns, rows, lines = _table(run)
+    return "\n".join([f"# {run.name}", "", *(f"- {line}" for line in lines), "", *as_markdown(columns, rows), ""]).encode()
+
+
+def _html(run: TrainedRun) -> bytes:
+    columns, rows, lines = _table(run)
+    cells = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    said = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    name = html.escape(run.name)
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name} · gavel</title><style>{_STYLE}</style>'
+        f"<h1>{name}</h1><p>Rewarded by {html.escape(run.reward)}, seed {run.seed}.</p><ul>{said}</ul>{_svg(run)}"
+        f"<table><tr>{head}</tr>{cells}</table></html>\n"
+    )
+    return page.encode()
+
+
+def _svg(run: TrainedRun) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / CURVE
+        if not draw(picture, {run.name: run.samples}):
+            return "<p>The curve needs matplotlib (extra <code>report</code>).</p>"
+        text = picture.read_text(encoding="utf-8")
+    return text[text.index("<svg") :]
+
+
+def _csv(run: TrainedRun) -> bytes:
+    columns, rows, _ = _table(run)
+    return as_csv(columns, rows)
+
+
+_FORMS: Mapping[str, Callable[[TrainedRun], bytes]] = {"html": _html, "md": _markdown, "csv": _csv}

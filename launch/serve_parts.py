@@ -1,0 +1,136 @@
+"""The environments that one ``gavel serve`` gives to others: each a composition of its own, all over the same services."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gavel.envs.assembly import Assembly, assemble_parts
+from gavel.envs.interfaces.served import ServedEnvironment
+from gavel.envs.registry import called_services, make_reward, sources_of, spare_services
+from gavel.envs.types import Digests
+from gavel.launch.assembly import parts_of
+from gavel.launch.config import compose
+from gavel.launch.overrides import read_override
+from gavel.launch.schema import ServeConfig
+from gavel.models.codec import digest
+from gavel.models.errors import ConfigError, shorten
+from gavel.models.service import Service, config_key
+from gavel.models.transport import credentials
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SHARED = ("policy", "judge", "services", "assets", "http", "run", "name", "also", "experiment", "dry_run")
+"""What all environments of one service share; ``also`` cannot say it for one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One environment as it will be served; ``grading`` is the same without the services that it calls besides its judge, None where
+    it calls none."""
+
+    name: str
+    config: ServeConfig
+    assembly: Assembly
+    grading: Assembly | None
+
+    @property
+    def digest(self) -> str:
+        """What its grades depend on, wherever it is served."""
+        bindings = {name: binding.digest for name, binding in self.assembly.bindings.items()}
+        called = {name: self.assembly.services[name].identity for name in called_services(self.config.env)}
+        return digest([self.config.env, self.config.reward, bindings, called])
+
+    def served(self) -> ServedEnvironment:
+        """Return what answers for it."""
+        environment = self.assembly.environment
+        return ServedEnvironment(
+            self.name, environment, make_reward(self.config.reward), self.assembly.bindings,
+            Digests(self.digest, self.assembly.rubric_digests), sources_of(environment.name),
+            deadline=self.config.http.deadline, grader=self.grading.environment if self.grading else None,
+        )  # fmt: skip
+
+    def start(self, models: Mapping[str, Any]) -> None:
+        """Give the started services."""
+        for assembly in (self.assembly, self.grading):
+            if assembly is not None:
+                assembly.models.start({name: models[name] for name in assembly.services})
+
+
+def offers_of(config: ServeConfig) -> list[Offer]:
+    """Check every environment of a config and make its parts; nothing is started.
+
+    Raises:
+        ConfigError: names the key that does not fit (``also.NAME`` before it where it stands in there), or a service nobody uses.
+        AssetError: a rubric's pinned text is missing or has drifted.
+    """
+    offers: list[Offer] = []
+    own = config.name or str(config.env.get("name"))
+    for name in (own, *config.also):
+        if not _NAME.fullmatch(name):
+            raise ConfigError("this name cannot stand in a path", field="name", found=shorten(name), allowed="letters, digits, - and _")
+    offers.append(_offer(own, config))
+    for name, said in config.also.items():
+        words = shlex.split(said) if isinstance(said, str) else list(said)
+        _check_words(name, words, own)
+        try:
+            offers.append(_offer(name, _further(config, words)))
+        except ConfigError as failed:
+            field = f"also.{name}: {failed.field}".removesuffix(": ")
+            raise ConfigError(
+                failed.problem, where=failed.where, field=field, found=failed.found, allowed=failed.allowed, remedy=failed.remedy
+            ) from None
+    _check_used(config, offers)
+    return offers
+
+
+def services_of(offers: list[Offer]) -> dict[str, Service]:
+    """Return the services that these environments use, by name.
+
+    Raises:
+        ConfigError: a credential's variable is not set.
+    """
+    used = {name: service for offer in offers for name, service in offer.assembly.services.items()}
+    for name, service in used.items():
+        credentials(config_key(name), service)
+    return used
+
+
+def _offer(name: str, config: ServeConfig) -> Offer:
+    parts, called = parts_of(config), called_services(config.env)
+    grading = assemble_parts(parts, kept=(), withheld=called) if called else None
+    make_reward(config.reward)
+    return Offer(name, config, assemble_parts(parts, kept=called), grading)
+
+
+def _further(config: ServeConfig, words: list[str]) -> ServeConfig:
+    """Return the config of a further environment: what the words say of it, over the services of ``config``."""
+    unused = ["judge.base_url=http://127.0.0.1:1/v1", "judge.model=unused"]
+    other: ServeConfig = compose("serve", [*unused, *words], config.config_dirs[:-1])  # the last one is ours
+    return replace(config, env=other.env, reward=other.reward, rubrics=other.rubrics, judging=other.judging)
+
+
+def _check_words(name: str, words: list[str], own: str) -> None:
+    if name == own:
+        raise ConfigError("this name is taken by the first environment", field=f"also.{name}", remedy="choose another, or set name=…")
+    for word in words:
+        key = getattr(read_override(word, ()), "key", "").partition("@")[0].partition(".")[0]
+        if key in _SHARED:
+            raise ConfigError(
+                "this is shared by every environment of a service", field=f"also.{name}", found=shorten(word),
+                allowed="env, reward, rubrics and judging", remedy=f"set {key} beside also, not in it",
+            )  # fmt: skip
+
+
+def _check_used(config: ServeConfig, offers: list[Offer]) -> None:
+    """Refuse a declared service that no binding and no environment uses, as the other verbs do."""
+    spare = {name for offer in offers for name in (*called_services(offer.config.env), *spare_services(offer.config.env))}
+    judges = {binding.service for offer in offers for binding in offer.assembly.bindings.values()}
+    for name in config.services:
+        if name not in spare and name not in judges:
+            raise ConfigError(
+                "no environment uses this service", field=f"services.{name}", found=f"bindings use: {', '.join(sorted(judges))}",
+                remedy=f"bind it under judging.bindings, or remove it: ~services.{name}",
+            )  # fmt: skip

@@ -1,0 +1,103 @@
+"""One step of NeMo-RL's own ``grpo_train`` from the YAML we emit, with a policy that learns nothing; needs ``NEMO_RL_ROOT``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.envs.interfaces import nemo_rl_harness as harness
+from tests.envs.interfaces.nemo_rl_support import RIGHT, ROOT, overrides, write_tasks
+
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
+from gavel.envs.interfaces.nemo_rl.ledger import Steps
+from gavel.envs.interfaces.nemo_rl.register import register
+from gavel.launch.assembly import assemble, parts_of
+from gavel.launch.config import compose
+from gavel.launch.nemo_rl_config import TrainerConfig, emit
+
+R, W = f"it is {RIGHT}", "it is not"
+
+
+@contextmanager
+def trainer_process() -> Iterator[None]:
+    """Make this process what the wrapper entrypoint makes it: registered, with a wide executor, on a Ray of its own."""
+    widen_executor()
+    with harness.ray_cluster():
+        register(f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh"))
+        yield
+    asyncio.set_event_loop_policy(None)
+
+
+@dataclass
+class Trained:
+    """What a training left behind: the batches it was to learn from, its metrics, its folder."""
+
+    batches: list[Any]
+    metrics: dict[tuple[str, int], dict[str, Any]]
+    folder: Path
+
+
+def train(
+    tmp_path: Path, url: str, reply: Callable[[str, int], Any], *, env: str = "abstention", tasks: int = 1, prompts: int = 0,
+    generations: int = 8, validation: int = 0, failure: FailurePolicy | None = None, more: Sequence[str] = (),
+    learner: harness.StandIn | None = None, edit: Callable[[Path], None] = lambda _: None, **changes: Any,
+) -> Trained:  # fmt: skip
+    """One step of ``grpo_train``, the whole way from our YAML; ``prompts`` of the tasks make a batch, 0: all."""
+    import nemo_rl.algorithms.grpo as grpo
+    import nemo_rl.utils.memory_tracker as memory
+    from nemo_rl.algorithms.loss import ClippedPGLossFn
+    from nemo_rl.algorithms.utils import get_tokenizer
+    from nemo_rl.data.collate_fn import rl_collate_fn
+    from nemo_rl.data.utils import setup_response_data
+    from nemo_rl.models.generation import configure_generation_config
+    from nemo_rl.utils.config import load_config
+    from omegaconf import OmegaConf
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    memory.memory_summary = lambda **_: ""  # wants a dashboard
+    harness.make_tokenizer("chatml").save_pretrained(tmp_path / "model")
+    edit(write_tasks(tmp_path / "tasks.jsonl", env, tasks))
+    trainer = TrainerConfig(
+        nemo_rl_root=ROOT, run_dir=str(tmp_path / "run"), model=str(tmp_path / "model"),
+        tasks=str(tmp_path / "tasks.jsonl"), prompts_per_step=prompts or tasks, generations_per_prompt=generations,
+        validation=str(write_tasks(tmp_path / "validation.jsonl", env, validation)) if validation else None, val_period=1, max_steps=1,
+        max_total_tokens=1024, max_new_tokens=256,
+        overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
+    )  # fmt: skip
+    composition = compose("rollout", [*overrides(env, url), *more])
+    failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
+    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, failure)
+    path = tmp_path / "nemo_rl.yaml"
+    path.write_text(text)
+    config = grpo.MasterConfig(**OmegaConf.to_container(load_config(path), resolve=True))
+    tokenizer = get_tokenizer(config.policy["tokenizer"])
+    config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
+    log, policy = harness.Log(), learner or harness.StandIn()
+    generation = harness.StandInGeneration(tokenizer, reply)
+    joins = bool(config.grpo.use_dynamic_sampling)
+    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, Steps(tmp_path / "run" / "ledger"), joins=joins)):
+        dataset, val_dataset, task_to_env, val_task_to_env = setup_response_data(tokenizer, config.data, config.env)
+        kept, grpo.refit_policy_generation = grpo.refit_policy_generation, lambda *args, **options: {}
+        try:
+            grpo.grpo_train(
+                policy, generation, StatefulDataLoader(dataset, batch_size=prompts or tasks, collate_fn=rl_collate_fn),
+                StatefulDataLoader(val_dataset, batch_size=4, collate_fn=rl_collate_fn) if val_dataset else None,
+                tokenizer, ClippedPGLossFn(config.loss_fn), task_to_env, val_task_to_env, log, harness.StandIn(),
+                grpo._initial_grpo_save_state(), config,
+            )  # fmt: skip
+        finally:
+            grpo.refit_policy_generation = kept
+    return Trained(policy.trained, log.metrics, tmp_path / "run")
+
+
+def advantages(batch: Any) -> list[float]:
+    """Each sample's advantage, the same for all its tokens."""
+    assert bool((batch["advantages"] == batch["advantages"][:, :1]).all())
+    return [round(float(value), 3) for value in batch["advantages"][:, 0]]

@@ -1,0 +1,119 @@
+"""Ledgers of trainings read back: which samples count, curves, the first steps against the last; figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tests.support.ledgers import write_ledger
+
+from gavel.launch.curve_pictures import draw
+from gavel.launch.curves import change, checks_of, curve, ends, label_is, summary_lines
+from gavel.launch.ledgers import Sample, read_samples
+from gavel.models.errors import InputError
+
+TASKS = "abcde"
+
+
+def sample(step: int, task: str, reward: float | None, rollout: int = 0) -> Sample:
+    return Sample(step, (task, "d"), rollout, reward, label="good" if reward else "bad", checks=reward)
+
+
+def test_a_step_done_again_by_a_later_start_takes_the_place_of_what_was_recorded(tmp_path: Path) -> None:
+    write_ledger(tmp_path, {1: {"a": [0.0]}, 2: {"a": [0.0]}, 3: {"a": [0.0]}}, start="first")
+    write_ledger(tmp_path, {2: {"a": [1.0]}}, start="second")  # it was killed after step 3 and had a checkpoint of step 1
+    assert [(one.step, one.reward) for one in read_samples(tmp_path)] == [(1, 0.0), (2, 1.0)]
+
+
+def test_a_sample_without_a_row_is_ungraded_and_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
+    write_ledger(tmp_path, {1: {"a": [1.0, None]}})
+    with (tmp_path / "ledger" / "steps.jsonl").open("a") as file:
+        file.write('{"schema":"gavel.steps/1","step":1,"split":"train","uid":"s1-cut","weight":0.0}\n{"schema":"gav')
+    samples = read_samples(tmp_path)
+    assert [(one.reward, one.failure) for one in samples] == [
+        (1.0, None), (None, "transport_unreachable"), (None, "gavel:episode_cut"),
+    ]  # fmt: skip
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    write_ledger(tmp_path, {1: {"a": [1.0]}})
+    with (tmp_path / "ledger" / "echo.rows.jsonl").open("a") as file:
+        file.write("{no json}\n")
+    with pytest.raises(InputError, match=r"echo\.rows\.jsonl:2"):
+        read_samples(tmp_path)
+
+
+def test_a_run_that_did_nothing_has_no_samples(tmp_path: Path) -> None:
+    assert read_samples(tmp_path) == ()
+    assert curve(()) == ()
+    assert "two steps" in summary_lines(())[0]
+
+
+def test_a_point_is_the_mean_of_its_graded_samples_and_smooth_that_of_the_last_steps() -> None:
+    samples = [sample(1, "a", 0.0), sample(1, "b", 0.5), sample(2, "a", 1.0), sample(2, "b", None), sample(3, "a", None)]
+    first, second, third = curve(samples, window=2)
+    assert first.mean is not None
+    assert (first.step, first.mean.value, first.mean.n, first.ungraded) == (1, 0.25, 2, 0)
+    # two tasks of one sample each: t(1) = 12.7062, sd = 0.5 / sqrt(2), over sqrt(2): 12.7062 * 0.25
+    assert first.mean.high == pytest.approx(0.25 + 12.7062 * 0.25)
+    assert second.mean is not None
+    assert (second.mean.value, second.mean.n, second.ungraded) == (1.0, 1, 1)
+    assert second.smooth is not None
+    assert second.smooth.value == pytest.approx(0.5)  # (0 + 0.5 + 1) / 3
+    assert third.mean is None
+    assert third.smooth is not None
+    assert third.smooth.value == 1.0
+
+
+def test_both_ends_are_compared_within_the_tasks_they_share() -> None:
+    # five tasks at both ends: 0 0 .5 .5 1 before, each 0.2 more after, but the last 0.1 less
+    before, after = [0.0, 0.0, 0.5, 0.5, 1.0], [0.2, 0.2, 0.7, 0.7, 0.9]
+    samples = [sample(step, task, value) for step, side in ((1, before), (2, after)) for task, value in zip(TASKS, side, strict=True)]
+    found = change(*ends(samples, 5))
+    assert found is not None
+    assert (found.first.value, found.last.value, found.paired) == (pytest.approx(0.4), pytest.approx(0.54), 5)
+    # differences .2 .2 .2 .2 -.1: mean 0.14, sd = sqrt((4 * 0.06^2 + 0.24^2) / 4) = 0.1342, t(4) = 2.7764, half = 2.7764 * sd / sqrt 5
+    assert found.difference.value == pytest.approx(0.14)
+    half = 2.7764 * math.sqrt((4 * 0.06**2 + 0.24**2) / 4) / math.sqrt(5)
+    assert found.difference.low == pytest.approx(0.14 - half)
+    assert found.difference.high == pytest.approx(0.14 + half)
+
+
+def test_ends_that_share_no_tasks_are_compared_by_welch() -> None:
+    samples = [sample(1, "a", 0.0), sample(1, "b", 1.0), sample(2, "c", 1.0), sample(2, "d", 1.0)]
+    found = change(*ends(samples))
+    assert found is not None
+    assert (found.difference.value, found.paired) == (0.5, 0)
+    # variance 0.5 / 2 and 0: standard error 0.5, one degree of freedom
+    assert found.difference.high == pytest.approx(0.5 + 12.7062 * 0.5)
+
+
+def test_the_window_is_never_more_than_half_the_run() -> None:
+    samples = [sample(step, "a", 0.0) for step in range(1, 8)]
+    first, last = ends(samples, 5)
+    assert [one.step for one in first] == [1, 2, 3]
+    assert [one.step for one in last] == [5, 6, 7]
+
+
+def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
+    rising = [sample(step, task, 0.3 * step + 0.01 * place) for step in (1, 2) for place, task in enumerate(TASKS)]
+    assert "change +0.300 [+0.300, +0.300] (paired by 5 tasks, 95 %): beyond noise" in summary_lines(rising)[1]
+    mixed = [sample(2, task, 0.5 + (-1) ** place * 0.4) for place, task in enumerate(TASKS)] + [sample(1, task, 0.5) for task in TASKS]
+    assert "within noise" in summary_lines(mixed)[1]
+
+
+def test_labels_and_checks_are_measured_like_rewards() -> None:
+    samples = [sample(1, "a", 1.0), sample(1, "b", 0.0), sample(1, "c", None)]
+    assert curve(samples, label_is("good"))[0].mean == curve(samples, checks_of)[0].mean
+
+
+def test_curves_are_drawn_and_two_drawings_are_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib (extra report)")
+    samples = [sample(step, task, 0.1 * step) for step in range(1, 7) for task in TASKS]
+    assert draw(tmp_path / "a.svg", {"run": samples})
+    assert draw(tmp_path / "b.svg", {"run": samples})
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert "mean reward" in text
+    assert not draw(tmp_path / "none.svg", {"run": []})

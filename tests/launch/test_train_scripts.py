@@ -1,0 +1,161 @@
+"""The scripts of jobs in containers and on several nodes: what NeMo-RL's own script and pyxis expect, and that signals come through."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.launch.test_nemo_rl_launch import checkout
+from tests.support.processes import matching, wait_until
+from tests.support.slurm import Slurm
+from tests.support.training import COMMON, ROOT, gavel, judge_words
+
+from gavel.launch import train
+from gavel.launch.attempts import read_attempts
+from gavel.launch.config import compose
+from gavel.launch.train_preflight import check
+
+WORDS = [
+    "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",
+    "tasks.path=pkg:envs/abstention/data/samples.jsonl", "judge=qwen3_32b", "judge.gpus=2", "judge.replicas=4",
+]  # fmt: skip
+JOB = ["cluster=slurm", "cluster.account=me", "placement.mode=het"]
+RAY_SUB = """#!/bin/bash
+set -eu
+printf '%s\\n' "$CONTAINER" "$MOUNTS" "$GPUS_PER_NODE" "$COMMAND" > "$BASE_LOG_DIR/seen"
+while [ ! -e "$BASE_LOG_DIR/../end" ]; do sleep 0.1; done
+exit 7
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = checkout(tmp_path / "nemo")
+    (path / "ray.sub").write_text(RAY_SUB)
+    return path
+
+
+def contained(tmp_path: Path, *more: str) -> list[str]:
+    return [*WORDS, *JOB, "cluster.container='/images/nemo rl.sqsh'", f"cluster.mounts=['{tmp_path}:{tmp_path}']", *more]
+
+
+def script(words: list[str], root: Path, run: Path) -> str:
+    config = compose("train", [*words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"])
+    text = train.prepare(config, run, check(config, run)).files["train.sbatch"]
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return text
+
+
+def test_containers_on_several_nodes_are_started_by_nemo_rls_own_script(tmp_path: Path, root: Path) -> None:
+    text = script(contained(tmp_path, "cluster.nodes=4"), root, tmp_path / "run")
+    assert f"export CONTAINER='/images/nemo rl.sqsh' MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8 BASE_LOG_DIR=\"$run/logs\"\n" in text
+    assert f"bash {root}/ray.sub &\n" in text
+    assert "ray start" not in text
+    judge = next(line for line in text.splitlines() if "gavel.launch.job judge" in line)
+    assert "--container-image='/images/nemo rl.sqsh'" in judge
+    assert f"--container-mounts={tmp_path}:{tmp_path}" in judge
+    assert "#SBATCH --account=me" in text
+
+
+def test_what_is_handed_over_are_variables_that_nemo_rls_script_reads(tmp_path: Path, root: Path) -> None:
+    named = os.environ.get("NEMO_RL_ROOT")
+    if not named or not (Path(named) / "ray.sub").is_file():
+        pytest.skip("no checkout of NeMo-RL: NEMO_RL_ROOT is not set, or has no ray.sub")
+    theirs = (Path(named) / "ray.sub").read_text()
+    text = script(contained(tmp_path, "cluster.nodes=2"), root, tmp_path / "run")
+    exports = " ".join(re.findall(r"^export (.*)$", text, re.MULTILINE))
+    for variable in ("CONTAINER", "MOUNTS", "GPUS_PER_NODE", "BASE_LOG_DIR", "COMMAND"):
+        assert f"{variable}=" in exports
+        assert re.search(rf"\${variable}\b|\${{{variable}:-", theirs), variable
+    assert "SLURM_JOB_ACCOUNT" not in theirs or "--account=" in text, "their script needs an account"
+
+
+def test_a_signal_reaches_a_trainer_behind_nemo_rls_script_as_a_file(tmp_path: Path, root: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    words = [*contained(tmp_path, "cluster.nodes=2", f"cluster.python={sys.executable}"), "placement.mode=external", "judge=external"]
+    text = script([*words[: words.index("judge=qwen3_32b")], *JOB[:2], *words[words.index("cluster.account=me") + 2 :],
+                   "judge.base_url=http://h:9/v1", "judge.model=m"], root, run)  # fmt: skip
+    (run / "train.sbatch").write_text(text)
+    process = subprocess.Popen(["bash", run / "train.sbatch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: (run / "logs" / "seen").exists(), 20, "the start of ray.sub")
+    seen = (run / "logs" / "seen").read_text().splitlines()
+    assert seen[:3] == ["/images/nemo rl.sqsh", f"{tmp_path}:{tmp_path}", "8"]
+    assert seen[3] == f"{sys.executable} -m gavel.launch.job train {run} --end-file {run}/end"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 7
+    assert (run / "end").exists()
+
+
+def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["train", *COMMON, *judge_words(tmp_path), f"run.dir={run}"]
+    assert gavel([*words, "trainer.overrides={steps: 1000, fail_at: 1}"], tmp_path).returncode == 9  # makes the folder
+    config = run / "trainer.yaml"
+    config.write_text(config.read_text().replace("fail_at: 1", "pause: 0.1"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gavel.launch.job", "train", str(run), "--end-file", str(run / "end")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = run / "logs" / "trainer-2.log"
+    wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
+    (run / "end").touch()
+    assert process.wait(30) == 130
+    assert "SIGTERM: a checkpoint is there" in log.read_text()
+    assert [attempt.state for attempt in read_attempts(run)] == ["failed", "interrupted"]
+    assert matching(str(tmp_path)) == []
+
+
+def test_places_that_a_container_does_not_see_are_found(tmp_path: Path, root: Path) -> None:
+    shutil.copy(ROOT / "envs" / "abstention" / "data" / "samples.jsonl", tmp_path / "tasks.jsonl")
+    words = contained(
+        tmp_path, "cluster.nodes=2", f"cluster.mounts=['{tmp_path}:/elsewhere','{root}']", f"tasks.path={tmp_path}/tasks.jsonl"
+    )
+    config = compose("train", [*words, f"trainer.nemo_rl_root={root}"])
+    found = [one for one in check(config, tmp_path / "run").findings if "the container does not see this place" in one]
+    assert [one.partition(":")[0] for one in found] == ["run.dir", "tasks.path"]
+    (root / "ray.sub").unlink()
+    assert any("ray.sub" in one for one in check(config, tmp_path / "run").findings)
+
+
+def test_one_node_with_a_container_starts_the_trainer_in_it(tmp_path: Path, root: Path) -> None:
+    text = script(contained(tmp_path), root, tmp_path / "run")
+    (line,) = (line for line in text.splitlines() if "gavel.launch.job train" in line)
+    assert line.startswith('srun --het-group=0 --overlap --nodes=1 --ntasks=1 -w "$SLURMD_NODENAME" --container-image=')
+    assert "--no-container-mount-home" in line
+    assert "ray.sub" not in text
+
+
+@pytest.mark.timeout(240)
+def test_on_several_nodes_without_a_container_ray_runs_on_each_and_ends_with_the_job(slurm: Slurm, tmp_path: Path) -> None:
+    root, fakes, run = checkout(tmp_path / "nemo", script="raise SystemExit('no trainer here')"), tmp_path / "fakes", tmp_path / "run"
+    for name in ("ray", "torch", "nemo_rl"):
+        (root / name).mkdir()
+        (root / name / "__init__.py").touch()
+    fakes.mkdir()
+    (fakes / "ray").write_text(f'#!/bin/sh\necho "$SLURMD_NODENAME $*" >> {tmp_path}/ray.log\nexec sleep 600\n')
+    (fakes / "ray").chmod(0o755)
+    words = ["judge=smollm2", "placement.mode=het", "cluster=slurm", "cluster.time=null", "cluster.nodes=2", *WORDS[:5],
+             *judge_words(tmp_path), f"cluster.setup=['export PATH={fakes}:$PATH']"]  # fmt: skip
+    done = gavel(["train", *words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"], tmp_path, slurm.environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    log = tmp_path / "ray.log"
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2, 60, "Ray on both nodes")
+    wait_until(lambda: not slurm.queue(), 90, "the end of the job")
+    lines = {line.split()[0]: line for line in log.read_text().splitlines()}
+    (head,) = (node for node, line in lines.items() if "--head" in line)
+    (worker,) = (line for node, line in lines.items() if node != head)
+    assert "--port=6379 --num-gpus=8" in lines[head]
+    assert ":6379 --block --num-gpus=8" in worker
+    for line in lines.values():
+        assert json.loads(line.partition("--resources=")[2]) == {"worker_units": 8, "slurm_managed_ray_cluster": 1}
+    assert [attempt.state for attempt in read_attempts(run)] == ["failed"], "the stand-in has no trainer"
+    wait_until(lambda: matching(str(tmp_path)) == [], 20, "the end of every process")
