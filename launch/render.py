@@ -16,6 +16,7 @@ from gavel.models.errors import ConfigError
 _UNSAFE = "\n\r\0"
 
 
+SBATCH, LOCAL = "train.sbatch", "launch.sh"
 RAY_SUB = "ray.sub"
 """NeMo-RL's script that starts Ray in a container on every node of an allocation, in the root of its checkout."""
 
@@ -34,7 +35,7 @@ def train_script(
         nemo_rl_root: the checkout whose ``ray.sub`` starts Ray where nodes run containers.
     """
     het = layout.mode == "het"
-    name = "train.sbatch" if cluster.kind == "slurm" else "launch.sh"
+    name = SBATCH if cluster.kind == "slurm" else LOCAL
     ray_sub = ray_sub_of(cluster, nemo_rl_root) if ray else None
     command = shlex.join(
         (cluster.python or sys.executable, "-m", "gavel.launch.job", "train", str(run), "--end-file", str(run / "end"))

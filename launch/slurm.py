@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 from gavel.models.errors import ConfigError
@@ -64,11 +65,15 @@ def job_is_gone(job: str) -> bool:
 
 
 def seconds_left() -> float | None:
-    """Return the seconds until this job's time limit; None outside of a job, or without a limit."""
+    """Return the seconds until this job's time limit; None outside of a job, or without a limit. In a container without Slurm's
+    commands the job's own environment says it."""
     job = os.environ.get("SLURM_JOB_ID")
     done = _ask("squeue", "-h", "-j", job, "-o", "%L") if job else None
     lines = done.stdout.split() if done is not None and done.returncode == 0 else []
-    return read_left(lines[0]) if lines else None
+    if lines:
+        return read_left(lines[0])
+    end = os.environ.get("SLURM_JOB_END_TIME", "") if job else ""
+    return max(float(end) - time.time(), 0.0) if end.isdigit() else None
 
 
 def read_left(text: str) -> float | None:

@@ -15,9 +15,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from rich.console import Console
 
+from gavel.launch import slurm
 from gavel.launch.assembly import assemble
 from gavel.launch.config import compose
 from gavel.launch.layout import managed
+from gavel.launch.render import SBATCH
 from gavel.launch.schema import TrainConfig
 from gavel.launch.session import say
 from gavel.launch.sweep_index import INDEX, Index, Point, read_index, write_index
@@ -152,6 +154,9 @@ def _play(
     try:
         config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
         if isinstance(config, TrainConfig):
+            if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
+                say(console, f"job {job} is in the queue already")
+                return replace(point, state="submitted", code=None, note=f"job {job}")
             config = with_shared_judge(config, folder)
         code = int(importlib.import_module(find_verb(verb).module).run(config, console))
     except (GavelError, OSError) as failed:

@@ -111,10 +111,11 @@ def write(folder: Path, found: TrainingComparison, runs: Sequence[TrainedRun]) -
     folder.mkdir(parents=True, exist_ok=True)
     blocks = [(RUNS, run_rows(found)), *([(DIFFERENCES, difference_rows(found))] if found.differences else [])]
     said = [f"- {line}" for line in notes(found)]
+    text = [line for columns, rows in blocks for line in (*as_markdown(columns, rows), "")]
     files = {
         "compare.json": to_json(found), "curves.csv": as_csv(CURVES, curve_rows(found)),
         "runs.csv": as_csv(RUNS, run_rows(found)), "compare.csv": as_csv(DIFFERENCES, difference_rows(found)),
-        "compare.md": "\n".join([*(line for columns, rows in blocks for line in (*as_markdown(columns, rows), "")), *said, ""]).encode(),
+        "compare.md": "\n".join([*text, *said, ""]).encode(),
     }  # fmt: skip
     for name, data in files.items():
         write_whole(folder / name, data)

@@ -172,7 +172,10 @@ _TABLE = (
             ("runs/a runs/b runs/c out=compared", "three runs, and the table as CSV, Markdown and JSON, with a picture"),
             ("runs/sweep out=compared", "the points of a sweep; trainings by their last steps and curves, seeds taken together"),
         ),
-        (("out=DIR", "write the tables and the pictures there"), ("window=N", "trainings: so many steps at each end"), ("draws=N", "bootstrap draws"), ("seed=N", "of the bootstrap")),
+        (
+            ("out=DIR", "write the tables and the pictures there"), ("window=N", "trainings: so many steps at each end"),
+            ("draws=N", "bootstrap draws"), ("seed=N", "of the bootstrap"),
+        ),
         ("runs",),
     ),
     Verb(

@@ -72,7 +72,8 @@ def _check_models(key: str, service: Service, said: list[_Said]) -> None:
     for one in said:
         if one.models is not None and service.model not in one.models:
             raise ConfigError(
-                f"{one.url} does not serve this model", field=f"{key}.model", found=service.model or "null", allowed=", ".join(one.models),
+                f"{one.url} does not serve this model", field=f"{key}.model",
+                found=service.model or "null", allowed=", ".join(one.models),
                 remedy="name a model as the server does, or start the server with --served-model-name",
             )  # fmt: skip
 

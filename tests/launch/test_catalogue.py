@@ -110,6 +110,12 @@ def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.Capture
     assert main(["schema", "vera_mh", f"out={tmp_path / 's.json'}"]) == 0
     assert orjson.loads((tmp_path / "s.json").read_bytes()) == task_schema("vera_mh")
     capsys.readouterr()
+    assert main(["schema", "vera_mh", f"out={tmp_path / 'new' / 's.json'}"]) == 0
+    assert main(["schema", "vera_mh", "out="]) == 0
+    for wrong in (tmp_path, tmp_path / "s.json" / "below"):
+        capsys.readouterr()
+        assert main(["schema", "vera_mh", f"out={wrong}"]) == 2
+        assert "out: " in capsys.readouterr().err
     assert main(["schema", "abstinence"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["schema"]) == 2

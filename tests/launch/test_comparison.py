@@ -96,3 +96,14 @@ async def test_fewer_than_two_runs_or_missing_ones_are_refused(tmp_path: Path, w
     done = await gavel("compare", *words, cwd=tmp_path)
     assert done.code == 2
     assert "runs" in done.err or "no run in this folder" in done.err
+
+
+async def test_a_sweep_of_rewards_stands_for_its_points(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+    swept = await gavel("rescore", str(tmp_path / "run"), "-m", "reward.abstain=0.5,0.25", f"into={tmp_path / 'sweep'}")
+    assert swept.code == 0, swept.err
+    done = await gavel("compare", str(tmp_path / "sweep"), f"out={tmp_path / 'out'}")
+    assert done.code == 0, done.err
+    row = (tmp_path / "out" / "compare.csv").read_text().splitlines()[1]
+    assert row.startswith("reward,000-reward.abstain=0.5,001-reward.abstain=0.25,0.500,0.375,-0.125,")

@@ -169,6 +169,38 @@ async def test_runs_that_do_not_belong_together_are_refused_with_what_differs(tm
     assert "this place is taken" in taken.err
 
 
+async def test_a_merge_that_fails_leaves_nothing_and_no_row_is_lost_in_silence(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        runs = await _shards(tmp_path, write_tasks(tmp_path / "t.jsonl", 4), 2, server.base_url, "report=false")
+    before = (runs[1] / "inputs.jsonl").read_bytes()
+    for damage in (b"", before.splitlines(keepends=True)[0]):  # lost, cut short
+        (runs[1] / "inputs.jsonl").write_bytes(damage)
+        done = await gavel("merge", *map(str, runs), f"into={tmp_path / 'merged'}")
+        assert done.code == 2, done.out
+        assert f"{runs[1]}" in done.err
+        assert "inputs.jsonl" in done.err
+    (runs[1] / "inputs.jsonl").write_bytes(before)
+    (runs[1] / "results.jsonl").write_bytes(b"{}\n")
+    done = await gavel("merge", *map(str, runs), f"into={tmp_path / 'merged'}")
+    assert done.code == 2, done.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part-1", "part-2", "t.jsonl"]
+
+
+async def test_a_merge_goes_where_a_link_leads_and_never_into_a_shard(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        runs = await _shards(tmp_path, write_tasks(tmp_path / "t.jsonl", 2), 2, server.base_url, "report=false")
+    inside = await gavel("merge", *map(str, runs), f"into={runs[0] / 'whole'}")
+    assert inside.code == 2
+    assert f"into: a shard's own folder is no place for the whole: found {runs[0]}".partition(": found")[0] in inside.err
+    assert not (runs[0] / "whole").exists()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    linked = await gavel("merge", *map(str, runs), f"into={tmp_path / 'link'}")
+    assert linked.code == 0, linked.err
+    assert len(rows(tmp_path / "disk")) == 4
+    assert (tmp_path / "link").is_symlink()
+
+
 async def test_a_shard_goes_on_only_as_itself(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", 4)
     async with FaultServer(reply=reply) as server:
@@ -181,7 +213,7 @@ async def test_a_shard_goes_on_only_as_itself(tmp_path: Path) -> None:
     assert "set shard=1/2" in whole.err
 
 
-@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", "1/20000"])
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", "1/20000", "\uff11/\uff12"])
 def test_a_word_that_is_no_shard_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(ConfigError, match="i from 1 to n"):
         read_shard(text)

@@ -125,11 +125,58 @@ async def test_a_broken_package_is_named_and_breaks_nothing_of_ours(site: Path, 
 
 @pytest.mark.parametrize(
     "name",
-    ["Quiz", "2quiz", "my-env", "a__b", "quiz_", "class", "match", "any", "json", "abstention", "tiered", "tests", "x" * 41, "é"],
+    [
+        "Quiz",
+        "2quiz",
+        "my-env",
+        "a__b",
+        "quiz_",
+        "class",
+        "match",
+        "any",
+        "json",
+        "abstention",
+        "tiered",
+        "tests",
+        "x" * 41,
+        "é",
+        "null",
+        "true",
+        "off",
+        "nan",
+        "gavel_rl",
+        "hydra_core",
+    ],
 )
 def test_a_name_that_cannot_be_one_is_refused_with_the_rule(name: str) -> None:
     with pytest.raises(ConfigError, match="small letters, digits and single underscores"):
         checked(name)
+
+
+def test_what_is_written_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "my quiz"
+    with monkeypatch.context() as patched:
+        patched.setattr("gavel.launch.new_env.write_whole", _full_after(3))
+        assert main(["new", "env", "other_quiz", f"into='{place}'"]) != 0
+    assert list(tmp_path.iterdir()) == []
+    capsys.readouterr()
+    assert main(["new", "env", "other_quiz", f"into='{place}'"]) == 0
+    assert f"pip install -e '{place}'" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["my quiz"]
+
+
+def _full_after(files: int) -> Any:
+    """A disk that takes so many files."""
+    left = iter(range(files))
+
+    def write(path: Path, data: bytes) -> None:
+        if next(left, None) is None:
+            raise OSError(28, "No space left on device", str(path))
+        path.write_bytes(data)
+
+    return write
 
 
 def test_what_cannot_be_begun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from gavel.launch.attempts import read_attempts
 from gavel.launch.cli import main
 from gavel.launch.config import compose
 from gavel.launch.judge_watch import split_gpus
-from gavel.launch.slurm import read_left
+from gavel.launch.slurm import read_left, seconds_left
 from gavel.launch.status import Progress, progress_of, state_of
 from gavel.launch.sweep import expand
 from gavel.launch.sweep_index import read_index
@@ -376,6 +377,14 @@ def test_the_judge_of_the_same_node_gets_the_last_gpus(visible: str | None, trai
 )
 def test_slurms_time_left_is_read(text: str, seconds: float | None) -> None:
     assert read_left(text) == seconds
+
+
+def test_without_slurms_commands_the_time_left_is_what_the_job_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert seconds_left() is None
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 100))
+    assert 90 < (seconds_left() or 0.0) <= 100
 
 
 def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_is_there() -> None:

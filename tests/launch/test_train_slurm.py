@@ -20,7 +20,7 @@ from gavel.launch.attempts import read_attempts
 from gavel.launch.sweep_index import read_index
 
 pytestmark = pytest.mark.timeout(240)
-HET = ("cluster=slurm", "cluster.gpus_per_node=8", "placement.mode=het", "cluster.time=null")
+HET = ("cluster=slurm", "cluster.gpus_per_node=2", "placement.mode=het", "cluster.time=null")  # four such parts fit a node at once
 LONG = "trainer.overrides={steps: 1000, pause: 0.2}"
 
 
@@ -207,8 +207,11 @@ def limited(slurm: Slurm, folder: Path) -> None:
 def swept(slurm: Slurm, folder: Path) -> None:
     sweep = folder / "sweep"
     words = ["cluster=slurm", "cluster.gpus_per_node=0", "cluster.time=null", *judge_words(folder), f"run.dir={sweep}"]
-    done = gavel(["train", "-m", *COMMON[:-1], *words, "reward.abstain=0.3,0.5", "seed=1,2"], folder, slurm.environment)
-    assert done.returncode == 0, done.stderr + done.stdout
+    command = ["train", "-m", *COMMON[:-1], *words, "trainer.overrides={steps: 3, hold_at: 3}", "reward.abstain=0.3,0.5", "seed=1,2"]
+    for _ in range(2):  # the second time, as after a submission that was interrupted: what is in the queue stays as it is
+        done = gavel(command, folder, slurm.environment)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert "4 submitted" in done.stdout
     points = read_index(sweep).points
     assert [point.overrides for point in points] == [
         ("reward.abstain=0.3", "seed=1"), ("reward.abstain=0.3", "seed=2"),
@@ -217,6 +220,8 @@ def swept(slurm: Slurm, folder: Path) -> None:
     (judge,) = sweep.glob("judge-*")
     jobs = [json.loads((place / "job.json").read_text())["job"] for place in (judge, *(sweep / point.name for point in points))]
     assert len(set(jobs)) == 5, "one judge, and a job for each point"
+    for point in points:
+        (sweep / point.name / "go").touch()
     wait_for_end(slurm, *jobs, timeout=150)
     for point in points:
         run = sweep / point.name

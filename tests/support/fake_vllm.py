@@ -46,7 +46,7 @@ def safetensors(name: str, data: bytes) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as vLLM does; ``/hang`` silences ``/health``, ``/say`` changes the reply; a message ``slow`` is answered after a minute."""
+    """Answers as vLLM does; ``/hang`` silences ``/health``, ``/say`` changes the reply; a message ``slow`` takes a minute."""
 
     model, behaviour, reply = "", "", "OK"
     hung = threading.Event()

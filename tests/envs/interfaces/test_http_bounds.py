@@ -249,6 +249,27 @@ async def test_a_web_page_elsewhere_cannot_use_a_service_on_the_loopback(tmp_pat
             assert (await service.post(RULES, rule_item(), Host=host))[0] == 200
 
 
+async def test_headers_of_any_bytes_are_answered_in_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    body = orjson.dumps(rule_item())
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(loopback_hosts=True)) as service:
+        for name, status in (("Host", 403), ("Content-Type", 415), ("Content-Encoding", 415)):
+            headers = {"Connection": "close", name: "@@"}
+            answer = await service.raw(request(RULES, body, **headers).replace(b"@@", b"a\xff\xfe"))
+            assert (status_of(answer), error_of(answer)["field"]) == (status, name)
+            assert "a\ufffd\ufffd" in error_of(answer)["found"]
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_request_that_names_no_host_is_not_taken_for_a_local_one(tmp_path: Path) -> None:
+    body = orjson.dumps(rule_item())
+    old = b"POST %s HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (RULES.encode(), len(body)) + body
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(loopback_hosts=True)) as service:
+        assert status_of(await service.raw(old)) == 403
+        assert (await service.post(RULES, rule_item(), Host="LocalHost"))[0] == 200
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
+        assert status_of(await service.raw(old)) == 200
+
+
 async def test_more_than_may_be_in_flight_is_told_to_wait_and_a_batch_counts_its_items(tmp_path: Path) -> None:
     options = HttpOptions(max_in_flight=4, max_batch=3, retry_after=2)
     async with (

@@ -166,11 +166,15 @@ def gateway() -> Gateway:
     return Gateway({"abstention": served}, Policy(Script(lambda _: "42"), Sampling()))
 
 
-FIELDS = st.sampled_from(
-    "responses_create_params input response question answer id gavel agent_ref name instance_config _ng_task_index _ng_rollout_index "
-    "_ng_attempt_index mask_sample reward gavel_result episode_id task task_input task_id task_data verification_input usage schema env "
-    "verifier metadata temperature tools".split()
-)
+ROW_FIELDS = (
+    "responses_create_params", "input", "response", "question", "answer", "id", "gavel", "agent_ref", "name", "instance_config",
+    "mask_sample", "reward", "gavel_result", "usage", "schema", "env", "verifier", "metadata", "temperature", "tools",
+)  # fmt: skip
+GYM_FIELDS = (
+    "_ng_task_index", "_ng_rollout_index", "_ng_attempt_index", "episode_id", "task", "task_input", "task_id", "task_data",
+    "verification_input",
+)  # fmt: skip
+FIELDS = st.sampled_from([*ROW_FIELDS, *GYM_FIELDS])
 BODIES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=6),
