@@ -5,7 +5,6 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,6 +15,7 @@ from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, choose
 from gavel.envs.types import Task
 from gavel.launch.files import write_whole
+from gavel.launch.os_errors import file_to_write
 from gavel.launch.schema import TaskSchemaConfig
 from gavel.launch.session import say
 from gavel.models.errors import ConfigError
@@ -31,10 +31,10 @@ def run(config: TaskSchemaConfig, console: Console) -> int:
         names = ", ".join({**ENVIRONMENTS, **added("env")})
         raise ConfigError("no environment is named", field="what", allowed=names, remedy="name it: gavel schema abstention")
     text = orjson.dumps(task_schema(config.what), option=orjson.OPT_INDENT_2) + b"\n"
-    if config.out is None:
+    if not config.out:
         console.file.write(text.decode())
         return 0
-    write_whole(Path(config.out).expanduser(), text)
+    write_whole(file_to_write(config.out, "out"), text)
     say(console, f"written: {config.out}")
     return 0
 

@@ -20,7 +20,7 @@ from gavel.launch.export_payload import Payload, payload_of
 from gavel.launch.manifest import read_manifest
 from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 from gavel.models.codec import record, to_json
-from gavel.models.errors import ConfigError, GavelError, shorten
+from gavel.models.errors import ConfigError, shorten
 from gavel.models.secrets import without_keys
 
 DONE = "exported: "
@@ -59,17 +59,20 @@ def check_export(config: ExportConfig) -> None:
     """
     if not config.timeout_s > 0:
         raise ConfigError("must be more than 0", field="export.timeout_s", found=f"{config.timeout_s:g}")
-    names = (("wandb.project", config.wandb.project), ("wandb.entity", config.wandb.entity), ("wandb.group", config.wandb.group))
+    names = (
+        ("wandb.project", config.wandb.project), ("wandb.entity", config.wandb.entity), ("wandb.group", config.wandb.group),
+        ("wandb.name", config.wandb.name), ("mlflow.experiment", config.mlflow.experiment), ("mlflow.name", config.mlflow.name),
+    )  # fmt: skip
     for field, value in names:
         if value is not None and (_WANDB_KEY.fullmatch(value) or without_keys(value) != value):
             raise ConfigError(
                 "this looks like a key, not a name", field=f"export.{field}", found="[secret]",
-                remedy="W&B reads its key from the variable WANDB_API_KEY or from `wandb login`",
+                remedy="W&B reads its key from the variable WANDB_API_KEY or from `wandb login`, MLflow from MLFLOW_TRACKING_TOKEN",
             )  # fmt: skip
     for field, address in (("wandb.base_url", config.wandb.base_url), ("mlflow.tracking_uri", config.mlflow.tracking_uri)):
-        if "@" in (address or "").partition("://")[2].partition("/")[0]:
+        if "@" in (address or "").partition("://")[2].partition("/")[0] or without_keys(address or "") != (address or ""):
             raise ConfigError(
-                "an address may not hold a password: it is stored with the run", field=f"export.{field}", found="[secret]",
+                "an address may not hold a password or a key: it is stored with the run", field=f"export.{field}", found="[secret]",
                 remedy="set WANDB_API_KEY; for MLflow MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
             )  # fmt: skip
 
@@ -80,9 +83,9 @@ def wanted(config: ExportConfig) -> bool:
 
 
 def _trackers(config: ExportConfig) -> Iterator[_Tracker]:
-    if config.wandb.project is not None:
+    if config.wandb.project:
         yield _Tracker("W&B", "wandb", "wandb", wandb=config.wandb)
-    if config.mlflow.tracking_uri is not None:
+    if config.mlflow.tracking_uri:
         yield _Tracker("MLflow", "mlflow", "mlflow", mlflow=config.mlflow)
 
 
@@ -94,7 +97,7 @@ async def exported(path: Path, config: ExportConfig) -> list[str]:
     try:
         manifest = read_manifest(path)
         payload = await asyncio.to_thread(payload_of, path, manifest) if manifest is not None else None
-    except (GavelError, OSError, ValueError, KeyError) as failed:
+    except Exception as failed:  # noqa: BLE001 - the boundary of an export: a damaged file is a warning, and stops no run
         payload, reason = None, f"{type(failed).__name__}: {failed}"
     else:
         reason = "the folder holds no run"

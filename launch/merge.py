@@ -23,7 +23,7 @@ from gavel.launch.inputs import PlannedRow, read_inputs
 from gavel.launch.journal import RowKey
 from gavel.launch.lease import FolderLock, RunFolderError
 from gavel.launch.manifest import Manifest, RunHead, check_free, read_manifest
-from gavel.launch.merge_checks import check_rows, check_same_run, check_shards
+from gavel.launch.merge_checks import check_rows, check_same_run, check_shards, check_whole
 from gavel.launch.run_folder import RunFolder
 from gavel.launch.schema import MergeConfig, RolloutConfig, RunConfig
 from gavel.launch.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
@@ -51,6 +51,7 @@ def run(config: MergeConfig, console: Console) -> int:
     if not config.into:
         raise ConfigError("no folder is named for the whole run", field="into", remedy="set into=runs/NAME")
     target = Path(config.into).expanduser()
+    target = target.resolve() if target.is_symlink() else target
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RunFolderError(
             "this place is taken",
@@ -62,10 +63,13 @@ def run(config: MergeConfig, console: Console) -> int:
     _check_named_once(config.runs)
     with ExitStack() as held:
         parts = [_part(existing_run(name, "merge"), held) for name in config.runs]
+        _check_outside(target, parts)
         parts.sort(key=lambda part: part.shard.index)
         check_same_run(parts)
         missing = check_shards(parts, partial=config.partial)
         check_rows(parts)
+        if not missing:
+            check_whole(parts)
         short = _merge(parts, target, console)
     if missing:
         say(console, f"incomplete: {', '.join(map(str, missing))} of the run: not given", style="bold")
@@ -78,6 +82,15 @@ def _check_named_once(runs: Sequence[str]) -> None:
     twice = [name for name, place in zip(runs, places, strict=True) if counts[place] > 1]
     if twice:
         raise ConfigError("this run is named twice", field="runs", found=", ".join(twice), remedy="name each shard once")
+
+
+def _check_outside(target: Path, parts: Sequence[Part]) -> None:
+    inside = next((part.path for part in parts if part.path.resolve() in target.resolve().parents), None)
+    if inside is not None:
+        raise RunFolderError(
+            "a shard's own folder is no place for the whole", where=str(target), field="into", found=str(inside),
+            allowed="a folder outside the shards", remedy="name another with into=…",
+        )  # fmt: skip
 
 
 def _part(path: Path, held: ExitStack) -> Part:
@@ -103,21 +116,23 @@ def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, i
     reward = make_reward(first.manifest.reward)
     building = target.with_name(f".{target.name}.merging")
     shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed; the shards hold all of it
-    with RunFolder.open(building / target.name, head, text) as folder:
-        folder.plan([row for part in parts for row in part.rows])
-        planned = read_inputs(folder.path)
-        tally = Tally(planned, assembly.environment)
-        for result in _results(parts, planned):
-            folder.add(result)
-            tally.add(result)
-        for part in parts:
-            for _, line in read_lines(part.path / "transcripts.jsonl"):
-                folder.journal.append(to_json(line))
-        metrics = tally.write(folder, assembly.environment, reward)
-    if target.exists():
-        target.rmdir()  # empty, as was checked
-    (building / target.name).rename(target)
-    building.rmdir()
+    try:
+        with RunFolder.open(building / target.name, head, text) as folder:
+            folder.plan([row for part in parts for row in part.rows])
+            planned = read_inputs(folder.path)
+            tally = Tally(planned, assembly.environment)
+            for result in _results(parts, planned):
+                folder.add(result)
+                tally.add(result)
+            for part in parts:
+                for _, line in read_lines(part.path / "transcripts.jsonl"):
+                    folder.journal.append(to_json(line))
+            metrics = tally.write(folder, assembly.environment, reward)
+        if target.exists():
+            target.rmdir()  # empty, as was checked
+        (building / target.name).rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
     console.print(closing(metrics, None))
     if composed.report:
         say(console, reported(target))
@@ -146,7 +161,7 @@ def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[R
     places: dict[RowKey, tuple[int, int]] = {row.key: (row.task_index, row.rollout_index) for row in planned}
     files = [part.path / name for part in parts for name in ("errors.jsonl", "results.jsonl")]
     found = sorted(
-        (_place(line, places), number, offset) for number, file in enumerate(files) for offset, line in _lines(file)
+        (_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, line in _lines(file)
     )  # fmt: skip
     with ExitStack() as opened:
         streams = [opened.enter_context(file.open("rb")) for file in files]
@@ -170,7 +185,13 @@ def _offsets(file: Path) -> Iterator[int]:
             offset += len(line)
 
 
-def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]]) -> tuple[int, int, int]:
+def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]], file: Path) -> tuple[int, int, int]:
     key = (str(line.get("task_id")), int(line.get("rollout_index", 0)))
-    task, rollout = places.get(key) or (int(line.get("metadata", {}).get("line", 1)) - 1, 0)
+    place = places.get(key)
+    if place is None and line.get("status") != "invalid_task":
+        raise RunFolderError(
+            "this row was never planned: inputs.jsonl is not the whole plan any more", where=str(file), field="task_id",
+            found=f"{key[0]} (rollout {key[1]})", remedy="put a copy of the shard's inputs.jsonl back, or run the shard again in a new folder",
+        )  # fmt: skip
+    task, rollout = place or (int(line.get("metadata", {}).get("line", 1)) - 1, 0)
     return task, rollout, int(line.get("attempt", 1))

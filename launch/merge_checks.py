@@ -9,7 +9,7 @@ from gavel.launch.identity import differences
 from gavel.launch.journal import RowKey
 from gavel.launch.lease import RunFolderError
 from gavel.launch.shard import WHOLE, Shard
-from gavel.models.codec import plain
+from gavel.models.codec import digest, plain
 from gavel.models.errors import shorten
 
 if TYPE_CHECKING:
@@ -75,6 +75,25 @@ def check_shards(parts: Sequence[Part], *, partial: bool) -> list[Shard]:
             remedy=f"add {shorten(', '.join(map(str, missing)), 200)}, or set partial=true",
         )  # fmt: skip
     return missing
+
+
+def check_whole(parts: Sequence[Part]) -> None:
+    """Refuse shards whose plans do not make up the whole: one that was only looked at (``inspect``), or killed before it had planned.
+
+    Raises:
+        RunFolderError: says how much each shard planned.
+    """
+    config = parts[0].config
+    rows = sorted((row for part in parts for row in part.rows), key=lambda row: (row.task_index, row.rollout_index))
+    limit = config.tasks.limit or len(rows) + max((row.task_index for row in rows), default=0)
+    asked = [row for row in rows if row.rollout_index < config.rollouts_per_task and row.task_index < limit]  # it may hold more
+    if parts[0].manifest.digests.get("tasks") not in (digest([row.task_digest for row in plan]) for plan in (asked, rows)):
+        raise RunFolderError(
+            "the plans of these shards are not the whole run's", where="inputs.jsonl of the shards", field="runs",
+            found=shorten(", ".join(f"{part.path}: {len(part.rows)} rows" for part in parts), 300),
+            allowed="every task of the run, in one of the shards",
+            remedy="run each shard again with the same words: that plans what it lacks, and plays it",
+        )  # fmt: skip
 
 
 def check_rows(parts: Sequence[Part]) -> None:

@@ -6,6 +6,11 @@ import builtins
 import importlib.util
 import keyword
 import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -34,6 +39,7 @@ FILES = {
 """Each template with the file it becomes."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _LONGEST = 40
+_VALUES = frozenset(("null", "true", "false", "yes", "no", "on", "off", "inf", "nan", "y", "n"))
 _RULE = (
     f"a small letter, then small letters, digits and single underscores, at most {_LONGEST}; "
     "no word of Python, no module, no name of ours"
@@ -54,12 +60,28 @@ def run(config: NewConfig, console: Console) -> int:
             "this place is taken, and nothing is overwritten", where=str(folder), field="into", allowed="a new or an empty folder",
             remedy="name another with into=…, or another NAME",
         )  # fmt: skip
-    for path, text in written(name).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / path, text.encode())
+    files = written(name)
+    _write(folder, files)
+    for path in files:
         say(console, f"written: {folder / path}")
-    say(console, f"next: pip install -e {folder}, then: pytest {folder}; {folder / 'README.md'} says how to grade with it")
+    place = shlex.quote(str(folder))
+    say(console, f"next: pip install -e {place}, then: pytest {place}; {folder / 'README.md'} says how to grade with it")
     return 0
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write all files or none: a folder that was begun only would be taken for somebody's work the next time."""
+    place = folder.resolve()  # where a link leads
+    place.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        building.chmod(0o755)
+        for path, text in files.items():
+            (building / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(building / path, text.encode())
+        building.rename(place)  # takes the place of an empty folder
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
 
 
 def checked(name: str | None) -> str:
@@ -75,12 +97,16 @@ def checked(name: str | None) -> str:
         raise _refused("this is no name for an environment", name, f"for example {better}" if _NAME.fullmatch(better) else "")
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
         raise _refused("this is a word of Python", name)
+    if name in _VALUES:
+        raise _refused("this is a value in YAML and on the command line, not a name", name)
     taken = {**ENVIRONMENTS, **REWARDS, **added("env"), **added("reward")}
     if name in taken:
         raise _refused("an environment or a reward of this name is there already", name)
     spec = importlib.util.find_spec(name)  # a folder alone, such as one begun here before, has no origin
     if name in ("tests", "conf") or (spec is not None and spec.origin is not None):
         raise _refused("a Python module of this name is there already", name)
+    if next(metadata.distributions(name=name), None) is not None:
+        raise _refused("a package of this name is installed already, and would be replaced", name)
     return name
 
 

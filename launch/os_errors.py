@@ -47,6 +47,20 @@ def explain(failed: OSError, config: object = None) -> ConfigError:
     )
 
 
+def file_to_write(path: str, key: str) -> Path:
+    """Return where a config's key puts a file, with its folder made.
+
+    Raises:
+        ConfigError: a folder stands there, or a file where a folder is needed.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir() or any(folder.exists() and not folder.is_dir() for folder in file.parents):
+        number = errno.EISDIR if file.is_dir() else errno.ENOTDIR
+        raise ConfigError("no file can be written there", field=key, found=path, allowed="a new or an existing file", remedy=REMEDIES[number])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
 def _key_of(path: str, config: object) -> str:
     """Return the key of the longest path in the config that leads to ``path``; empty if none does."""
     wanted = Path(path).absolute()

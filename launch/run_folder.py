@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,6 +54,7 @@ class RunFolder:
                 manifest = new_manifest(head)
             else:
                 check_same(path, manifest, head, verb)
+                manifest = _replanned(manifest, head)
             manifest = write_manifest(path, manifest, Lease.ours())
             write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
             return cls(path, lock, manifest)
@@ -99,6 +101,11 @@ class RunFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _replanned(manifest: Manifest, head: RunHead) -> Manifest:
+    """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task`` extends a run."""
+    return replace(manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))})
 
 
 def _untouched(path: Path) -> bool:

@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -73,18 +72,18 @@ async def _until_told(config: ServeConfig, running: Running, pool: ServicePool, 
     def ask() -> None:
         (again if asked.is_set() else asked).set()
 
-    with _signals(ask):
-        death = asyncio.create_task(pool.wait_failure())
-        told = asyncio.create_task(asked.wait())
-        await asyncio.wait({death, told}, return_when=asyncio.FIRST_COMPLETED)
-        died = death.result() if death.done() else None
-        for task in (death, told):
-            task.cancel()
-        asked.set()
-        say(console, died.report if died else f"ending: what is in flight has {config.http.grace:g} s (once more ends it now)")
-        hurry = asyncio.create_task(_hurry(running, again))
-        late = await running.stop(config.http.grace)
-        hurry.cancel()
+    _on_signals(ask)
+    death = asyncio.create_task(pool.wait_failure())
+    told = asyncio.create_task(asked.wait())
+    await asyncio.wait({death, told}, return_when=asyncio.FIRST_COMPLETED)
+    died = death.result() if death.done() else None
+    for task in (death, told):
+        task.cancel()
+    asked.set()
+    say(console, died.report if died else f"ending: what is in flight has {config.http.grace:g} s (once more ends it now)")
+    hurry = asyncio.create_task(_hurry(running, again))
+    late = await running.stop(config.http.grace)
+    hurry.cancel()
     if late:
         say(console, f"{late} requests were answered 503 before they were done")
     return ENDED if died is None else DIED
@@ -95,17 +94,10 @@ async def _hurry(running: Running, again: asyncio.Event) -> None:
     await running.hurry()
 
 
-@contextmanager
-def _signals(ask: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, ask)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+def _on_signals(ask: Callable[[], None]) -> None:
+    """Call ``ask`` at each signal from now on, until the loop closes: one that comes while services end must not break that off."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ask)
 
 
 def http_options(config: HttpConfig) -> HttpOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ def offers_of(config: ServeConfig) -> list[Offer]:
             raise ConfigError("this name cannot stand in a path", field="name", found=shorten(name), allowed="letters, digits, - and _")
     offers.append(_offer(own, config))
     for name, said in config.also.items():
-        words = shlex.split(said) if isinstance(said, str) else list(said)
+        words = _words(name, said)
         _check_words(name, words, own)
         try:
             offers.append(_offer(name, _further(config, words)))
@@ -110,6 +110,16 @@ def _further(config: ServeConfig, words: list[str]) -> ServeConfig:
     unused = ["judge.base_url=http://127.0.0.1:1/v1", "judge.model=unused"]
     other: ServeConfig = compose("serve", [*unused, *words], config.config_dirs[:-1])  # the last one is ours
     return replace(config, env=other.env, reward=other.reward, rubrics=other.rubrics, judging=other.judging)
+
+
+def _words(name: str, said: str | Sequence[str]) -> list[str]:
+    try:
+        return shlex.split(said) if isinstance(said, str) else list(said)
+    except ValueError:
+        raise ConfigError(
+            "a quotation is not closed", field=f"also.{name}", found=shorten(said), allowed="the words of a command line",
+            remedy="close it, or give a list of words: also.NAME=['env=…','reward=…']",
+        ) from None  # fmt: skip
 
 
 def _check_words(name: str, words: list[str], own: str) -> None:

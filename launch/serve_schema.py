@@ -30,7 +30,9 @@ class HttpConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise FieldError("port", self.port, "0 to 65535; 0 picks a free one")
-        for name in ("max_body_mib", "max_in_flight", "max_batch", "body_timeout", "idle_timeout", "deadline"):
+        if not self.max_body_mib >= 0.001:
+            raise FieldError("max_body_mib", self.max_body_mib, "at least 0.001")
+        for name in ("max_in_flight", "max_batch", "body_timeout", "idle_timeout", "deadline"):
             if not getattr(self, name) > 0:
                 raise FieldError(name, getattr(self, name), "more than 0")
         if self.max_batch > self.max_in_flight:

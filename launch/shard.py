@@ -52,7 +52,7 @@ def read_shard(text: str | None, key: str = "shard") -> Shard:
     """
     if text is None:
         return WHOLE
-    found = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
+    found = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", text)
     index, of = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= index <= of <= MOST:
         raise ConfigError(

@@ -57,7 +57,12 @@ def asked(python: str, modules: tuple[str, ...]) -> tuple[str, str]:
     """Ask an interpreter which of these modules it lacks, and its version of TRL; nothing is imported there."""
     try:
         done = subprocess.run(
-            (python, "-c", _SCRIPT, *modules), capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+            (python, "-P", "-c", _SCRIPT, *modules),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except OSError as failed:
         return f"interpreter ({failed.strerror})", ""

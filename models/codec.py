@@ -112,6 +112,18 @@ def _non_finite(value: object, path: tuple[str, ...]) -> Iterator[NonFinite]:
         yield from _non_finite(part, (*path, str(name)))
 
 
+def _too_large(value: object, path: tuple[str, ...]) -> Iterator[str]:
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        yield ".".join(path)
+    for name, part in parts:
+        yield from _too_large(part, (*path, str(name)))
+
+
 def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", error: type[InputError] = RecordError) -> T:
     """Read plain JSON types (or JSON bytes) as ``cls``.
 
@@ -125,7 +137,15 @@ def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", er
     Raises:
         InputError: of class ``error``; names the first bad field, what was found and what is allowed, and counts the others.
     """
-    data = value if isinstance(value, bytes) else to_json(value)
+    try:
+        data = value if isinstance(value, bytes) else to_json(value)
+    except orjson.JSONEncodeError:
+        if (place := next(_too_large(value, ()), None)) is None:
+            raise
+        raise error(
+            "this number is too large", where=where, field=".".join(part for part in (prefix, place) if part), found="an integer beyond 64 bits",
+            allowed="-2^63 to 2^64 - 1",
+        ) from None  # fmt: skip
     if not isinstance(value, bytes) and b"null" in data and (bad := non_finite(value)) is not None:
         raise error(
             "this number is not finite", where=where, field=".".join(part for part in (prefix, bad.path) if part), found=str(bad.value),

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from gavel.launch.child_run import existing_run
 from gavel.launch.files import write_whole
+from gavel.launch.os_errors import file_to_write
 from gavel.launch.report.page import report
 from gavel.launch.report.source import RunSource
 from gavel.launch.report.texts import as_csv, as_markdown
@@ -24,12 +25,12 @@ def run(config: ReportConfig, console: Console) -> int:
     """Run the verb; see ``gavel report --help``. Returns 0."""
     begun = time.monotonic()
     if config.run.dir and (training := Path(config.run.dir).expanduser() / PLAN).is_file():
-        file = training.parent / f"report.{config.format}" if not config.out else Path(config.out).expanduser()
+        file = training.parent / f"report.{config.format}" if not config.out else file_to_write(config.out, "out")
         steps = write_training(training.parent, file, config.format)
         console.print(f"written: {file} ({steps} steps)", highlight=False, soft_wrap=True, markup=False)
         return 0
     path = existing_run(config.run.dir, "report")
-    file = Path(config.out).expanduser() if config.out else path / f"report.{config.format}"
+    file = file_to_write(config.out, "out") if config.out else path / f"report.{config.format}"
     size, rows = write(path, file, config.format)
     took = f"{rows} rows, {size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
     console.print(f"written: {file} ({took})", highlight=False, soft_wrap=True, markup=False)

@@ -61,7 +61,7 @@ MODULES = ("trl", "torch", "transformers", "datasets", "accelerate", "safetensor
 
 def test_alone_it_chooses_environment_reward_and_tasks_that_ask_no_judge(tmp_path: Path) -> None:
     config = compose("train", [SMOKE])
-    assert (config.env["name"], config.reward["name"], config.trainer.kind) == ("instruction_following", "mean", "trl")
+    assert (config.env["name"], config.reward["name"], config.trainer.kind) == ("instruction_following", "all", "trl")
     checked = check(config, tmp_path / "run")
     assert checked.assembly is not None
     assert not asks_judge(config, checked.assembly)

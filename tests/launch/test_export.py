@@ -18,9 +18,10 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
 from gavel.launch.cli import main
+from gavel.launch.export import exported
 from gavel.launch.export_payload import payload_of
 from gavel.launch.manifest import read_manifest
-from gavel.launch.schema import MlflowExport, WandbExport
+from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra `wandb`")
 needs_mlflow = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="needs the extra `mlflow`")
@@ -219,6 +220,25 @@ async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_sa
     assert found.data.tags["gavel.kind"] == "rollout"
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("metrics.json", None), ("metrics.json", "[]"), ("metrics.json", "{"), ("metrics.json", '{"tables": 3}'), ("config.yaml", "a: [")],
+)
+async def test_a_damaged_file_of_a_run_is_one_warning(run: Path, name: str, damage: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / name).unlink()
+    if damage is not None:
+        (run / name).write_text(damage)
+    lines = await exported(run, ExportConfig(WandbExport("p"), MlflowExport("sqlite:///nowhere.db")))
+    assert [line.partition(": not exported: ")[0] for line in lines] == ["warning: W&B", "warning: MLflow"]
+
+
+async def test_an_empty_name_is_no_place_to_export_to(run: Path) -> None:
+    assert await exported(run, ExportConfig(WandbExport(""), MlflowExport(""))) == []
+    done = await gavel("export", str(run), "export.wandb.project=")
+    assert done.code == 2
+    assert "no place to export to is named" in done.err
+
+
 def test_an_export_to_nowhere_and_a_password_in_an_address_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(tmp_path / "none"), "export.wandb.project=p"]) == 2
     capsys.readouterr()
@@ -229,6 +249,11 @@ def test_an_export_to_nowhere_and_a_password_in_an_address_are_refused(tmp_path:
     assert SECRET not in complaint
     assert main([*words, f"export.wandb.project={'0123456789abcdef' * 2}01234567"]) == 2
     assert "WANDB_API_KEY" in capsys.readouterr().err
+    for key in ("wandb.name", "mlflow.experiment", "mlflow.name"):
+        assert main([*words, f"export.{key}=sk-abcdef0123456789abcdef"]) == 2
+        assert f"export.{key}: this looks like a key" in capsys.readouterr().err
+    assert main([*words, "export.mlflow.tracking_uri='http://host/?token=sk-abcdef0123456789abcdef'"]) == 2
+    assert "export.mlflow.tracking_uri: an address may not hold" in capsys.readouterr().err
     assert main([*words, "export.timeout_s=0"]) == 2
     assert not (tmp_path / "run").exists()
 

@@ -186,6 +186,24 @@ async def test_a_merge_that_fails_leaves_nothing_and_no_row_is_lost_in_silence(t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-1", "part-2", "t.jsonl"]
 
 
+async def test_a_shard_that_was_only_looked_at_or_extended_later_is_merged_when_all_of_it_is_planned(tmp_path: Path) -> None:
+    tasks, merged = write_tasks(tmp_path / "t.jsonl", 6), tmp_path / "merged"
+    runs = [tmp_path / "part-1", tmp_path / "part-2"]
+    async with FaultServer(reply=reply) as server:
+        words = [arguments(tasks, run, server.base_url, "report=false", f"shard={n}/2") for n, run in enumerate(runs, start=1)]
+        assert (await gavel(*words[0], "tasks.limit=3")).code == 0
+        assert (await gavel(*words[1], "inspect=q-3")).code == 0
+        assert (await gavel(*words[0])).code == 0  # raised: the plan is that of the other now
+        early = await gavel("merge", *map(str, runs), f"into={merged}")
+        assert early.code == 2, early.out
+        assert f"{runs[1]}: 1 rows" in early.err
+        assert not merged.exists()
+        assert (await gavel(*words[1])).code == 0
+    done = await gavel("merge", *map(str, runs), f"into={merged}")
+    assert done.code == 0, done.err
+    assert len(essence(merged)) == 6
+
+
 async def test_a_merge_goes_where_a_link_leads_and_never_into_a_shard(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
         runs = await _shards(tmp_path, write_tasks(tmp_path / "t.jsonl", 2), 2, server.base_url, "report=false")

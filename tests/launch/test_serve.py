@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.envs.interfaces.http_support import ABSTENTION, FOLLOWING, judged_item, rule_item
+from tests.envs.interfaces.http_support import ABSTENTION, FOLLOWING, RULES, judged_item, rule_item
 from tests.support.fake_vllm import fake_python, model_directory
 from tests.support.fault_server import FaultServer
 from tests.support.processes import alive, wait_until
@@ -99,6 +99,18 @@ async def test_a_second_signal_ends_what_is_in_flight_at_once(tmp_path: Path) ->
         process.send_signal(signal.SIGINT)
         assert (await running)[0] == 503
         assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+async def test_signals_that_come_while_it_ends_do_not_break_it_off(tmp_path: Path) -> None:
+    async with service(*FOLLOWING, *NOWHERE, cwd=tmp_path) as (process, url):
+        await post(url, RULES, rule_item())
+        workers = children(process.pid)
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            while process.returncode is None and any(alive(pid) for pid in workers):
+                process.send_signal(signal.SIGTERM)
+                await asyncio.sleep(0.001)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
 async def test_a_killed_client_leaves_nothing_running(tmp_path: Path) -> None:
@@ -192,6 +204,9 @@ async def test_an_address_that_is_taken_is_said_so(tmp_path: Path) -> None:
         assert done.code == 2
         assert "this address cannot be had" in done.err
         assert f"127.0.0.1:{port}" in done.err
+    nowhere = await gavel("serve", *FOLLOWING, *NOWHERE, "http.host=nobody.invalid", "http.without_key=true", "http.port=0", cwd=tmp_path)
+    assert nowhere.code == 2
+    assert "http.host: this address cannot be had" in nowhere.err
 
 
 def test_a_dry_run_says_what_would_be_served_and_starts_nothing(

@@ -24,7 +24,7 @@ from gavel.envs.interfaces.http.records import (
     StepAnswer,
     Ungraded,
 )
-from gavel.models.codec import decode, to_json
+from gavel.models.codec import decode, non_finite, to_json
 from gavel.models.errors import GavelError, RecordError, shorten
 from gavel.models.types import Message, Reply
 
@@ -33,9 +33,11 @@ Said = str | Reply | Sequence[Message]
 
 T = TypeVar("T")
 
-_CLASSES: Mapping[str, type[Any]] = {
-    "opened": Opened, "observed": Observed, "graded": Graded, "ungraded": Ungraded, "invalid": Invalid, "error": Refused,
-}  # fmt: skip
+_ENDS: Mapping[str, type[Any]] = {"graded": Graded, "ungraded": Ungraded, "invalid": Invalid}
+_OPEN: Mapping[str, type[Any]] = {"opened": Opened, "ungraded": Ungraded, "invalid": Invalid}
+_STEP: Mapping[str, type[Any]] = {"observed": Observed, **_ENDS}
+_MANY: Mapping[str, type[Any]] = {**_ENDS, "error": Refused}
+"""What each call may be answered with, by ``status``."""
 _BUSY = frozenset((429, 503))
 _BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _LONGEST_WAIT = 30.0
@@ -66,15 +68,17 @@ class GavelClient:
         env: the name it serves the environment as.
         api_key: the key it asks for, if it does.
         timeout: seconds for one answer.
-        attempts: tries of one call.
+        attempts: tries of one call, at least 1.
         connections: to the service at once.
     """
 
     def __init__(
         self, url: str, env: str, *, api_key: str | None = None, timeout: float = 900.0, attempts: int = 5, connections: int = 64
     ) -> None:
+        if attempts < 1:
+            raise ValueError(f"attempts is {attempts}; at least 1")
         self._url, self._env, self._attempts, self._connections = url.rstrip("/"), env, attempts, connections
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key.strip()}"} if api_key else {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
 
@@ -95,7 +99,7 @@ class GavelClient:
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("OpenAnswer", _answer(await self._post("open", {"task": task})))
+        return cast("OpenAnswer", _answer(await self._post("open", {"task": task}), _OPEN))
 
     async def step(self, task: Mapping[str, Any], said: Said) -> StepAnswer:
         """Return what follows the newest reply: ``Observed``, or the end.
@@ -103,7 +107,7 @@ class GavelClient:
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("StepAnswer", _answer(await self._post("step", _item(task, said))))
+        return cast("StepAnswer", _answer(await self._post("step", _item(task, said)), _STEP))
 
     async def grade(self, task: Mapping[str, Any], said: Said) -> GradeAnswer:
         """Grade a reply, or a conversation that is over.
@@ -114,7 +118,7 @@ class GavelClient:
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said))))
+        return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said)), _ENDS))
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
         """Grade several in one request; the answers are in the order of ``items``, ``Refused`` where one could not be read.
@@ -122,8 +126,11 @@ class GavelClient:
         Raises:
             ServiceRefused: the whole request was not done.
         """
-        found = await self._post("grade", [_item(task, said) for task, said in items])
-        return [cast("GradeAnswer | Refused", _answer(one)) for one in found]
+        sent = [_item(task, said) for task, said in items]
+        found = await self._post("grade", sent)
+        if not isinstance(found, list) or len(found) != len(sent):
+            raise _foreign(200, shorten(found))
+        return [cast("GradeAnswer | Refused", _answer(one, _MANY)) for one in found]
 
     async def health(self) -> Health:
         """Return how the service fares; also while it is ending.
@@ -134,21 +141,23 @@ class GavelClient:
         status, body, _ = await self._once("GET", "/healthz", None)
         if status not in (200, 503):
             raise _refusal(status, body)
-        return decode(Health, body)
+        try:
+            return decode(Health, body)
+        except RecordError:
+            raise _foreign(status, _shown(body)) from None
 
     async def _post(self, verb: str, value: object) -> Any:
-        body = to_json(value)
+        body = _body(value)
         for attempt in range(1, self._attempts + 1):
             try:
                 status, answer, wait = await self._once("POST", f"/v1/{self._env}/{verb}", body)
             except _BROKEN as failed:
                 if attempt == self._attempts:
-                    reason = f"no answer: {type(failed).__name__} {failed}".rstrip()
-                    raise ServiceRefused(0, Problem(reason, "", self._url)) from failed
+                    raise ServiceRefused(0, Problem(f"{type(failed).__name__} {failed}".rstrip(), "", self._url)) from failed
                 wait = 0.0
             else:
                 if status == 200:
-                    return orjson.loads(answer)
+                    return _loaded(answer)
                 if status not in _BUSY or attempt == self._attempts:
                     raise _refusal(status, answer)
             await asyncio.sleep(min(wait + random.uniform(0, 0.1 * 2**attempt), _LONGEST_WAIT))
@@ -156,9 +165,14 @@ class GavelClient:
 
     async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
         assert self._session is not None, "use the client as `async with GavelClient(…) as client`"
-        async with self._session.request(method, self._url + path, data=body, allow_redirects=False) as response:
-            wait = response.headers.get("Retry-After", "")
-            return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
+        try:
+            async with self._session.request(method, self._url + path, data=body, allow_redirects=False) as response:
+                wait = response.headers.get("Retry-After", "")
+                return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as failed:
+            raise ServiceRefused(0, Problem("this is no address", "url", shorten(self._url), "http://HOST:PORT")) from failed
+        except aiohttp.ClientResponseError as failed:  # what came is no HTTP
+            raise _foreign(0, shorten(failed.message)) from failed
 
 
 def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> Message:
@@ -170,15 +184,43 @@ def _item(task: Mapping[str, Any], said: Said) -> dict[str, Any]:
     return {"task": task, ("reply" if isinstance(said, str | Reply) else "messages"): said}
 
 
-def _answer(value: Any) -> Any:
-    cls = _CLASSES.get(str(value.get("status"))) if isinstance(value, dict) else None
+def _body(value: object) -> bytes:
+    try:
+        body = to_json(value)
+    except orjson.JSONEncodeError as failed:
+        raise ServiceRefused(0, Problem(f"this cannot be sent as JSON: {failed}")) from failed
+    if b"null" in body and (bad := non_finite(value)) is not None:
+        raise ServiceRefused(0, Problem("this cannot be sent as JSON: the number is not finite", bad.path, str(bad.value)))
+    return body
+
+
+def _answer(value: Any, wanted: Mapping[str, type[Any]]) -> Any:
+    cls = wanted.get(str(value.get("status"))) if isinstance(value, dict) else None
     if cls is None:
-        raise RecordError("this is no answer of the service", found=shorten(value), allowed=f"a status among {', '.join(_CLASSES)}")
-    return decode(cls, value)
+        raise _foreign(200, shorten(value), f"a status among {', '.join(wanted)}")
+    try:
+        return decode(cls, value)
+    except RecordError as failed:
+        raise _foreign(200, f"{failed.field}: {failed.problem}") from failed
+
+
+def _loaded(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise _foreign(200, _shown(body)) from None
 
 
 def _refusal(status: int, body: bytes) -> ServiceRefused:
     try:
         return ServiceRefused(status, decode(Refused, body).error)
     except RecordError:
-        return ServiceRefused(status, Problem("the answer is none of this service", "", shorten(body[:200].decode(errors="replace"))))
+        return _foreign(status, _shown(body))
+
+
+def _foreign(status: int, found: str, allowed: str = "") -> ServiceRefused:
+    return ServiceRefused(status, Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?"))
+
+
+def _shown(body: bytes) -> str:
+    return shorten(body[:200].decode(errors="replace"))

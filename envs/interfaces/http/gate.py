@@ -91,9 +91,11 @@ class Gate:
         Raises:
             HttpProblem: 403.
         """
-        if self.options.loopback_hosts and not self._is_local(request.host):
+        # Without the header aiohttp would ask the resolver for this machine's name, which is nothing that the caller said.
+        host = request.host if "Host" in request.headers else ""
+        if self.options.loopback_hosts and not self._is_local(host):
             problem = Problem(
-                "this service answers on a loopback address only", "Host", shorten(request.host), "127.0.0.1, ::1, localhost"
+                "this service answers on a loopback address only", "Host", _shown(host) or "none", "127.0.0.1, ::1, localhost"
             )
             raise HttpProblem(403, problem)
 
@@ -128,10 +130,10 @@ class Gate:
             HttpProblem: 400, 408, 413 or 415.
         """
         if request.content_type != "application/json" or (request.charset or "utf-8").lower().replace("-", "") != "utf8":
-            found = shorten(request.headers.get("Content-Type", "none"))
+            found = _shown(request.headers.get("Content-Type", "none"))
             raise HttpProblem(415, Problem("the body must be JSON in UTF-8", "Content-Type", found, "application/json"))
         if "Content-Encoding" in request.headers:
-            found = shorten(request.headers["Content-Encoding"])
+            found = _shown(request.headers["Content-Encoding"])
             raise HttpProblem(415, Problem("a body that is compressed is not read", "Content-Encoding", found, "no such header"))
         body = await self._body(request)
         try:
@@ -220,6 +222,11 @@ class Gate:
         return len(late)
 
 
+def _shown(header: str) -> str:
+    """Return a header as it can stand in an answer: it may hold any bytes."""
+    return shorten(header.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+
+
 def _too_large(found: str, most: int) -> HttpProblem:
     problem = Problem("the body is too large", "Content-Length", f"{found} bytes", f"at most {most} bytes", "send fewer items at once")
     return HttpProblem(413, problem, {"Connection": "close"})
@@ -227,7 +234,7 @@ def _too_large(found: str, most: int) -> HttpProblem:
 
 def _loopback(host: str) -> bool:
     name = host.strip("[]") if host.endswith("]") else host.rsplit(":", 1)[0].strip("[]")
-    if name == "localhost":
+    if name.lower() == "localhost":
         return True
     try:
         return ip_address(name).is_loopback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from aiohttp import web
@@ -51,9 +52,10 @@ class Running:
             await web.TCPSite(runner, host, port, backlog=1024).start()
         except OSError as failed:
             await runner.cleanup()
+            busy = failed.errno in (errno.EADDRINUSE, errno.EACCES)
             raise ConfigError(
-                f"this address cannot be had: {failed.strerror or failed}", field="http.port", found=f"{host}:{port}",
-                allowed="a free port; 0 picks one",
+                f"this address cannot be had: {failed.strerror or failed}", field="http.port" if busy else "http.host",
+                found=f"{host}:{port}", allowed="a free port; 0 picks one" if busy else "a name or an address of this machine",
             ) from None  # fmt: skip
         return cls(runner, host, runner.addresses[0][1])
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.envs.interfaces.http_support import ABSTENTION, FOLLOWING, ROOT, judge_all, judged_item, lines_of, rule_item
@@ -99,3 +102,61 @@ async def test_a_conversation_is_played_turn_by_turn(tmp_path: Path) -> None:
             assert ended.outcome.details["chatbot_turns_truncated"] == 1
             receipts = {receipt.role for receipt in ended.receipts}
             assert receipts == {"simulator", "judge"} or receipts == {"judge"}
+
+
+@contextlib.asynccontextmanager
+async def saying(answer: bytes) -> AsyncIterator[str]:
+    """Something else than our service: it answers everything with these bytes."""
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(answer)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def ok(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+
+
+OPENED = b'{"status":"opened","task_id":"x","messages":[],"receipts":[],"over":false}'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ok(b""), ok(b"<html>a proxy</html>"), ok(b"null"), ok(b"[]"), ok(b'{"status":"new"}'), ok(b'{"status":"graded"}'), ok(OPENED), b"no"],
+)
+async def test_an_answer_that_is_none_of_the_service_is_refused_whatever_it_is(answer: bytes) -> None:
+    item = rule_item()
+    async with saying(answer) as url, GavelClient(url, "x", attempts=1) as client:
+        for call in (client.grade(item["task"], "x"), client.step(item["task"], "x"), client.health()):
+            with pytest.raises(ServiceRefused, match="none of this service"):
+                await call
+        with pytest.raises(ServiceRefused, match="none of this service"):
+            await client.grade_many([(item["task"], "x"), (item["task"], "y")])
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://127.0.0.1:99999"])
+async def test_an_address_that_is_none_is_refused(url: str) -> None:
+    async with GavelClient(url, "x", attempts=1) as client:
+        with pytest.raises(ServiceRefused) as caught:
+            await client.grade(rule_item()["task"], "x")
+    assert caught.value.status == 0
+    assert caught.value.problem.field == "url"
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**70, "\ud800", {1}])
+async def test_what_json_cannot_hold_is_refused_and_not_changed_on_the_way(value: Any) -> None:
+    async with GavelClient("http://127.0.0.1:9", "x", attempts=1) as client:
+        with pytest.raises(ServiceRefused, match="cannot be sent as JSON"):
+            await client.grade({**rule_item()["task"], "x": value}, "x")
+
+
+def test_a_client_without_a_try_is_refused() -> None:
+    with pytest.raises(ValueError, match="attempts"):
+        GavelClient("http://127.0.0.1:9", "x", attempts=0)
