@@ -43,6 +43,7 @@ def draw(
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         return False
     curves = {name: points for name, samples in runs.items() if (points := curve(samples, value, window=window))}
@@ -58,6 +59,7 @@ def draw(
             _line(axes, points, colours[group], "" if group in seen else group, alone=len(curves) == 1)
             seen.add(group)
         axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel(f"{what} (mean of {window} steps)")
         axes.grid(visible=True, alpha=0.3)
         axes.legend(loc="best", fontsize="small")

@@ -43,14 +43,18 @@ def task_schema(env: str) -> dict[str, Any]:
     """Return the JSON Schema of a ``gavel.task/1`` row of an environment, its target included.
 
     A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own (arguments of an
-    instruction beside its other fields, defaults). A row that it takes may still name what does not exist: a persona, a language.
+    instruction beside its other fields, defaults). A row that it takes may still be refused for what its texts say: a blank one, a persona, a language,
+    an instruction or its arguments.
 
     Raises:
         ConfigError: there is no such environment.
     """
     schema = TypeAdapter(Task).json_schema(ref_template="#/$defs/{model}")
     definitions: dict[str, Any] = {"Message": _message()}
-    target = _target(env)
+    made_by = _class(env)
+    target = _target(made_by)
+    # An environment that ``speaks_first`` makes the user's words itself.
+    asked = {} if getattr(made_by, "speaks_first", False) else {"contains": {"properties": {"role": {"const": "user"}}}}
     if target is not None:
         made = TypeAdapter(target).json_schema(ref_template="#/$defs/{model}")
         definitions.update(made.pop("$defs", {}))
@@ -60,7 +64,7 @@ def task_schema(env: str) -> dict[str, Any]:
         "task_id": {"type": "string", "pattern": r"\S", "description": "unique in its file"},
         "env": {"const": env},
         "verifier": {"type": "string", "pattern": _VERIFIER, "description": "<target format>/<binding>"},
-        "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Message"}, "description": "sent as they are"},
+        "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Message"}, "description": "sent as they are", **asked},
         "target": {"$ref": "#/$defs/Target"} if target is not None else {"type": "object"},
         "metadata": {"type": "object", "description": "what figures are sliced by, and anything else"},
     }
@@ -84,10 +88,14 @@ def _message() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _target(env: str) -> Any:
-    """Return the dataclass that the environment's ``parse_target`` says it returns; None where it does not say."""
+def _class(env: str) -> Any:
+    """Return the environment's class: what its entry makes, or says it returns; None where it does not say."""
     _, make = choose("env", env, ENVIRONMENTS).load()
-    made = make if isinstance(make, type) else typing.get_type_hints(make).get("return")
+    return make if isinstance(make, type) else typing.get_type_hints(make).get("return")
+
+
+def _target(made: Any) -> Any:
+    """Return the dataclass that the environment's ``parse_target`` says it returns; None where it does not say."""
     parse = getattr(made, "parse_target", None)
     found = typing.get_type_hints(parse).get("return") if parse is not None else None
     return found if isinstance(found, type) and (is_dataclass(found) or found in (dict, Mapping)) else None

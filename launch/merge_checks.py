@@ -24,10 +24,11 @@ def check_same_run(parts: Sequence[Part]) -> None:
     """
     for part in parts:
         if part.manifest.kind != "rollout" or part.shard == WHOLE:
-            what = "a whole run" if part.manifest.kind == "rollout" else f"a {part.manifest.kind}"
+            kind = part.manifest.kind
+            what = "a whole run" if kind == "rollout" else f"a {kind}"
             raise RunFolderError(
                 "this is no shard of a run", where=str(part.path), found=what, allowed="what `gavel rollout … shard=i/n` wrote",
-                remedy="leave it out",
+                remedy="leave it out" if kind == "rollout" else f"merge the shards first, then {kind} the whole",
             )  # fmt: skip
     first = parts[0]
     for part in parts[1:]:

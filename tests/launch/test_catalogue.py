@@ -93,6 +93,8 @@ def test_the_schema_takes_every_shipped_row_and_refuses_a_wrong_one(env: str) ->
         {**row, "messages": [{"role": "robot", "content": "Hello"}]},
         {**row, "messages": [{**row["messages"][0], "reply": {"text": "I know it already"}}]},
     ]  # fmt: skip
+    if env != "vera_mh":  # whose persona speaks first
+        wrong.append({**row, "messages": [{"role": "system", "content": "Be brief."}]})
     for bad in wrong:
         assert not valid.is_valid(bad), bad
 

@@ -213,6 +213,10 @@ async def test_a_merge_goes_where_a_link_leads_and_never_into_a_shard(tmp_path: 
     assert not (runs[0] / "whole").exists()
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
+    assert (await gavel("rescore", str(runs[0]), "reward=omniscience", f"into={tmp_path / 'child'}")).code == 0
+    child = await gavel("merge", str(tmp_path / "child"), str(runs[1]), f"into={tmp_path / 'link'}")
+    assert child.code == 2
+    assert "merge the shards first, then rescore the whole" in child.err
     linked = await gavel("merge", *map(str, runs), f"into={tmp_path / 'link'}")
     assert linked.code == 0, linked.err
     assert len(rows(tmp_path / "disk")) == 4
