@@ -47,5 +47,5 @@ $(VENV)/.cpu: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.cpu
-	$(PIP) -e '.[dev,report]'
+	@if $(HAS_VLLM); then $(PIP) -e '.[dev,report,smoke]'; else $(PIP) -e '.[dev,report]'; fi
 	@touch $@

@@ -14,10 +14,11 @@ from gavel.envs.types import Task
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.envs.vera_mh.environment import NAME, VeraMhEnvironment
 from gavel.envs.vera_mh.personas import Persona
+from gavel.envs.vera_mh.protected import read_protected
 from gavel.envs.vera_mh.target import VeraMhTarget
 from gavel.judges.rubric_vera_mh import TARGETS
 from gavel.judges.types import Judge
-from gavel.models.codec import digest, dump, record
+from gavel.models.codec import digest, dump, plain, record
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.types import ChatModel, Message
 
@@ -31,10 +32,12 @@ LICENCE = {
 @record
 class VeraMhSource:
     """``personas`` names those that are wanted, in the table's order; none named means all. ``openings`` writes each persona's first
-    utterance into its task, which a trainer needs for a prompt: one call of the simulator for each task."""
+    utterance into its task, which a trainer needs for a prompt: one call of the simulator for each task. ``protected`` are files with
+    the personas you test with (``tasks.jsonl``, or ``.txt`` with a name a line): no task is made of one."""
 
     name: str = SOURCE
     personas: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
     openings: bool = False
 
 
@@ -55,11 +58,18 @@ class VeraMhTasks:
         """Return the tasks: the first simulator with every persona in the table's order, then the next simulator.
 
         Raises:
-            ConfigError: a persona that there is not.
+            ConfigError: a persona that there is not, or none that is not protected.
+            InputError: a protected file cannot be read.
             ModelFailure: an opening could not be had.
         """
         environment = VeraMhEnvironment(self.config, self.judge, services)
-        personas = self._personas(environment.personas)
+        kept, _ = read_protected(self.source.protected, environment.personas)
+        personas = [persona for persona in self._personas(environment.personas) if persona.name not in kept]
+        if not personas:
+            raise ConfigError(
+                "every persona that is wanted is protected", field="source.personas", found=", ".join(self.source.personas) or "all",
+                remedy="protect fewer, or name others",
+            )  # fmt: skip
         made = [self._task(persona, service) for service in self.config.called_services for persona in personas]
         if not self.source.openings:
             return tuple(made)
@@ -80,10 +90,17 @@ class VeraMhTasks:
             "source": {"name": SOURCE, "rubric": rubric.digest, "options": digest(self.source)},
             "licence": {"statements": LICENCE, "warning": ""},
             "counts": {"rows": len(tasks), "train": len(tasks), "validation": 0, "dropped": {}},
-            "hygiene": None,
+            "hygiene": self._hygiene(),
             "files": files,
         }
         return {**made, "manifest.json": _pretty(manifest)}
+
+    def _hygiene(self) -> dict[str, object] | None:
+        if not self.source.protected:
+            return None
+        table = VeraMhEnvironment(self.config, self.judge, {}).personas
+        kept, files = read_protected(self.source.protected, table)
+        return {"protected": [plain(file) for file in files], "personas": sorted(kept)}
 
     def _personas(self, personas: Mapping[str, Persona]) -> list[Persona]:
         for name in self.source.personas:

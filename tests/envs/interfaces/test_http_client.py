@@ -129,7 +129,16 @@ OPENED = b'{"status":"opened","task_id":"x","messages":[],"receipts":[],"over":f
 
 @pytest.mark.parametrize(
     "answer",
-    [ok(b""), ok(b"<html>a proxy</html>"), ok(b"null"), ok(b"[]"), ok(b'{"status":"new"}'), ok(b'{"status":"graded"}'), ok(OPENED), b"no"],
+    [
+        ok(b""),
+        ok(b"<html>a proxy</html>"),
+        ok(b"null"),
+        ok(b"[]"),
+        ok(b'{"status":"new"}'),
+        ok(b'{"status":"graded"}'),
+        ok(OPENED),
+        b"no",
+    ],
 )
 async def test_an_answer_that_is_none_of_the_service_is_refused_whatever_it_is(answer: bytes) -> None:
     item = rule_item()

@@ -282,6 +282,40 @@ async def test_an_opening_that_cannot_be_had_writes_nothing(tmp_path: Path) -> N
     assert not (tmp_path / "out" / "tasks.jsonl").exists()
 
 
+async def test_no_task_is_made_of_a_persona_the_test_has_and_the_manifest_tells_which(tmp_path: Path) -> None:
+    first, second, third = NAMES
+    (tmp_path / "kept.txt").write_text(f"{second}\n")
+    done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'test'}", f"source.personas=[{third}]")
+    assert done.code == 0, done.err
+    protected = [f"{tmp_path / 'kept.txt'}", f"{tmp_path / 'test' / 'tasks.jsonl'}"]
+    done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'train'}", f"source.protected=[{','.join(protected)}]")
+    assert done.code == 0, done.err
+    assert {task["target"]["persona"] for task in rows(tmp_path / "train", "tasks.jsonl")} == {first}
+    hygiene = orjson.loads((tmp_path / "train" / "manifest.json").read_bytes())["hygiene"]
+    digests = [f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in protected]
+    assert hygiene["protected"] == [
+        {"path": path, "sha256": sha256, "personas": 1} for path, sha256 in zip(protected, digests, strict=True)
+    ]
+    assert hygiene["personas"] == sorted([second, third])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("kept.txt", "Nobody\n", "kept.txt:1"), ("kept.txt", "\n", "names no persona"),
+        ("kept.jsonl", '{"question": "why?"}\n', "kept.jsonl:1: target.persona"),
+    ],
+)  # fmt: skip
+async def test_protected_personas_that_cannot_be_read_whole_stop_the_preparation(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'out'}", f"source.protected=[{tmp_path / name}]")
+    assert done.code == 2, done.out
+    assert said in done.err
+    assert not (tmp_path / "out" / "tasks.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("model", "drops"),
     [
