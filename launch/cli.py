@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OK, INTERNAL, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 _HELP = ("-h", "--help", "help")
+_NO_HOME = "Could not determine home directory."
+"""What ``Path.expanduser`` says."""
 _MULTIRUN = ("-m", "--multirun")
 
 
@@ -116,8 +118,17 @@ def _guarded(words: list[str]) -> int:
         return _machine(failed) if failed.errno and "--traceback" not in words else _unexpected(failed, words)
     except UnicodeEncodeError as failed:
         return _unexpected(failed, words) if _utf8() or "--traceback" in words else _complain(str(_no_utf8()), BAD_INPUT)
+    except RuntimeError as failed:
+        homeless = str(failed) == _NO_HOME and "--traceback" not in words
+        return _complain(str(_nobodys_home()), BAD_INPUT) if homeless else _unexpected(failed, words)
     except Exception as failed:  # noqa: BLE001 - the outermost boundary: a person gets a message, the trace goes to a file
         return _unexpected(failed, words)
+
+
+def _nobodys_home() -> ConfigError:
+    return ConfigError(
+        "a path begins with ~, and there is no such home", allowed="~ or ~NAME of a user here", remedy="write the whole path"
+    )
 
 
 def _dispatch(line: CommandLine) -> int:

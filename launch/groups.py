@@ -36,5 +36,5 @@ def groups(folders: Sequence[Path]) -> tuple[str, ...]:
 
 def choices(group: str, folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the choices of one group, sorted; those in subfolders as ``folder/name``."""
-    found = {path.relative_to(folder / group) for folder in folders for path in (folder / group).rglob("*.yaml")}
+    found = {path.relative_to(folder / group) for folder in folders for path in (folder / group).rglob("*.yaml") if path.is_file()}
     return tuple(sorted(path.with_suffix("").as_posix() for path in found))

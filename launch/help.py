@@ -40,7 +40,8 @@ def verb_help(verb: Verb, folders: Sequence[Path]) -> str:
     for tail, meaning in verb.examples:
         lines += [f"  # {meaning}", f"  gavel {verb.name} {_wrap(tail, verb.name)}"]
     listed = ((f"{group}=", ", ".join(choices(group, folders)) or "(none)") for group in verb.groups)
-    lines += ["", "groups and their choices:", *_columns(listed)]
+    if verb.groups:
+        lines += ["", "groups and their choices:", *_columns(listed)]
     lines += ["", "keys:", *_columns(verb.keys)]
     return "\n".join([*lines, "", "options:", *_columns(_OPTIONS)]) + "\n"
 

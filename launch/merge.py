@@ -163,11 +163,25 @@ def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[R
     found = sorted(
         (_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, line in _lines(file)
     )  # fmt: skip
+    _check_graded_once(found, files)
     with ExitStack() as opened:
         streams = [opened.enter_context(file.open("rb")) for file in files]
         for _, number, offset in found:
             streams[number].seek(offset)
             yield load(Result, orjson.loads(streams[number].readline()), where=f"{files[number]} at byte {offset}")
+
+
+def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], files: Sequence[Path]) -> None:
+    graded: set[tuple[int, int]] = set()
+    for (task, rollout, _), number, _ in found:
+        if files[number].name != "results.jsonl":
+            continue
+        if (task, rollout) in graded:
+            raise RunFolderError(
+                "this row is graded twice", where=str(files[number]), found=f"place {task} of the tasks, rollout {rollout}",
+                allowed="one line for each row", remedy="take one of the lines out (keep a copy)",
+            )  # fmt: skip
+        graded.add((task, rollout))
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -191,7 +205,8 @@ def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]], fi
     if place is None and line.get("status") != "invalid_task":
         raise RunFolderError(
             "this row was never planned: inputs.jsonl is not the whole plan any more", where=str(file), field="task_id",
-            found=f"{key[0]} (rollout {key[1]})", remedy="put a copy of the shard's inputs.jsonl back, or run the shard again in a new folder",
+            found=f"{key[0]} (rollout {key[1]})",
+            remedy="put a copy of the shard's inputs.jsonl back, or run the shard again in a new folder",
         )  # fmt: skip
     task, rollout = place or (int(line.get("metadata", {}).get("line", 1)) - 1, 0)
     return task, rollout, int(line.get("attempt", 1))

@@ -88,7 +88,7 @@ def check_whole(parts: Sequence[Part]) -> None:
     rows = sorted((row for part in parts for row in part.rows), key=lambda row: (row.task_index, row.rollout_index))
     limit = config.tasks.limit or len(rows) + max((row.task_index for row in rows), default=0)
     asked = [row for row in rows if row.rollout_index < config.rollouts_per_task and row.task_index < limit]  # it may hold more
-    if parts[0].manifest.digests.get("tasks") not in (digest([row.task_digest for row in plan]) for plan in (asked, rows)):
+    if parts[0].manifest.digests.get("tasks") not in [digest([row.task_digest for row in plan]) for plan in (asked, rows)]:
         raise RunFolderError(
             "the plans of these shards are not the whole run's", where="inputs.jsonl of the shards", field="runs",
             found=shorten(", ".join(f"{part.path}: {len(part.rows)} rows" for part in parts), 300),

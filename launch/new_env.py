@@ -105,7 +105,7 @@ def checked(name: str | None) -> str:
     spec = importlib.util.find_spec(name)  # a folder alone, such as one begun here before, has no origin
     if name in ("tests", "conf") or (spec is not None and spec.origin is not None):
         raise _refused("a Python module of this name is there already", name)
-    if next(metadata.distributions(name=name), None) is not None:
+    if any(True for _ in metadata.distributions(name=name)):
         raise _refused("a package of this name is installed already, and would be replaced", name)
     return name
 

@@ -56,7 +56,9 @@ def file_to_write(path: str, key: str) -> Path:
     file = Path(path).expanduser()
     if file.is_dir() or any(folder.exists() and not folder.is_dir() for folder in file.parents):
         number = errno.EISDIR if file.is_dir() else errno.ENOTDIR
-        raise ConfigError("no file can be written there", field=key, found=path, allowed="a new or an existing file", remedy=REMEDIES[number])
+        raise ConfigError(
+            "no file can be written there", field=key, found=path, allowed="a new or an existing file", remedy=REMEDIES[number]
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
 

@@ -112,16 +112,20 @@ def _non_finite(value: object, path: tuple[str, ...]) -> Iterator[NonFinite]:
         yield from _non_finite(part, (*path, str(name)))
 
 
-def _too_large(value: object, path: tuple[str, ...]) -> Iterator[str]:
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, list | tuple):
-        parts = enumerate(value)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-        yield ".".join(path)
-    for name, part in parts:
-        yield from _too_large(part, (*path, str(name)))
+def _too_large(value: object) -> str | None:
+    """Return the dotted path of an integer that JSON's 64 bits do not hold; without recursion, for any depth."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        path, item = waiting.pop()
+        parts: Iterable[tuple[Any, Any]] = ()
+        if isinstance(item, Mapping):
+            parts = item.items()
+        elif isinstance(item, list | tuple):
+            parts = enumerate(item)
+        elif isinstance(item, int) and not -(2**63) <= item < 2**64:
+            return path
+        waiting.extend((f"{path}.{name}" if path else str(name), part) for name, part in parts)
+    return None
 
 
 def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", error: type[InputError] = RecordError) -> T:
@@ -140,11 +144,11 @@ def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", er
     try:
         data = value if isinstance(value, bytes) else to_json(value)
     except orjson.JSONEncodeError:
-        if (place := next(_too_large(value, ()), None)) is None:
+        if (place := _too_large(value)) is None:
             raise
         raise error(
-            "this number is too large", where=where, field=".".join(part for part in (prefix, place) if part), found="an integer beyond 64 bits",
-            allowed="-2^63 to 2^64 - 1",
+            "this number is too large", where=where, field=".".join(part for part in (prefix, place) if part),
+            found="an integer beyond 64 bits", allowed="-2^63 to 2^64 - 1",
         ) from None  # fmt: skip
     if not isinstance(value, bytes) and b"null" in data and (bad := non_finite(value)) is not None:
         raise error(

@@ -121,11 +121,11 @@ def application(viewer: Viewer) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _local(request.host):
+    if not _local(request.host if "Host" in request.headers else ""):
         return web.Response(status=403, text="this service answers on a loopback address only\n")
     try:
         answer = await handler(request)
-    except RecordError as failed:
+    except (RecordError, OSError) as failed:  # a damaged line; a run that was moved away
         answer = web.Response(status=500, text=f"{failed}\n")
     answer.headers.update({
         "Content-Security-Policy": content_policy_of(live=True) + "; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff",
@@ -136,7 +136,7 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _local(host: str) -> bool:
     name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
-    if name == "localhost":
+    if name.lower() == "localhost":
         return True
     try:
         return ip_address(name).is_loopback

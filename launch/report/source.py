@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,10 @@ class RunSource:
         self._read_inputs()
         for name in ("errors.jsonl", "results.jsonl"):
             for offset, line in self._tails[name].lines():
-                self._take(name, offset, parse(line, f"{self.path / name} at byte {offset}"))
+                where = f"{self.path / name} at byte {offset}"
+                row = parse(line, where)
+                with _row_of(where):
+                    self._take(name, offset, row)
         for journal in self._journals:
             self._read_journal(journal)
         return (self.version, self.planned) != before
@@ -131,10 +135,12 @@ class RunSource:
             self.planned = 0
             self._tasks.clear()
         for offset, line in tail.lines():
-            row = parse(line, f"{tail.path} at byte {offset}")
+            where = f"{tail.path} at byte {offset}"
+            row = parse(line, where)
             self.planned += 1
             if row.get("task") is not None:
-                self._tasks[row["task_id"]] = offset
+                with _row_of(where):
+                    self._tasks[row["task_id"]] = offset
 
     def _take(self, name: str, offset: int, row: dict[str, Any]) -> None:
         key = (row["task_id"], row["rollout_index"])
@@ -173,6 +179,18 @@ class RunSource:
             body = _at(path, offset)["body"]
             found[body["key"]] = body
         return list(found.values())
+
+
+@contextmanager
+def _row_of(where: str) -> Iterator[None]:
+    """Name the line whose fields are not those of a row; reading each strictly would take as long as grading did."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as failed:
+        raise RecordError(
+            "this line is no row of a run", where=where, found=f"{type(failed).__name__}: {failed}",
+            remedy="a run's files are written by gavel alone; take the line out (keep a copy)",
+        ) from failed  # fmt: skip
 
 
 def _at(path: Path, offset: int) -> dict[str, Any]:

@@ -64,6 +64,15 @@ def test_choices_of_a_folder_of_ones_own_are_listed_and_take_the_place_of_ours(
     assert "qwen3_32b" in found
 
 
+def test_what_is_no_config_file_is_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "judge" / "folder.yaml").mkdir(parents=True)
+    (tmp_path / "judge" / "gone.yaml").symlink_to("nowhere")
+    (tmp_path / "judge" / "circle.yaml").symlink_to("circle.yaml")
+    (tmp_path / "judge" / "bytes.yaml").write_bytes(b"# \xff\x00")
+    names = {item["name"] for item in _listed(capsys, "judges", "--config-dir", str(tmp_path))}
+    assert names == {"bytes", *choices("judge", [CONF])}
+
+
 def test_an_unknown_kind_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "reward"]) == 2
     assert "did you mean `gavel list rewards`?" in capsys.readouterr().err

@@ -224,7 +224,9 @@ async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_sa
     ("name", "damage"),
     [("metrics.json", None), ("metrics.json", "[]"), ("metrics.json", "{"), ("metrics.json", '{"tables": 3}'), ("config.yaml", "a: [")],
 )
-async def test_a_damaged_file_of_a_run_is_one_warning(run: Path, name: str, damage: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_damaged_file_of_a_run_is_one_warning(
+    run: Path, name: str, damage: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run / name).unlink()
     if damage is not None:
         (run / name).write_text(damage)

@@ -180,6 +180,11 @@ async def test_a_merge_that_fails_leaves_nothing_and_no_row_is_lost_in_silence(t
         assert f"{runs[1]}" in done.err
         assert "inputs.jsonl" in done.err
     (runs[1] / "inputs.jsonl").write_bytes(before)
+    lines = (runs[1] / "results.jsonl").read_bytes().splitlines(keepends=True)
+    (runs[1] / "results.jsonl").write_bytes(b"".join([*lines, lines[0]]))
+    twice = await gavel("merge", *map(str, runs), f"into={tmp_path / 'merged'}")
+    assert twice.code == 2, twice.out
+    assert "this row is graded twice" in twice.err
     (runs[1] / "results.jsonl").write_bytes(b"{}\n")
     done = await gavel("merge", *map(str, runs), f"into={tmp_path / 'merged'}")
     assert done.code == 2, done.out

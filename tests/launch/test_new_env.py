@@ -179,6 +179,11 @@ def _full_after(files: int) -> Any:
     return write
 
 
+def test_a_home_that_is_nobodys_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "env", "other_quiz", "into='~nobody-of-this-name/x'"]) == 2
+    assert "a path begins with ~, and there is no such home" in capsys.readouterr().err
+
+
 def test_what_cannot_be_begun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["new"], ["new", "env"], ["new", "rubric", "x"]):
         assert main(words) == 2

@@ -142,10 +142,29 @@ async def test_csv_has_a_line_for_each_row_and_nothing_a_spreadsheet_would_compu
     assert not (tmp_path / "run" / "report.html").exists()
     done = await gavel("report", str(tmp_path / "run"), "format=csv", f"out={tmp_path / 'rows.csv'}")
     assert done.code == 0, done.err
+    for wrong in (tmp_path, tasks / "below.csv"):
+        refused = await gavel("report", str(tmp_path / "run"), "format=csv", f"out={wrong}")
+        assert (refused.code, "out: no file can be written there" in refused.err) == (2, True), refused.err
     lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
     assert {line["task_id"]: (line["label"], line["reward"]) for line in lines} == {
         "'=1+1": ("correct", "1.0"), "q-1": ("incorrect", "0.0"), "q-2": ("abstained", "0.5"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "errors.jsonl", "inputs.jsonl"])
+@pytest.mark.parametrize(
+    "line", ['{"schema": "gavel.result/1"}', '{"task_id": [], "rollout_index": 0, "status": "graded", "task": {}}', "3"]
+)
+async def test_a_damaged_line_is_named_by_its_place(tmp_path: Path, name: str, line: str) -> None:
+    run = await hostile_run(tmp_path, 4)
+    if name == "inputs.jsonl" and "task_id" not in line:
+        line = '{"task": {}}' if "schema" in line else line
+    place = (run / name).stat().st_size
+    with (run / name).open("a") as file:
+        file.write(line + "\n")
+    done = await gavel("report", str(run), "format=csv")
+    assert done.code == 2, done.err
+    assert f"{run / name} at byte {place}: " in done.err
 
 
 async def test_markdown_shows_texts_as_they_are(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -138,6 +139,12 @@ async def test_the_viewer_answers_this_machine_alone(tmp_path: Path) -> None:
     async with viewed(run) as url, aiohttp.ClientSession() as session:
         async with session.get(url, headers={"Host": "evil.example"}) as answer:
             assert answer.status == 403
+        async with session.get(url, headers={"Host": "LocalHost"}) as answer:
+            assert answer.status == 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]))
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")  # names no host
+        assert b" 403 " in await reader.readline()
+        writer.close()
         async with session.get(url) as answer:
             assert answer.status == 200
             assert "connect-src 'self'" in answer.headers["Content-Security-Policy"]
@@ -151,6 +158,10 @@ async def test_the_viewer_answers_this_machine_alone(tmp_path: Path) -> None:
         ):
             async with session.get(url + path) as answer:
                 assert answer.status == status, path
+        shutil.rmtree(run)  # or moved away
+        async with session.get(url + "story/0") as answer:
+            assert answer.status == 500
+            assert str(run) in await answer.text()
 
 
 @needs_chromium

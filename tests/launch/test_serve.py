@@ -204,7 +204,9 @@ async def test_an_address_that_is_taken_is_said_so(tmp_path: Path) -> None:
         assert done.code == 2
         assert "this address cannot be had" in done.err
         assert f"127.0.0.1:{port}" in done.err
-    nowhere = await gavel("serve", *FOLLOWING, *NOWHERE, "http.host=nobody.invalid", "http.without_key=true", "http.port=0", cwd=tmp_path)
+    nowhere = await gavel(
+        "serve", *FOLLOWING, *NOWHERE, "http.host=nobody.invalid", "http.without_key=true", "http.port=0", cwd=tmp_path
+    )
     assert nowhere.code == 2
     assert "http.host: this address cannot be had" in nowhere.err
 

@@ -219,7 +219,9 @@ def _refusal(status: int, body: bytes) -> ServiceRefused:
 
 
 def _foreign(status: int, found: str, allowed: str = "") -> ServiceRefused:
-    return ServiceRefused(status, Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?"))
+    return ServiceRefused(
+        status, Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?")
+    )
 
 
 def _shown(body: bytes) -> str:
