@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gavel.envs.types import Metric
-from gavel.launch.comparison import Arm, compare
-from gavel.launch.ledgers import Sample
-from gavel.launch.training_comparison import TrainedRun, compare_training
+from gavel.launch.comparing.ledgers import Sample
+from gavel.launch.comparing.paired import Arm, compare
+from gavel.launch.comparing.training import TrainedRun, compare_training
 
 DRAWS, SHIFT = 2_000, 0.1
 ROUNDING = 1e-9  # means of so many 0 and 1 often are the true difference itself, but for the last digit

@@ -20,7 +20,6 @@ from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.judge import BoundJudges
 from gavel.judges.tables import agreement_table, confusion_table
 from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.child_run import config_of, existing_run
 from gavel.launch.qualifying import (
     certificates_folder,
     certify,
@@ -31,9 +30,10 @@ from gavel.launch.qualifying import (
     say,
 )
 from gavel.launch.rollout import task_path
-from gavel.launch.run_folder import read_results
+from gavel.launch.running.child import config_of, existing_run
+from gavel.launch.running.folder import read_results
+from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async
 from gavel.launch.schema import CalibrateConfig
-from gavel.launch.session import INCOMPLETE, WHOLE, run_async
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
 from gavel.models.service import config_key

@@ -15,8 +15,8 @@ from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, Entry, SourceEntry
 from gavel.judges.rubrics import PROFILES
 from gavel.launch.groups import choices
+from gavel.launch.running.session import say
 from gavel.launch.schema import ListConfig
-from gavel.launch.session import say
 from gavel.models.codec import plain, record
 from gavel.models.errors import ConfigError, nearest
 

@@ -144,7 +144,7 @@ def _dispatch(line: CommandLine) -> int:
     if line.help:
         return _say(_verb_help(verb, line.config_dirs))
     if line.multirun:
-        from gavel.launch.sweep import run
+        from gavel.launch.training.sweep import run
 
         return run(verb.name, line.overrides, line.config_dirs, line.runs, _console())
     from gavel.launch.config import compose

@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gavel.launch import training_tables
-from gavel.launch.child_run import existing_run
-from gavel.launch.compare_runs import Named, expand, is_training, trained
-from gavel.launch.comparison import Arm, Comparison, Difference, arm, compare
-from gavel.launch.files import write_whole
-from gavel.launch.inputs import read_inputs
-from gavel.launch.manifest import read_manifest
+from gavel.launch.comparing import tables as training_tables
+from gavel.launch.comparing.paired import Arm, Comparison, Difference, arm, compare
+from gavel.launch.comparing.runs import Named, expand, is_training, trained
+from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
-from gavel.launch.run_folder import read_results
+from gavel.launch.running.child import existing_run
+from gavel.launch.running.files import write_whole
+from gavel.launch.running.folder import read_results
+from gavel.launch.running.inputs import read_inputs
+from gavel.launch.running.manifest import read_manifest
+from gavel.launch.running.session import say
 from gavel.launch.schema import CompareConfig
-from gavel.launch.session import say
-from gavel.launch.training_comparison import compare_training
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError
 

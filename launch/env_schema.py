@@ -14,10 +14,10 @@ from rich.console import Console
 from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, choose
 from gavel.envs.types import Task
-from gavel.launch.files import write_whole
 from gavel.launch.os_errors import file_to_write
+from gavel.launch.running.files import write_whole
+from gavel.launch.running.session import say
 from gavel.launch.schema import TaskSchemaConfig
-from gavel.launch.session import say
 from gavel.models.errors import ConfigError
 from gavel.models.types import Message
 

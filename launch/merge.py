@@ -16,19 +16,19 @@ from rich.console import Console
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Result
 from gavel.launch.assembly import assemble
-from gavel.launch.child_run import config_of, existing_run
 from gavel.launch.config import to_yaml
-from gavel.launch.files import read_lines
-from gavel.launch.inputs import PlannedRow, read_inputs
-from gavel.launch.journal import RowKey
-from gavel.launch.lease import FolderLock, RunFolderError
-from gavel.launch.manifest import Manifest, RunHead, check_free, read_manifest
-from gavel.launch.merge_checks import check_rows, check_same_run, check_shards, check_whole
-from gavel.launch.run_folder import RunFolder
+from gavel.launch.running.child import config_of, existing_run
+from gavel.launch.running.files import read_lines
+from gavel.launch.running.folder import RunFolder
+from gavel.launch.running.inputs import PlannedRow, read_inputs
+from gavel.launch.running.journal import RowKey
+from gavel.launch.running.lease import FolderLock, RunFolderError
+from gavel.launch.running.manifest import Manifest, RunHead, check_free, read_manifest
+from gavel.launch.running.merge_checks import check_rows, check_same_run, check_shards, check_whole
+from gavel.launch.running.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
+from gavel.launch.running.shard import Shard, read_shard
+from gavel.launch.running.tally import Tally, closing
 from gavel.launch.schema import MergeConfig, RolloutConfig, RunConfig
-from gavel.launch.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
-from gavel.launch.shard import Shard, read_shard
-from gavel.launch.tally import Tally, closing
 from gavel.models.codec import load, to_json
 from gavel.models.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
     python -m gavel.launch.nemo_rl_main --config runs/first/nemo_rl.yaml [--check]
 
-``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.nemo_rl_config``, or one written by hand; its
+``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.training.nemo_rl_config``, or one written by hand; its
 section ``gavel`` names the checkout. Config alone cannot register an environment, and ``examples/`` is no part of NeMo-RL's package,
 hence this.
 """
@@ -26,8 +26,8 @@ from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import install, install_single_controller, widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import Steps
 from gavel.envs.interfaces.nemo_rl.register import register
-from gavel.launch.nemo_rl_config import SCRIPTS, SECTION, load_exemplar, to_text
-from gavel.launch.nemo_rl_preflight import findings
+from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, load_exemplar, to_text
+from gavel.launch.training.nemo_rl_preflight import findings
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.files import write_whole
 

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS
-from gavel.launch.files import write_whole
 from gavel.launch.groups import PACKAGE
+from gavel.launch.running.files import write_whole
+from gavel.launch.running.session import say
 from gavel.launch.schema import NewConfig
-from gavel.launch.session import say
 from gavel.models.errors import ConfigError, shorten
 
 _TEMPLATES = "launch/templates/new_env"

@@ -15,8 +15,8 @@ from gavel.judges.rubrics import find_profile, make_rubric
 from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
 from gavel.launch.generate import form_of, generate, out_folder
+from gavel.launch.running.session import INCOMPLETE, WHOLE
 from gavel.launch.schema import PrepareConfig
-from gavel.launch.session import INCOMPLETE, WHOLE
 from gavel.models.errors import ConfigError
 
 

@@ -24,8 +24,8 @@ from gavel.launch.qualifying import (
     report_folder,
     say,
 )
+from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async
 from gavel.launch.schema import ProbeConfig
-from gavel.launch.session import INCOMPLETE, WHOLE, run_async
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
 from gavel.models.service import config_key

@@ -11,17 +11,17 @@ from gavel.envs.registry import make_reward
 from gavel.envs.types import Environment
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.budget import check_budget
-from gavel.launch.child_run import child_path, config_of, existing_run, parent_of
 from gavel.launch.config import to_yaml
-from gavel.launch.deadline import Deadline
-from gavel.launch.identity import identity_of
-from gavel.launch.inputs import PlannedRow, own_messages, read_inputs
-from gavel.launch.journal import RowKey, RowState, read_journal
-from gavel.launch.manifest import RunHead, read_manifest
-from gavel.launch.run_folder import RunFolder
+from gavel.launch.running.budget import check_budget
+from gavel.launch.running.child import child_path, config_of, existing_run, parent_of
+from gavel.launch.running.deadline import Deadline
+from gavel.launch.running.folder import RunFolder
+from gavel.launch.running.identity import identity_of
+from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
+from gavel.launch.running.journal import RowKey, RowState, read_journal
+from gavel.launch.running.manifest import RunHead, read_manifest
+from gavel.launch.running.session import Session, digest_of, run_async, run_session
 from gavel.launch.schema import RegradeConfig, RolloutConfig
-from gavel.launch.session import Session, digest_of, run_async, run_session
 from gavel.models.errors import ConfigError
 
 _ONLY = ("ungraded", "all")

@@ -11,14 +11,14 @@ from rich.console import Console
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Environment, RewardPolicy
 from gavel.launch.assembly import assemble
-from gavel.launch.child_run import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.config import to_yaml
-from gavel.launch.inputs import read_inputs
-from gavel.launch.manifest import RunHead, read_manifest
-from gavel.launch.run_folder import RunFolder, read_results
+from gavel.launch.running.child import child_path, config_of, existing_run, named, parent_of
+from gavel.launch.running.folder import RunFolder, read_results
+from gavel.launch.running.inputs import read_inputs
+from gavel.launch.running.manifest import RunHead, read_manifest
+from gavel.launch.running.session import exit_code, reported, say
+from gavel.launch.running.tally import Tally, closing
 from gavel.launch.schema import RescoreConfig
-from gavel.launch.session import exit_code, reported, say
-from gavel.launch.tally import Tally, closing
 
 
 def run(config: RescoreConfig, console: Console) -> int:

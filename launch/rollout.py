@@ -18,21 +18,21 @@ from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.budget import check_budget
-from gavel.launch.child_run import named
 from gavel.launch.config import to_yaml
-from gavel.launch.deadline import Deadline
-from gavel.launch.export import check_export
-from gavel.launch.identity import identity_of
-from gavel.launch.inputs import PlannedRow, own_messages
-from gavel.launch.journal import RowKey, read_journal
-from gavel.launch.manifest import RunHead, read_manifest
-from gavel.launch.run_folder import RunFolder, read_results
+from gavel.launch.exporting.start import check_export
+from gavel.launch.running.budget import check_budget
+from gavel.launch.running.child import named
+from gavel.launch.running.deadline import Deadline
+from gavel.launch.running.folder import RunFolder, read_results
+from gavel.launch.running.identity import identity_of
+from gavel.launch.running.inputs import PlannedRow, own_messages
+from gavel.launch.running.journal import RowKey, read_journal
+from gavel.launch.running.manifest import RunHead, read_manifest
+from gavel.launch.running.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
+from gavel.launch.running.shard import WHOLE as WHOLE_RUN
+from gavel.launch.running.shard import Shard, read_shard
+from gavel.launch.running.story import tell
 from gavel.launch.schema import RolloutConfig
-from gavel.launch.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
-from gavel.launch.shard import WHOLE as WHOLE_RUN
-from gavel.launch.shard import Shard, read_shard
-from gavel.launch.story import tell
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
 from gavel.models.failures import Failure

@@ -11,8 +11,8 @@ from gavel.judges.assets import AssetsConfig as AssetsConfig
 from gavel.judges.canary import CanaryRules
 from gavel.judges.certificate import Qualification
 from gavel.judges.types import Judging, RubricConfig
-from gavel.launch.serve_schema import GymConfig, HttpConfig
-from gavel.launch.train_schema import ClusterConfig, Placement, TrainerOptions
+from gavel.launch.serving.schema import GymConfig, HttpConfig
+from gavel.launch.training.schema import ClusterConfig, Placement, TrainerOptions
 from gavel.models.codec import FieldError, record
 from gavel.models.service import Service
 

@@ -18,11 +18,11 @@ from gavel.envs.interfaces.http.gate import MIB, HttpOptions
 from gavel.envs.interfaces.http.records import ServiceLoad
 from gavel.envs.interfaces.http.running import Running
 from gavel.launch.assembly import asset_store
+from gavel.launch.running.session import run_async, say
 from gavel.launch.schema import ServeConfig
-from gavel.launch.serve_gym import gym_app, gym_line, played
-from gavel.launch.serve_parts import Offer, offers_of, services_of
-from gavel.launch.serve_schema import HttpConfig
-from gavel.launch.session import run_async, say
+from gavel.launch.serving.gym import gym_app, gym_line, played
+from gavel.launch.serving.parts import Offer, offers_of, services_of
+from gavel.launch.serving.schema import HttpConfig
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.secrets import looks_like_a_key

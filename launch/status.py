@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gavel.launch import judge_folder, slurm
-from gavel.launch.attempts import Attempt, read_attempts
-from gavel.launch.judge_canary import describe, rounds
-from gavel.launch.run_plan import PLAN, RunPlan, read_plan
+from gavel.launch.running.session import say
 from gavel.launch.schema import StatusConfig
-from gavel.launch.session import say
-from gavel.launch.sweep_index import INDEX, read_index
 from gavel.launch.train import job_of
+from gavel.launch.training import judge_folder, slurm
+from gavel.launch.training.attempts import Attempt, read_attempts
+from gavel.launch.training.judge_canary import describe, rounds
+from gavel.launch.training.plan import PLAN, RunPlan, read_plan
+from gavel.launch.training.sweep_index import INDEX, read_index
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 from gavel.models.vllm import logtail

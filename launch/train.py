@@ -14,15 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 import gavel
-from gavel.launch import judge_folder, render, slurm
 from gavel.launch.config import to_yaml
-from gavel.launch.job import run_training
-from gavel.launch.layout import Layout, describe, managed
-from gavel.launch.run_plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
+from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
-from gavel.launch.session import say
-from gavel.launch.shared_judge import ensure_judge
-from gavel.launch.train_preflight import Checked, check, python_path, version_of
+from gavel.launch.training import judge_folder, render, slurm
+from gavel.launch.training.job import run_training
+from gavel.launch.training.layout import Layout, describe, managed
+from gavel.launch.training.plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
+from gavel.launch.training.preflight import Checked, check, python_path, version_of
+from gavel.launch.training.shared_judge import ensure_judge
 from gavel.models.codec import digest, plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
@@ -86,7 +86,7 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
     served = managed(checked.assembly.services)
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
-    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.trl_main"
+    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl_main"
     command = chosen.command if chosen.kind == "command" else (
         chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}",
     )  # fmt: skip

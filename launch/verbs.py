@@ -123,7 +123,7 @@ _TABLE = (
     ),
     Verb(
         "export", "Show the figures of a stored run in Weights & Biases or MLflow; no text leaves the machine.",
-        "gavel.launch.export_verb", "ExportRunConfig", (),
+        "gavel.launch.exporting.command", "ExportRunConfig", (),
         (
             ("runs/demo export.wandb.project=gavel", "to W&B (needs the extra `wandb`)"),
             ("runs/demo export.mlflow.tracking_uri=http://127.0.0.1:5000", "to MLflow (needs the extra `mlflow`)"),

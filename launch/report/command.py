@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gavel.launch.child_run import existing_run
-from gavel.launch.files import write_whole
 from gavel.launch.os_errors import file_to_write
 from gavel.launch.report.page import report
 from gavel.launch.report.source import RunSource
 from gavel.launch.report.texts import as_csv, as_markdown
 from gavel.launch.report.training import write_training
-from gavel.launch.run_plan import PLAN
+from gavel.launch.running.child import existing_run
+from gavel.launch.running.files import write_whole
 from gavel.launch.schema import ReportConfig
+from gavel.launch.training.plan import PLAN
 
 FORMATS: Mapping[str, Callable[[RunSource], bytes]] = {"html": report, "md": as_markdown, "csv": as_csv}
 

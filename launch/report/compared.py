@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gavel.launch.comparison import Comparison
+from gavel.launch.comparing.paired import Comparison
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.entry import Entry
 from gavel.launch.report.overview import notes_of

@@ -12,7 +12,6 @@ import orjson
 from gavel.envs import statistics
 from gavel.envs.registry import content_note
 from gavel.envs.types import Metric, RewardError
-from gavel.launch.child_run import named
 from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
 from gavel.launch.report.ratings import ratings_of
 from gavel.launch.report.records import (
@@ -27,6 +26,7 @@ from gavel.launch.report.records import (
 from gavel.launch.report.rewards import NamedReward, rewards_of
 from gavel.launch.report.services import services_of
 from gavel.launch.report.source import RunSource
+from gavel.launch.running.child import named
 from gavel.models.failures import KINDS, FailureKind
 
 BINS = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from gavel.envs.registry import REWARDS, choose, make_reward, reward_names
 from gavel.envs.types import RewardPolicy
-from gavel.launch.child_run import named
+from gavel.launch.running.child import named
 from gavel.models.errors import GavelError
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from aiohttp import web
 from rich.console import Console
 
-from gavel.launch.child_run import existing_run
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.index import failures_first, index
 from gavel.launch.report.overview import overview, slice_names
 from gavel.launch.report.page import content_policy_of, encode, render
 from gavel.launch.report.records import Overview
 from gavel.launch.report.source import RunSource
+from gavel.launch.running.child import existing_run
+from gavel.launch.running.session import run_async, say
 from gavel.launch.schema import ViewConfig
-from gavel.launch.session import run_async, say
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError, RecordError
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from gavel.launch.child_run import config_of
-from gavel.launch.journal import RowKey
-from gavel.launch.manifest import Manifest, read_manifest
 from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.running.child import config_of
+from gavel.launch.running.journal import RowKey
+from gavel.launch.running.manifest import Manifest, read_manifest
 from gavel.launch.schema import RolloutConfig
 from gavel.models.errors import GavelError, RecordError
 

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gavel.launch.compare_runs import Named, trained
-from gavel.launch.curve_pictures import CURVE, draw
-from gavel.launch.curves import WINDOW, summary_lines
-from gavel.launch.files import write_whole
-from gavel.launch.training_comparison import TrainedRun, compare_training
-from gavel.launch.training_tables import CURVES, as_csv, as_markdown, curve_rows, notes
+from gavel.launch.comparing.curves import WINDOW, summary_lines
+from gavel.launch.comparing.pictures import CURVE, draw
+from gavel.launch.comparing.runs import Named, trained
+from gavel.launch.comparing.tables import CURVES, as_csv, as_markdown, curve_rows, notes
+from gavel.launch.comparing.training import TrainedRun, compare_training
+from gavel.launch.running.files import write_whole
 
 _STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}" + (
     "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #8884}svg{background:#fff}"

@@ -13,8 +13,8 @@ from rich.console import Console
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, number_of, reply, source_row, write_tasks
 
-from gavel.launch.accounting import Accounts, ServiceAccount
-from gavel.launch.tally import RunMetrics, closing
+from gavel.launch.running.accounting import Accounts, ServiceAccount
+from gavel.launch.running.tally import RunMetrics, closing
 from gavel.models.types import Attempt, Receipt, Usage
 
 

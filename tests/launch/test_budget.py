@@ -9,7 +9,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, expected_label, gavel, reply, rows, write_tasks
 
-from gavel.launch.budget import check_budget, spent
+from gavel.launch.running.budget import check_budget, spent
 from gavel.launch.schema import BudgetConfig
 from gavel.models.errors import ConfigError
 from gavel.models.meter import Meter

@@ -86,7 +86,7 @@ def test_help_shows_the_choices_of_ones_own_folder(tmp_path: Path, capsys: Captu
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
     from gavel.launch.config import compose
-    from gavel.launch.sweep import expand
+    from gavel.launch.training.sweep import expand
 
     for tail, _ in verb.examples:
         line = parse([verb.name, *tail.split(" ")])

@@ -10,9 +10,9 @@ import pytest
 from tests.support.ledgers import Rewards, training_run
 from tests.support.runs import gavel
 
-from gavel.launch.ledgers import read_samples
-from gavel.launch.sweep_index import Index, Point, write_index
-from gavel.launch.training_comparison import TrainedRun, compare_training
+from gavel.launch.comparing.ledgers import read_samples
+from gavel.launch.comparing.training import TrainedRun, compare_training
+from gavel.launch.training.sweep_index import Index, Point, write_index
 
 TASKS = "abcdef"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.comparison import Arm, bootstrap, compare, mcnemar
+from gavel.launch.comparing.paired import Arm, bootstrap, compare, mcnemar
 
 
 def _arm(name: str, rewards: dict[tuple[str, int], float], ungraded: int = 0) -> Arm:

@@ -24,12 +24,12 @@ from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import GrpoOptions
 from gavel.envs.interfaces.trl.scoring import Completion
-from gavel.launch.attempts import read_attempts
+from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.config import compose
-from gavel.launch.ledgers import read_samples
-from gavel.launch.train_preflight import check
-from gavel.launch.train_tasks import asks_judge
-from gavel.launch.trl_main import progress_line
+from gavel.launch.training.attempts import read_attempts
+from gavel.launch.training.preflight import check
+from gavel.launch.training.tasks import asks_judge
+from gavel.launch.training.trl_main import progress_line
 
 SMOKE = "trainer=cpu_smoke"
 TASKS = ROOT / "envs" / "interfaces" / "trl" / "data" / "brevity.jsonl"
@@ -137,7 +137,7 @@ def test_a_dry_run_shows_the_config_and_the_command_and_writes_nothing(tmp_path:
     python = python_with(tmp_path / "p", *MODULES)
     done = gavel(["train", SMOKE, f"trainer.python={python}", f"run.dir={tmp_path / 'run'}", "dry_run=true"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"{python} -m gavel.launch.trl_main --config {{config}}" in done.stdout
+    assert f"{python} -m gavel.launch.training.trl_main --config {{config}}" in done.stdout
     assert "no task asks a judge" in done.stdout
     assert not (tmp_path / "run").exists()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.ledgers import write_ledger
 
-from gavel.launch.curve_pictures import draw
-from gavel.launch.curves import change, checks_of, curve, ends, label_is, summary_lines
-from gavel.launch.ledgers import Sample, read_samples
+from gavel.launch.comparing.curves import change, checks_of, curve, ends, label_is, summary_lines
+from gavel.launch.comparing.ledgers import Sample, read_samples
+from gavel.launch.comparing.pictures import draw
 from gavel.models.errors import InputError
 
 TASKS = "abcde"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, gavel, reply, rows, write_tasks
 
-from gavel.launch.deadline import Deadline, seconds_of
+from gavel.launch.running.deadline import Deadline, seconds_of
 from gavel.models.errors import ConfigError
 
 ROWS = 60

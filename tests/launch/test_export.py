@@ -18,9 +18,9 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
 from gavel.launch.cli import main
-from gavel.launch.export import exported
-from gavel.launch.export_payload import payload_of
-from gavel.launch.manifest import read_manifest
+from gavel.launch.exporting.payload import payload_of
+from gavel.launch.exporting.start import exported
+from gavel.launch.running.manifest import read_manifest
 from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra `wandb`")

@@ -20,8 +20,8 @@ from tests.support.training import COMMON, ROOT, gavel, judge_words
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.canary import CanaryRules
 from gavel.launch.config import compose
-from gavel.launch.judge_canary import FILE, GoldenFailed, Steps, ask_golden, canaries, rounds
-from gavel.launch.train_preflight import check
+from gavel.launch.training.judge_canary import FILE, GoldenFailed, Steps, ask_golden, canaries, rounds
+from gavel.launch.training.preflight import check
 
 RULES = CanaryRules(every=10, max_drift=0.1, stop=True)
 pytestmark = pytest.mark.timeout(120)

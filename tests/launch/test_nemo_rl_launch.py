@@ -19,9 +19,9 @@ from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import read_config
 from gavel.launch.assembly import assemble, parts_of
 from gavel.launch.config import compose
-from gavel.launch.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, emit
 from gavel.launch.nemo_rl_main import read_yaml, resolved
-from gavel.launch.nemo_rl_preflight import findings
+from gavel.launch.training.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, emit
+from gavel.launch.training.nemo_rl_preflight import findings
 from gavel.models.errors import ConfigError
 
 BASE = """

@@ -25,7 +25,7 @@ from tests.support.serving import NOWHERE, judged_at
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.openapi import document
 from gavel.launch.cli import main
-from gavel.launch.serve_schema import HttpConfig
+from gavel.launch.serving.schema import HttpConfig
 from gavel.models.vllm.supervisor import descendants
 
 KEY = "only-the-variable-holds-this"

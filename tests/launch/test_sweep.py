@@ -8,7 +8,7 @@ import orjson
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, rows, write_tasks
 
-from gavel.launch.sweep_index import read_index
+from gavel.launch.training.sweep_index import read_index
 
 
 async def _run(tmp_path: Path) -> Path:

@@ -24,17 +24,18 @@ from tests.support.runs import STRICT, write_tasks
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
 
-from gavel.launch import judge_folder, train
-from gavel.launch.attempts import read_attempts
+from gavel.launch import train
 from gavel.launch.cli import main
 from gavel.launch.config import compose
-from gavel.launch.judge_watch import split_gpus
-from gavel.launch.slurm import read_left, seconds_left
 from gavel.launch.status import Progress, progress_of, state_of
-from gavel.launch.sweep import expand
-from gavel.launch.sweep_index import read_index
-from gavel.launch.train_preflight import check
-from gavel.launch.trainer_config import with_addresses
+from gavel.launch.training import judge_folder
+from gavel.launch.training.attempts import read_attempts
+from gavel.launch.training.judge_watch import split_gpus
+from gavel.launch.training.preflight import check
+from gavel.launch.training.slurm import read_left, seconds_left
+from gavel.launch.training.sweep import expand
+from gavel.launch.training.sweep_index import read_index
+from gavel.launch.training.trainer_config import with_addresses
 
 WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
 QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", *WHOLE]

@@ -18,9 +18,9 @@ from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
 
 from gavel.launch import train
-from gavel.launch.attempts import read_attempts
 from gavel.launch.config import compose
-from gavel.launch.train_preflight import check
+from gavel.launch.training.attempts import read_attempts
+from gavel.launch.training.preflight import check
 
 WORDS = [
     "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",
@@ -59,7 +59,7 @@ def test_containers_on_several_nodes_are_started_by_nemo_rls_own_script(tmp_path
     assert f"export CONTAINER='/images/nemo rl.sqsh' MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8 BASE_LOG_DIR=\"$run/logs\"\n" in text
     assert f"bash {root}/ray.sub &\n" in text
     assert "ray start" not in text
-    judge = next(line for line in text.splitlines() if "gavel.launch.job judge" in line)
+    judge = next(line for line in text.splitlines() if "gavel.launch.training.job judge" in line)
     assert "--container-image='/images/nemo rl.sqsh'" in judge
     assert f"--container-mounts={tmp_path}:{tmp_path}" in judge
     assert "#SBATCH --account=me" in text
@@ -89,7 +89,7 @@ def test_a_signal_reaches_a_trainer_behind_nemo_rls_script_as_a_file(tmp_path: P
     wait_until(lambda: (run / "logs" / "seen").exists(), 20, "the start of ray.sub")
     seen = (run / "logs" / "seen").read_text().splitlines()
     assert seen[:3] == ["/images/nemo rl.sqsh", f"{tmp_path}:{tmp_path}", "8"]
-    assert seen[3] == f"{sys.executable} -m gavel.launch.job train {run} --end-file {run}/end"
+    assert seen[3] == f"{sys.executable} -m gavel.launch.training.job train {run} --end-file {run}/end"
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 7
     assert (run / "end").exists()
@@ -102,7 +102,7 @@ def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
     config = run / "trainer.yaml"
     config.write_text(config.read_text().replace("fail_at: 1", "pause: 0.1"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.job", "train", str(run), "--end-file", str(run / "end")],
+        [sys.executable, "-m", "gavel.launch.training.job", "train", str(run), "--end-file", str(run / "end")],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = run / "logs" / "trainer-2.log"
@@ -128,7 +128,7 @@ def test_places_that_a_container_does_not_see_are_found(tmp_path: Path, root: Pa
 
 def test_one_node_with_a_container_starts_the_trainer_in_it(tmp_path: Path, root: Path) -> None:
     text = script(contained(tmp_path), root, tmp_path / "run")
-    (line,) = (line for line in text.splitlines() if "gavel.launch.job train" in line)
+    (line,) = (line for line in text.splitlines() if "gavel.launch.training.job train" in line)
     assert line.startswith('srun --het-group=0 --overlap --nodes=1 --ntasks=1 -w "$SLURMD_NODENAME" --container-image=')
     assert "--no-container-mount-home" in line
     assert "ray.sub" not in text

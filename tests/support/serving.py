@@ -17,7 +17,7 @@ from gavel.envs.interfaces.http.gate import Gate, HttpOptions
 from gavel.envs.interfaces.http.running import IDLE, Running
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.launch.config import compose
-from gavel.launch.serve_parts import offers_of, services_of
+from gavel.launch.serving.parts import offers_of, services_of
 from gavel.models.pool import open_services
 
 NOWHERE = ("judge.base_url=http://127.0.0.1:1/v1", "judge.model=judge-model")

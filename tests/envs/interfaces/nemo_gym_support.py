@@ -13,8 +13,8 @@ from gavel.envs.interfaces.http.app import GATE
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.running import Running
 from gavel.launch.config import compose
-from gavel.launch.serve_gym import gym_app, played
-from gavel.launch.serve_parts import offers_of, services_of
+from gavel.launch.serving.gym import gym_app, played
+from gavel.launch.serving.parts import offers_of, services_of
 from gavel.models.pool import open_services
 
 VERA = (

@@ -20,7 +20,7 @@ from gavel.envs.interfaces.nemo_rl.ledger import Steps
 from gavel.envs.interfaces.nemo_rl.register import register
 from gavel.launch.assembly import assemble, parts_of
 from gavel.launch.config import compose
-from gavel.launch.nemo_rl_config import TrainerConfig, emit
+from gavel.launch.training.nemo_rl_config import TrainerConfig, emit
 
 R, W = f"it is {RIGHT}", "it is not"
 

@@ -19,7 +19,7 @@ from gavel.envs.interfaces.trl.config import Extras, read_options
 from gavel.envs.interfaces.trl.scoring import Completion, Scorer
 from gavel.envs.types import Check, Digests, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
 from gavel.judges.types import JudgeFailure
-from gavel.launch.ledgers import read_samples
+from gavel.launch.comparing.ledgers import read_samples
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message

@@ -31,7 +31,7 @@ from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import RubricConfig
 from gavel.launch.calibrate import run as run_verb
 from gavel.launch.config import compose
-from gavel.launch.run_folder import read_results
+from gavel.launch.running.folder import read_results
 from gavel.models.errors import ConfigError, InputError
 
 STAND_INS: Mapping[str, str] = {

@@ -1,0 +1,1 @@
+"""Paired comparison of runs and of trainings."""

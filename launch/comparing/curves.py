@@ -1,0 +1,186 @@
+"""How the reward of a training run moved: a mean for each step, and its first steps against its last ones, with intervals.
+
+Intervals are over tasks (prompts), for the replies to one prompt are alike. Where both ends of a run saw the same tasks their
+difference is taken within each task, which leaves out how hard the tasks of a step happen to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from gavel.envs.statistics import mean as clustered
+from gavel.envs.types import Metric
+from gavel.launch.comparing.ledgers import Sample
+from gavel.models.codec import record
+from gavel.models.statistics import encode, t975
+
+WINDOW = 5
+"""Steps at each end of a run that are set against each other, unless it is asked for others; never more than half of it."""
+PAIRED_FROM = 5
+"""With fewer tasks in common, two sets of samples are compared as they are."""
+
+Value = Callable[[Sample], float | None]
+
+
+@record
+class Point:
+    """One step: the mean over its graded samples with its interval over tasks, ``mean`` None where none was graded; ``smooth`` over the
+    last steps up to this one."""
+
+    step: int
+    mean: Metric | None
+    smooth: Metric | None
+    ungraded: int
+
+
+@record
+class Change:
+    """``last`` less ``first``: means over the graded samples of each, and the difference; ``paired`` by that many tasks, 0 where the
+    two have too few in common and the difference is that of two independent sets of tasks."""
+
+    first: Metric
+    last: Metric
+    difference: Metric
+    paired: int
+
+
+def reward_of(sample: Sample) -> float | None:
+    """Return the reward of a sample, None where it is ungraded."""
+    return sample.reward
+
+
+def checks_of(sample: Sample) -> float | None:
+    """Return the share of a sample's checks that passed."""
+    return sample.checks if sample.reward is not None else None
+
+
+def label_is(label: str) -> Value:
+    """Return what says whether a graded sample has a label, as 1 or 0."""
+    return lambda sample: None if sample.reward is None else float(sample.label == label)
+
+
+def component(name: str) -> Value:
+    """Return what gives a component of the reward."""
+    return lambda sample: None if sample.reward is None else (sample.components or {}).get(name)
+
+
+def mean(samples: Iterable[Sample], value: Value = reward_of) -> Metric | None:
+    """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is none."""
+    known = [(sample.task, found) for sample in samples if (found := value(sample)) is not None]
+    return clustered([found for _, found in known], encode(task for task, _ in known))
+
+
+def curve(samples: Sequence[Sample], value: Value = reward_of, *, window: int = WINDOW) -> tuple[Point, ...]:
+    """Return a point for each step there is."""
+    by_step: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_step[sample.step].append(sample)
+    steps = sorted(by_step)
+    points = []
+    for place, step in enumerate(steps):
+        near = [sample for one in steps[max(0, place - window + 1) : place + 1] for sample in by_step[one]]
+        ungraded = sum(sample.reward is None for sample in by_step[step])
+        points.append(Point(step, mean(by_step[step], value), mean(near, value), ungraded))
+    return tuple(points)
+
+
+def ends(samples: Sequence[Sample], window: int = WINDOW) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples of the first and of the last ``window`` steps; of half the steps each where there are fewer."""
+    steps = sorted({sample.step for sample in samples})
+    size = min(window, len(steps) // 2)
+    first, last = set(steps[:size]), set(steps[len(steps) - size :])
+    return [one for one in samples if one.step in first], [one for one in samples if one.step in last]
+
+
+def change(first: Iterable[Sample], last: Iterable[Sample], value: Value = reward_of) -> Change | None:
+    """Return how ``last`` differs from ``first``; None where either has no graded sample.
+
+    The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of each.
+    """
+    before, after = task_means(first, value), task_means(last, value)
+    if not before or not after:
+        return None
+    common = [task for task in before if task in after]
+    sides = Metric(*_over(list(before.values()))), Metric(*_over(list(after.values())))
+    if len(common) >= PAIRED_FROM:
+        return Change(*sides, Metric(*_over([after[task] - before[task] for task in common])), len(common))
+    return Change(*sides, _welch(list(before.values()), list(after.values())), 0)
+
+
+def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tuple[str, str], float]:
+    """Return the mean of each task over its graded samples."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for sample in samples:
+        if (known := value(sample)) is not None:
+            found[sample.task].append(known)
+    return {task: sum(values) / len(values) for task, values in found.items()}
+
+
+def _over(values: Sequence[float]) -> tuple[float, float | None, float | None, int]:
+    """Return mean, low, high, n of values that are independent of one another."""
+    n, center = len(values), float(np.mean(values))
+    if n < 2:
+        return center, None, None, n
+    half = t975(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return center, center - half, center + half, n
+
+
+def over(values: Sequence[float]) -> Metric:
+    """Return the mean of at least one independent value with Student's t interval, none for a single one."""
+    return Metric(*_over(values))
+
+
+def _welch(before: Sequence[float], after: Sequence[float]) -> Metric:
+    center, n = float(np.mean(after) - np.mean(before)), len(before) + len(after)
+    if min(len(before), len(after)) < 2:
+        return Metric(center, None, None, n)
+    parts = [float(np.var(side, ddof=1)) / len(side) for side in (before, after)]
+    if sum(parts) == 0:
+        return Metric(center, center, center, n)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
+    half = t975(max(1, int(freedom))) * math.sqrt(sum(parts))
+    return Metric(center, center - half, center + half, n)
+
+
+def summary_lines(samples: Sequence[Sample], window: int = WINDOW) -> list[str]:
+    """Say in words what became of the reward of a run."""
+    steps = {sample.step for sample in samples}
+    found = change(*ends(samples, window)) if len(steps) > 1 else None
+    if found is None:
+        return ["the reward of two steps or more is needed to say whether it moved"]
+    size = min(window, len(steps) // 2)
+    low, high = found.difference.low, found.difference.high
+    how = f"paired by {found.paired} tasks" if found.paired else "not paired: the ends have too few tasks in common"
+    lines = [f"mean reward: first {size} steps {_shown(found.first)}, last {size} steps {_shown(found.last)}"]
+    if low is None or high is None:
+        return [*lines, f"change {found.difference.value:+.3f}; too few tasks for an interval"]
+    verdict = "beyond noise" if low > 0 or high < 0 else "within noise: its interval holds 0"
+    return [*lines, f"change {found.difference.value:+.3f} [{low:+.3f}, {high:+.3f}] ({how}, 95 %): {verdict}"]
+
+
+def _shown(metric: Metric) -> str:
+    return f"{metric.value:.3f}" + ("" if metric.low is None else f" [{metric.low:.3f}, {metric.high:.3f}]")
+
+
+def labels_of(samples: Iterable[Sample]) -> list[str]:
+    """Return the labels of graded samples, sorted."""
+    return sorted({sample.label for sample in samples if sample.reward is not None and sample.label})
+
+
+def components_of(sides: Sequence[Iterable[Sample]]) -> list[str]:
+    """Return the components that every one of several sets of samples has, sorted."""
+    names = [{name for sample in side for name in (sample.components or {})} for side in sides]
+    return sorted(set.intersection(*names)) if names else []
+
+
+def ungraded_of(samples: Iterable[Sample]) -> Mapping[str, int]:
+    """Return how many samples were not graded, by kind of failure."""
+    found: dict[str, int] = defaultdict(int)
+    for sample in samples:
+        if sample.failure is not None:
+            found[sample.failure] += 1
+    return dict(found)

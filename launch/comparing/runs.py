@@ -1,0 +1,100 @@
+"""Which runs ``gavel compare`` was given: run folders, or a sweep whose points are the runs; and what its training runs are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gavel.launch.comparing.ledgers import read_samples
+from gavel.launch.comparing.training import TrainedRun
+from gavel.launch.running.child import named
+from gavel.launch.training.plan import PLAN
+from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index
+from gavel.models.errors import ConfigError
+
+_SEED = re.compile(r"\+?seed=")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A run folder, and the words it differs in from the other points of its sweep (empty for a run that was named itself)."""
+
+    path: Path
+    words: tuple[str, ...] = ()
+
+
+def expand(names: Sequence[str]) -> tuple[list[Named], list[str]]:
+    """Return the runs that words name, a sweep's points in its place; and a note for each point that has no run to be compared.
+
+    Raises:
+        ConfigError: a sweep has fewer than two runs.
+        InputError: a sweep's index is damaged.
+    """
+    runs: list[Named] = []
+    notes: list[str] = []
+    for name in names:
+        path = Path(name).expanduser()
+        if not (path / INDEX).is_file():
+            runs.append(Named(path))
+            continue
+        index = read_index(path)
+        there = [point for point in index.points if _is_there(path, index, point)]
+        notes += [f"{point.name} is left out: {point.note or point.state}" for point in index.points if point not in there]
+        if len(there) < 2:
+            raise ConfigError(
+                "this sweep has fewer than two runs to compare", field="runs", found=f"{len(there)} of {len(index.points)}", where=name,
+                remedy=f"see what became of the others: gavel status {name}",
+            )  # fmt: skip
+        runs += [Named(path / point.name, point.overrides) for point in there]
+    return runs, notes
+
+
+def _is_there(folder: Path, index: Index, point: Point) -> bool:
+    run = folder / point.name
+    if index.verb == "train":
+        return (run / "ledger" / "steps.jsonl").is_file()
+    return (run / "manifest.json").is_file()
+
+
+def is_training(run: Named) -> bool:
+    """Tell whether a folder is that of a training run."""
+    return (run.path / PLAN).is_file()
+
+
+def trained(runs: Sequence[Named]) -> list[TrainedRun]:
+    """Read training runs. The points of a sweep that differ in nothing but their seed are one group; any other run is its own.
+
+    Raises:
+        ConfigError: a run has not done a step.
+        InputError: a ledger is damaged.
+    """
+    names = _names([run.path for run in runs])
+    found = []
+    for name, run in zip(names, runs, strict=True):
+        config, samples = _config(run.path), read_samples(run.path)
+        if not samples:
+            raise ConfigError(
+                "this training run has no step in its ledger", field="runs", found=str(run.path), remedy=f"gavel status {run.path}"
+            )
+        words = [word for word in run.words if not _SEED.match(word)]
+        group = " ".join(words) or ("all points" if run.words else name)
+        found.append(TrainedRun(name, group, int(config.get("seed") or 0), named(config.get("reward") or {}), samples))
+    return found
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,181 @@
+"""Training runs set against each other: their last steps, paired by task, and seeds of one composition taken together.
+
+Two intervals of one difference answer two questions. Over tasks, with the seeds as they are: would these very trainings differ on other
+prompts of the kind? Over seeds (Student's t over the paired seeds): would another training differ? With two seeds the latter is wide,
+and that is the truth about two seeds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.envs.types import Metric
+from gavel.launch.comparing.curves import (
+    PAIRED_FROM,
+    Change,
+    Point,
+    Value,
+    change,
+    checks_of,
+    component,
+    components_of,
+    curve,
+    ends,
+    label_is,
+    labels_of,
+    over,
+    reward_of,
+    task_means,
+    ungraded_of,
+)
+from gavel.launch.comparing.ledgers import Sample
+from gavel.launch.comparing.paired import bootstrap
+from gavel.models.codec import record
+
+Task = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded."""
+
+    name: str
+    group: str
+    seed: int
+    reward: str
+    samples: Sequence[Sample]
+
+
+@record
+class RunCurve:
+    """A run's curve, and its first steps against its last; ``change`` None where it has too few steps or no graded sample."""
+
+    name: str
+    group: str
+    seed: int
+    steps: int
+    graded: int
+    ungraded: Mapping[str, int]
+    change: Change | None
+    points: tuple[Point, ...]
+
+
+@record
+class GroupDifference:
+    """``other`` less ``base`` over the last steps. ``over_tasks``: with its interval over tasks, seeds averaged; not paired where
+    ``paired`` is 0. ``over_seeds``: over the seeds that both have; None where no seed is in both."""
+
+    what: str
+    base: str
+    other: str
+    base_mean: float
+    other_mean: float
+    over_tasks: Metric
+    paired: int
+    over_seeds: Metric | None
+
+
+@record
+class TrainingComparison:
+    """What a comparison of training runs found; ``window`` steps at each end were used; ``rewards`` by group."""
+
+    window: int
+    base: str
+    runs: tuple[RunCurve, ...]
+    differences: tuple[GroupDifference, ...]
+    rewards: Mapping[str, str]
+
+
+def compare_training(runs: Sequence[TrainedRun], *, window: int, draws: int = 10_000, seed: int = 0) -> TrainingComparison:
+    """Compare groups of training runs with the first one's.
+
+    Args:
+        runs: at least one, names distinct.
+        window: steps at each end of a run.
+        draws: bootstrap draws.
+        seed: of the bootstrap.
+    """
+    groups: dict[str, list[TrainedRun]] = defaultdict(list)
+    for run in runs:
+        groups[run.group].append(run)
+    base, *others = groups
+    lasts = {run.name: ends(run.samples, window)[1] for run in runs}
+    found = [
+        difference
+        for other in others
+        for what, value in measures([lasts[run.name] for run in (*groups[base], *groups[other])])
+        if (difference := _difference(what, value, groups[base], groups[other], lasts, draws, seed)) is not None
+    ]
+    return TrainingComparison(
+        window,
+        base,
+        tuple(_curve(run, window) for run in runs),
+        tuple(found),
+        {group: kept[0].reward for group, kept in groups.items()},
+    )
+
+
+def measures(sides: Sequence[Sequence[Sample]]) -> list[tuple[str, Value]]:
+    """Return what can be compared between several sets of samples: rewards, the share of checks passed, labels, common components."""
+    every = [sample for side in sides for sample in side]
+    found: list[tuple[str, Value]] = [("reward", reward_of)]
+    if all(any(sample.checks is not None for sample in side) for side in sides):
+        found.append(("checks passed", checks_of))
+    found += [(f"label/{label}", label_is(label)) for label in labels_of(every)]
+    common = components_of(sides)
+    return found + ([(f"reward/{name}", component(name)) for name in common] if len(common) > 1 else [])
+
+
+def _curve(run: TrainedRun, window: int) -> RunCurve:
+    steps = len({sample.step for sample in run.samples})
+    graded = sum(sample.reward is not None for sample in run.samples)
+    moved = change(*ends(run.samples, window)) if steps > 1 else None
+    return RunCurve(run.name, run.group, run.seed, steps, graded, ungraded_of(run.samples), moved, curve(run.samples, window=window))
+
+
+def _difference(
+    what: str, value: Value, base: Sequence[TrainedRun], other: Sequence[TrainedRun], lasts: Mapping[str, Sequence[Sample]], draws: int,
+    seed: int,
+) -> GroupDifference | None:  # fmt: skip
+    sides = [{run.seed: task_means(lasts[run.name], value) for run in side} for side in (base, other)]
+    first, second = (_averaged(side) for side in sides)
+    if not first or not second:
+        return None
+    common = [task for task in first if task in second]
+    if len(common) >= PAIRED_FROM:
+        found = bootstrap(np.array([second[task] - first[task] for task in common]), draws, np.random.default_rng(seed))
+        means = [sum(side[task] for task in common) / len(common) for side in (first, second)]
+    else:
+        ours, theirs = ([one for run in side for one in lasts[run.name]] for side in (base, other))
+        unpaired = change(ours, theirs, value)
+        assert unpaired is not None, "both sides have graded samples"
+        found, means, common = unpaired.difference, [unpaired.first.value, unpaired.last.value], []
+    return GroupDifference(what, base[0].group, other[0].group, means[0], means[1], found, len(common), _over_seeds(sides[0], sides[1]))
+
+
+def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
+    """Return the mean over seeds of each task that any of them has."""
+    values: dict[Task, list[float]] = defaultdict(list)
+    for side in seeds.values():
+        for task, mean in side.items():
+            values[task].append(mean)
+    return {task: sum(found) / len(found) for task, found in values.items()}
+
+
+def _over_seeds(base: Mapping[int, Mapping[Task, float]], other: Mapping[int, Mapping[Task, float]]) -> Metric | None:
+    """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common."""
+    differences = []
+    for seed, first in base.items():
+        second = other.get(seed)
+        if not first or not second:
+            continue
+        common = [task for task in first if task in second]
+        if len(common) >= PAIRED_FROM:
+            differences.append(sum(second[task] - first[task] for task in common) / len(common))
+        else:
+            differences.append(sum(second.values()) / len(second) - sum(first.values()) / len(first))
+    return over(differences) if differences else None

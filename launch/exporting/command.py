@@ -1,0 +1,30 @@
+"""``gavel export``: the figures of a stored run, to W&B or MLflow; doing it twice brings the same run there up to date."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from gavel.launch.exporting.start import check_export, exported, wanted
+from gavel.launch.running.child import existing_run
+from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async, say
+from gavel.launch.schema import ExportRunConfig
+from gavel.models.errors import ConfigError
+
+
+def run(config: ExportRunConfig, console: Console) -> int:
+    """Run the verb; see ``gavel export --help``. Returns 0, or 3 where an export failed."""
+    path = existing_run(config.run.dir, "export")
+    check_export(config.export)
+    if not wanted(config.export):
+        raise ConfigError(
+            "no place to export to is named", field="export", allowed="export.wandb.project=…, export.mlflow.tracking_uri=…",
+            remedy=f"for example: gavel export {path} export.wandb.project=gavel",
+        )  # fmt: skip
+
+    async def work() -> int:
+        lines = await exported(path, config.export)
+        for line in lines:
+            say(console, line)
+        return INCOMPLETE if any(line.startswith("warning: ") for line in lines) else WHOLE
+
+    return run_async(work, console)

@@ -1,0 +1,141 @@
+"""What an export shows of a run: figures with their intervals, the config without credentials, tables; never what a model said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+import yaml
+
+from gavel.launch.running.manifest import Manifest
+from gavel.models.codec import digest, plain, record
+from gavel.models.secrets import header_names_a_credential, names_a_credential, without_keys
+
+HIDDEN = "[secret]"
+Cell = str | float | None
+
+
+@record
+class ExportTable:
+    """A table: every row has a cell for each column."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@record
+class Payload:
+    """One run. ``run_id`` is the same whenever the same run is exported; ``numbers`` are flat; ``config`` has dotted keys."""
+
+    run_id: str
+    name: str
+    note: str
+    tags: Mapping[str, str]
+    config: Mapping[str, Cell | bool]
+    numbers: Mapping[str, float]
+    tables: Mapping[str, ExportTable]
+    document: Mapping[str, Any]
+
+
+def payload_of(path: Path, manifest: Manifest) -> Payload:
+    """Return what is exported of the run at ``path``.
+
+    Raises:
+        OSError: it has no ``metrics.json`` or ``config.yaml`` yet.
+    """
+    metrics = orjson.loads((path / "metrics.json").read_bytes())
+    config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    tags = {
+        "kind": manifest.kind, "gavel": manifest.gavel, "identity": str(manifest.digests.get("identity", "")),
+        **({"parent": str(manifest.parent.get("run", ""))} if manifest.parent else {}),
+        **({"shard": manifest.shard} if manifest.shard else {}),
+        **({"ablation": manifest.ablation} if manifest.ablation else {}),
+    }  # fmt: skip
+    # One that is copied elsewhere is the same run; a child has another kind, parent or time.
+    run_id = digest([manifest.kind, manifest.created, plain(manifest.identity), plain(manifest.parent), manifest.shard])[7:23]
+    return Payload(
+        run_id, path.resolve().name, str(metrics["tables"].get("note", "")), tags, dict(_leaves(_cleaned(config))),
+        dict(_numbers(metrics)), _tables(metrics), metrics,
+    )  # fmt: skip
+
+
+def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, metric in _figures(metrics):
+        yield name, metric["value"]
+        for part in ("low", "high", "n"):
+            if metric[part] is not None:
+                yield f"{name}_{part}", float(metric[part])
+    counted = (("rows", metrics["rows"]), ("ungraded", metrics["ungraded"]), ("labels", metrics["labels"]))
+    for group, counts in counted:
+        for name, count in counts.items():
+            yield f"{group}/{name}", float(count)
+    for name, cost in metrics["services"].items():
+        for key, value in _leaves(cost):
+            if isinstance(value, int | float):
+                yield f"services/{name}/{key.replace('.', '/')}", float(value)
+
+
+def _figures(metrics: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    reward = [("reward", metrics["reward"])] if metrics["reward"] else []
+    return [*reward, *metrics["metrics"].items()]
+
+
+def _tables(metrics: Mapping[str, Any]) -> dict[str, ExportTable]:
+    parts = ("value", "low", "high", "n")
+    figures = tuple((name, *(metric[part] for part in parts)) for name, metric in _figures(metrics))
+    tables = {
+        "figures": ExportTable(("metric", *parts), figures),
+        "labels": ExportTable(("label", "rows"), tuple(metrics["labels"].items())),
+    }  # fmt: skip
+    own = ((f"tables/{name}", _as_table(value)) for name, value in metrics["tables"].items())
+    return {**tables, **{name: table for name, table in own if table is not None}}
+
+
+def _as_table(value: object) -> ExportTable | None:
+    """Return a list of flat objects, or an object of them, as a table; None for anything else, which stays in the document."""
+    if isinstance(value, Mapping):
+        value = [{"name": name, **row} if isinstance(row, Mapping) else None for name, row in value.items()]
+    if not isinstance(value, list) or not value or not all(isinstance(row, Mapping) for row in value):
+        return None
+    columns = tuple(dict.fromkeys(str(name) for row in value for name in row))
+    return ExportTable(columns, tuple(tuple(_cell(row.get(name)) for name in columns) for row in value))
+
+
+def _cell(value: object) -> Cell:
+    if value is None or isinstance(value, str | float):
+        return value
+    return float(value) if isinstance(value, int) else orjson.dumps(value).decode()
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping) and node:
+        for name, value in node.items():
+            yield from _leaves(value, f"{prefix}.{name}" if prefix else str(name))
+    elif prefix:
+        yield prefix, node if node is None or isinstance(node, str | int | float) else orjson.dumps(node).decode()
+
+
+def _cleaned(node: Any, name: str = "", *, headers: bool = False) -> Any:
+    """Drop what may be a credential, although a config holds only the names of variables: this leaves the machine."""
+    if isinstance(node, Mapping):
+        return {str(key): _cleaned(value, str(key), headers="headers" in str(key)) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_cleaned(value, name, headers=headers) for value in node]
+    if not isinstance(node, str) or not node or name.endswith("_env"):
+        return node
+    if names_a_credential(name) or (headers and header_names_a_credential(name)):
+        return HIDDEN
+    return without_keys(_URL.sub(lambda found: _address(found[0]), node))
+
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s,\]'\"]+", re.IGNORECASE)
+
+
+def _address(url: str) -> str:
+    """Return a URL without its user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,1 @@
+"""A run and its folder: what is planned, played, journaled and counted."""

@@ -1,0 +1,148 @@
+"""The run folder: what was planned, what was done, what failed; one writer, resumable, nothing done is ever deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gavel.envs.types import Result
+from gavel.launch.running.files import JsonLines, read_lines, write_whole
+from gavel.launch.running.inputs import PlannedRow, merged, read_inputs
+from gavel.launch.running.journal import RowKey
+from gavel.launch.running.lease import HEARTBEAT_S, FolderLock, Lease
+from gavel.launch.running.manifest import (
+    Manifest,
+    RunHead,
+    check_free,
+    check_place,
+    check_same,
+    new_manifest,
+    read_manifest,
+    write_manifest,
+)
+from gavel.models.codec import dump, load
+from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
+
+
+class RunFolder:
+    """A run folder open for writing.
+
+    Made by ``RunFolder.open``; use as a context manager. Results and errors are appended and never changed.
+    """
+
+    def __init__(self, path: Path, lock: FolderLock, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(lock.release)
+        self._stack.callback(self._write_lease, None)
+        self.journal = self._stack.enter_context(JsonLines(path / "transcripts.jsonl"))
+        self._results = self._stack.enter_context(JsonLines(path / "results.jsonl"))
+        self._errors = self._stack.enter_context(JsonLines(path / "errors.jsonl"))
+        self._beat = 0.0
+
+    @classmethod
+    def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout") -> RunFolder:
+        """Make the folder, or resume the run it holds; a run without any row yet may be begun anew under another identity.
+
+        Raises:
+            RunFolderError: in use, of another identity, or a folder that holds something else.
+        """
+        check_place(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(path)
+        try:
+            manifest = read_manifest(path)
+            if manifest is not None:
+                check_free(path, manifest)
+            if manifest is None or _untouched(path):
+                manifest = new_manifest(head)
+            else:
+                check_same(path, manifest, head, verb)
+                manifest = _replanned(manifest, head)
+            manifest = write_manifest(path, manifest, Lease.ours())
+            write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
+            return cls(path, lock, manifest)
+        except BaseException:
+            lock.release()
+            raise
+
+    def plan(self, rows: Sequence[PlannedRow]) -> None:
+        """Write ``inputs.jsonl``; rows planned before stay.
+
+        Raises:
+            RunFolderError: a task of the same id has changed.
+        """
+        data = merged(read_inputs(self.path), rows, str(self.path))
+        if data is not None:
+            write_whole(self.path / "inputs.jsonl", data)
+
+    def add(self, result: Result) -> None:
+        """Append a finished attempt: graded rows to ``results.jsonl``, all others to ``errors.jsonl``."""
+        (self._results if result.status == "graded" else self._errors).append(dump(result))
+
+    def heartbeat(self) -> None:
+        """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often."""
+        now = time.monotonic()
+        if now - self._beat >= HEARTBEAT_S:
+            self._beat = now
+            self._write_lease(Lease.ours())
+            for log in (self.journal, self._results, self._errors):
+                log.sync()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a derived file whole (``metrics.json``, …)."""
+        write_whole(self.path / name, data)
+
+    def _write_lease(self, lease: Lease | None) -> None:
+        self.manifest = write_manifest(self.path, self.manifest, lease)
+
+    def close(self) -> None:
+        """Close the files, give the lease back and let others in."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _replanned(manifest: Manifest, head: RunHead) -> Manifest:
+    """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task`` extends a run."""
+    return replace(manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))})
+
+
+def _untouched(path: Path) -> bool:
+    """Whether nothing was done yet; the plan of such a run is dropped."""
+    files = (path / name for name in ("transcripts.jsonl", "results.jsonl", "errors.jsonl"))
+    empty = all(not file.exists() or file.stat().st_size == 0 for file in files)
+    if empty:
+        (path / "inputs.jsonl").unlink(missing_ok=True)
+    return empty
+
+
+def read_results(path: Path, name: str = "results.jsonl") -> Iterator[Result]:
+    """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``."""
+    for number, line in read_lines(path / name):
+        yield load(Result, line, where=f"{path / name}:{number}")
+
+
+def last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:
+    """Return the newest failed attempt of each row."""
+    return {(row.task_id, row.rollout_index): row for row in errors}
+
+
+def is_owed(errors: Sequence[Result]) -> bool:
+    """Say whether a row with these failed attempts is tried again: the last kind allows it and fewer than 3 attempts were made.
+
+    Rows that were stopped by us (``cancelled``, ``shutdown``) do not count as attempts.
+    """
+    stopped = (FailureKind.CANCELLED, FailureKind.SHUTDOWN)
+    kinds = [row.outcome.failure.kind for row in errors if row.outcome.failure is not None]
+    tried = [kind for kind in kinds if kind not in stopped]
+    return len(tried) < MAX_ATTEMPTS_PER_ROW and all(KINDS[kind].retried_on_resume for kind in tried[-1:])

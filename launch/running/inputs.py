@@ -1,0 +1,102 @@
+"""``inputs.jsonl``: every (task, rollout) planned for a run, in order; the first line of a task carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gavel.envs.types import Task
+from gavel.launch.running.files import read_lines
+from gavel.launch.running.journal import RowKey
+from gavel.launch.running.lease import RunFolderError
+from gavel.models.codec import dump, load, plain, record
+from gavel.models.errors import RecordError
+from gavel.models.types import Message
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """One (task, rollout) to be done; ``task_index`` is the task's place in its file, from 0."""
+
+    task_index: int
+    rollout_index: int
+    task: Task
+    task_digest: str
+
+    @property
+    def key(self) -> RowKey:
+        """The row's identity."""
+        return (self.task.task_id, self.rollout_index)
+
+
+@record
+class InputLine:
+    """A planned row as stored."""
+
+    SCHEMA: ClassVar[str] = "gavel.input/1"
+
+    task_index: int
+    rollout_index: int
+    task_id: str
+    task_digest: str
+    task: Any = None
+
+
+def read_inputs(path: Path) -> list[PlannedRow]:
+    """Read the rows planned for the run at ``path``, in order; targets are plain JSON until the environment parses them.
+
+    Raises:
+        RecordError: a damaged line; names file, line and field.
+    """
+    tasks: dict[str, Task] = {}
+    rows = []
+    for number, raw in read_lines(path / "inputs.jsonl"):
+        where = f"{path / 'inputs.jsonl'}:{number}"
+        line = load(InputLine, raw, where=where)
+        if isinstance(line.task, dict):
+            tasks[line.task_id] = load(Task, line.task, where=where)
+        if line.task_id not in tasks:
+            raise RecordError("no line before carries this task", where=where, field="task", found=line.task_id)
+        rows.append(PlannedRow(line.task_index, line.rollout_index, tasks[line.task_id], line.task_digest))
+    return rows
+
+
+def merged(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: str) -> bytes | None:
+    """Return the file that plans ``new`` beside ``old``, or None where nothing is added.
+
+    A task that was planned keeps its place, wherever it stands in its file now.
+
+    Raises:
+        RunFolderError: a task of the same id has changed.
+    """
+    known = {row.key for row in old}
+    first = {row.task.task_id: row for row in reversed(old)}
+    for row in new:
+        before = first.get(row.task.task_id)
+        if before is not None and before.task_digest != row.task_digest:
+            raise RunFolderError(
+                "this task has changed since the run was made", where=where, field=row.task.task_id, found=row.task_digest,
+                allowed=before.task_digest, remedy="name a new folder with run.dir=…",
+            )  # fmt: skip
+    added = [row for row in new if row.key not in known]
+    if not added:
+        return None
+    places = {row.task.task_id: row.task_index for row in (*added, *old)}
+    rows = sorted((*old, *added), key=lambda row: (places[row.task.task_id], row.task.task_id, row.rollout_index))
+    return b"".join(_lines(rows, places))
+
+
+def _lines(rows: Iterable[PlannedRow], places: dict[str, int]) -> Iterable[bytes]:
+    carried: set[str] = set()
+    for row in rows:
+        task = None if row.task.task_id in carried else {"schema": Task.SCHEMA, **plain(row.task)}
+        carried.add(row.task.task_id)
+        line = InputLine(places[row.task.task_id], row.rollout_index, row.task.task_id, row.task_digest, task)
+        yield dump(line) + b"\n"
+
+
+def own_messages(rows: Sequence[PlannedRow]) -> dict[str, tuple[Message, ...]]:
+    """Return each task's own messages by its id."""
+    return {row.task.task_id: row.task.messages for row in rows}

@@ -1,0 +1,299 @@
+"""A run from its folder to its metrics: what is owed is played, what was done stays; shared by ``rollout`` and ``regrade``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gavel.envs.failure_policy import FailurePolicy, FailureWatch
+from gavel.envs.types import Digests, Result, RewardPolicy
+from gavel.launch.assembly import Assembly, asset_store
+from gavel.launch.exporting.start import exported
+from gavel.launch.qualification import qualification
+from gavel.launch.running.budget import spent
+from gavel.launch.running.collector import Collector, OwedRow
+from gavel.launch.running.deadline import Deadline
+from gavel.launch.running.episode import Policy
+from gavel.launch.running.folder import RunFolder, is_owed, read_results
+from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
+from gavel.launch.running.journal import RowKey, RowState, read_journal
+from gavel.launch.running.progress import progress
+from gavel.launch.running.tally import Tally, closing
+from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
+from gavel.models.codec import digest
+from gavel.models.contact import check_served_models
+from gavel.models.errors import GavelError
+from gavel.models.pool import ServicePool, open_services
+from gavel.models.types import Sampling
+from gavel.models.vllm.server import ServerDied
+
+WHOLE, INCOMPLETE, STOPPED, INTERRUPTED = 0, 3, 4, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is played.
+
+    ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
+    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
+    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides.
+    """
+
+    assembly: Assembly
+    reward: RewardPolicy
+    failure: FailurePolicy
+    rows: Sequence[PlannedRow]
+    concurrency: int
+    sampling: Sampling | None
+    config_digest: str
+    assets: AssetsConfig
+    budget: BudgetConfig
+    states: Mapping[RowKey, RowState] = field(default_factory=dict)
+    parent: Path | None = None
+    persistent: bool = False
+    report: bool = True
+    certificates: Path = Path("certificates")
+    deadline: Deadline | None = None
+    export: ExportConfig | None = None
+
+
+async def run_session(session: Session, folder: RunFolder, console: Console) -> int:
+    """Play what a run owes and write its metrics; return the exit code.
+
+    Args:
+        session: what is played.
+        folder: open for writing; its inputs are planned.
+        console: for progress and the closing table.
+
+    Raises:
+        GavelError: a server did not start, a row could not be stored.
+    """
+    begun = time.monotonic()
+    tally = Tally(
+        read_inputs(folder.path), session.assembly.environment
+    )  # every row ever planned, though this session may be of a part
+    for name in ("results.jsonl", "errors.jsonl"):
+        for result in read_results(folder.path, name):
+            tally.add(result)
+    owed = _owed(session, folder, tally)
+    stopped = None
+    if owed:
+        say(
+            console, f"{len(owed)} of {len(session.rows)} rows to do, {sum(row.key in tally.graded for row in session.rows)} are graded"
+        )
+        stopped = await _play(session, folder, console, owed, tally)
+    metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
+    console.print(closing(metrics, time.monotonic() - begun if owed else None))
+    for line in (*tally.reasons(), *qualification(session.assembly.bindings, session.certificates)):
+        say(console, line)
+    if session.report:
+        say(console, await asyncio.to_thread(reported, folder.path))
+    child = f" (child of {session.parent})" if session.parent else ""
+    say(console, f"run folder: {folder.path}{child}")
+    for line in await exported(folder.path, session.export or ExportConfig()):
+        say(console, line)
+    if session.deadline is not None and session.deadline.near:
+        say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
+        stopped = None
+    return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
+
+
+_NAMED = 5
+
+
+def left(rows: Sequence[PlannedRow], graded: Container[RowKey]) -> str:
+    """Name the first rows that have no grade, and count the others."""
+    names = [f"{row.task.task_id} (rollout {row.rollout_index})" for row in rows if row.key not in graded]
+    more = f" and {len(names) - _NAMED} more rows" if names[_NAMED:] else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def reported(path: Path) -> str:
+    """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is done."""
+    from gavel.launch.report.command import write
+
+    file = path / "report.html"
+    try:
+        write(path, file)
+    except (GavelError, OSError) as failed:
+        return f"report: not written: {failed}"
+    return f"report: {file} (open it in a browser)"
+
+
+def _given_up(session: Session, tally: Tally) -> int:
+    failed = tally.owed_errors()
+    return sum(row.key not in tally.graded and not is_owed(failed.get(row.key, ())) for row in session.rows)
+
+
+def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0) -> int:
+    """Say what is missing and what helps; return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
+    if stopped is not None:
+        say(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
+        return STOPPED
+    if not short:
+        return WHOLE
+    why = "; errors.jsonl says why" if set(short) - {"missing"} else ""
+    say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
+    if given_up:
+        say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); `gavel regrade RUN` tries them once more")
+    return INCOMPLETE
+
+
+def say(console: Console, line: str, style: str | None = None) -> None:
+    """Print one line as it is."""
+    console.print(line, highlight=False, soft_wrap=True, markup=False, style=style)
+
+
+def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
+    """Return the rows to be played: neither graded nor, unless the session is persistent, given up."""
+    failed = tally.owed_errors()
+    begun = read_journal(folder.path / "transcripts.jsonl", own_messages(session.rows), skip=tally.graded)
+    owed = []
+    for row in session.rows:
+        if row.key in tally.graded or not (session.persistent or is_owed(failed.get(row.key, ()))):
+            continue
+        state = begun.get(row.key) or RowState()
+        if state.messages is None and row.key in session.states:
+            before = session.states[row.key]
+            state.messages, state.receipts, state.over = before.messages, before.receipts, before.over
+            state.answers = {**before.answers, **state.answers}
+        owed.append(OwedRow(row, state, len(failed.get(row.key, ())) + 1))
+    return owed
+
+
+async def _play(session: Session, folder: RunFolder, console: Console, owed: list[OwedRow], tally: Tally) -> str | None:
+    assembly = session.assembly
+    log_dir = folder.path / "logs"
+
+    await check_served_models(assembly.services)
+    store, replies, deadline = asset_store(session.assets), session.assets.replies, session.deadline
+
+    def ended(result: Result) -> None:
+        tally.add(result)
+        if deadline is not None:
+            deadline.ended(result.timing.total_s)
+
+    async with open_services(
+        assembly.services, log_dir=log_dir, progress=lambda line: say(console, line),
+        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
+        replies=Path(replies) if replies else None,
+    ) as pool:  # fmt: skip
+        assembly.models.start({name: pool.model(name) for name in assembly.services})
+        policy = _policy(session, pool)
+        collector = Collector(
+            assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
+            Digests(session.config_digest, assembly.rubric_digests), ended,
+            spent=lambda: _over(session.budget, pool) or (deadline.reached(collector.counts.oldest) if deadline else None),
+        )  # fmt: skip
+        async with progress(console, lambda: collector.counts), _beating(folder):
+            stopped = await collector.collect(owed, len(owed), session.concurrency)
+        if passed := collector.counts.skipped:
+            say(console, f"passed over: {passed}, for no finished transcript is stored; `gavel rollout RUN` goes on with them")
+        died = _dead(pool)
+        if died is None:
+            return stopped
+        say(console, died.report)
+        return stopped or (died.reason if collector.counts.ungraded else None)
+
+
+def _policy(session: Session, pool: ServicePool) -> Policy | None:
+    if session.sampling is None:
+        return None
+    return Policy(pool.model("policy"), session.sampling, getattr(session.assembly.environment, "keeps_filtered", False))
+
+
+def _over(budget: BudgetConfig, pool: ServicePool) -> str | None:
+    """Say why no further row may be begun, or return None."""
+    died = _dead(pool)
+    return spent(budget, pool.meter) if died is None else died.reason
+
+
+def _dead(pool: ServicePool) -> ServerDied | None:
+    """Return why a service of ours is gone for good, or None; an external one may come back."""
+    died = pool.failure()
+    return died if died is not None and any(server.failure is died for server in pool.servers) else None
+
+
+@contextlib.asynccontextmanager
+async def _beating(folder: RunFolder) -> Any:
+    """Keep the lease alive while no row ends."""
+
+    async def beat() -> None:
+        while True:
+            folder.heartbeat()
+            await asyncio.sleep(1.0)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def run_async(work: Callable[[], Awaitable[int]], console: Console) -> int:
+    """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it and give 130."""
+    with _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner, _terminable(runner.get_loop()):
+        try:
+            return runner.run(_awaited(work))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            console.print("interrupted: everything finished is kept; run the same command again to go on", highlight=False)
+            return INTERRUPTED
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector look at the modules never and at young objects less often: a run makes many and few are cycles.
+
+    Worth a tenth to a fifth of the rows per second in ``benchmarks/rollout_throughput.py``.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+async def _awaited(work: Callable[[], Awaitable[int]]) -> int:
+    return await work()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _terminable(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Treat SIGTERM (a Slurm limit, a stopped container) like Ctrl-C: running calls are dropped, files are closed."""
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def digest_of(config_yaml: str) -> str:
+    """Return the digest of a resolved config."""
+    return digest(config_yaml.encode())

@@ -1,0 +1,1 @@
+"""What ``gavel serve`` is made of."""

@@ -1,0 +1,218 @@
+"""What the processes of a training job run: ``train RUN`` on the first node of the training part, ``judge FOLDER`` on each judge node.
+
+python -m gavel.launch.training.job train runs/first
+python -m gavel.launch.training.job judge runs/first/judge
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gavel.launch.running.lease import FolderLock
+from gavel.launch.training import judge_job
+from gavel.launch.training.attempts import Record
+from gavel.launch.training.judge_canary import ask_golden, canaries
+from gavel.launch.training.judge_watch import JudgeLost, judge_of, split_gpus
+from gavel.launch.training.plan import RunPlan, read_plan
+from gavel.launch.training.slurm import seconds_left
+from gavel.launch.training.trainer_config import with_addresses
+from gavel.models.errors import GavelError
+from gavel.models.files import write_whole
+from gavel.models.vllm import logtail
+from gavel.models.vllm.process import Supervised, describe_exit
+from gavel.models.vllm.supervisor import descendants
+
+FINISHED, LOST, INTERRUPTED = 0, 4, 130
+say = judge_job.say
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one process of a job; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gavel.launch.training.job", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("role", choices=("train", "judge"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--end-file", type=Path, help="end as on SIGTERM once this file is there, where no signal can come through")
+    options = parser.parse_args(argv)
+    folder = options.folder.resolve()
+    try:
+        if options.role == "judge":
+            return asyncio.run(judge_job.serve(folder, int(os.environ.get("SLURM_NODEID", "0"))))
+        return run_training(folder, end_file=options.end_file)
+    except GavelError as failed:
+        sys.stderr.write(f"{failed}\n")
+        return failed.exit_code
+
+
+def run_training(run: Path, *, follow: bool = False, end_file: Path | None = None) -> int:
+    """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes, ``end_file`` asks for
+    an end as SIGTERM does.
+
+    Returns:
+        The trainer's exit code; 4 when the judge was lost, 130 when it was told to end.
+    """
+    with FolderLock(run):
+        return asyncio.run(_train(read_plan(run), run, follow=follow, end_file=end_file))
+
+
+async def _watch_for(file: Path, asked: asyncio.Event) -> None:
+    while not file.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(1.0)
+    asked.set()
+
+
+async def _train(plan: RunPlan, run: Path, *, follow: bool, end_file: Path | None) -> int:
+    loop, asked, record = asyncio.get_running_loop(), asyncio.Event(), Record(run)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    work, asking = asyncio.create_task(_attempt(plan, run, record, asked, follow=follow)), asyncio.create_task(asked.wait())
+    looking = asyncio.create_task(_watch_for(end_file, asked)) if end_file is not None else asking
+    try:
+        await asyncio.wait({work, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if record.attempt.state != "training" and not work.done():
+            work.cancel()  # nothing of the trainer is there yet
+            await asyncio.wait({work})
+            record.ended("interrupted", INTERRUPTED, "told to end before the training began")
+            return INTERRUPTED
+        return await work
+    except GavelError as failed:
+        say(f"FAILED: {failed}")
+        record.ended("failed", failed.exit_code, str(failed))
+        return failed.exit_code
+    finally:
+        for task in (asking, looking):
+            task.cancel()
+        await asyncio.wait({asking, looking})
+
+
+async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Event, *, follow: bool) -> int:
+    say(f"attempt {record.number} of {run}")
+    for waived in plan.unqualified:
+        say(f"note: {waived}")
+    async with judge_of(plan, run, say) as judge:
+        text = with_addresses((run / plan.config).read_text(encoding="utf-8"), judge.urls, _save_by(plan))
+        config = record.folder / f"{record.number}.{plan.config}"
+        write_whole(config, text.encode())
+        if plan.judged:
+            await ask_golden(text, run / "logs", say, required=plan.qualified)
+        async with canaries(text, run, record.number, plan.canary if plan.judged else None, plan.baselines, say) as watched:
+            if watched is not None and (reason := await watched.first()) is not None:
+                raise JudgeLost(reason)
+            if asked.is_set():
+                raise JudgeLost("told to end before the training began")
+            record.training()
+            stop = Stop((judge.lost, *((watched.drifted,) if watched is not None else ())), asked)
+            return await _run_trainer(plan, run, record, stop, config, follow=follow)
+
+
+def _save_by(plan: RunPlan) -> str | None:
+    """Return the time until the last checkpoint, as NeMo-RL writes it; None without a time limit."""
+    left = seconds_left()
+    if left is None:
+        return None
+    seconds = max(int(left - plan.reserve), 60)
+    days, rest = divmod(seconds, 86400)
+    return f"{days:02}:{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What ends a training before its trainer does: reasons, each awaited until it is one, and a signal."""
+
+    reasons: tuple[Callable[[], Coroutine[None, None, str]], ...]
+    asked: asyncio.Event
+
+    async def reason(self) -> str:
+        """Return the first reason there is."""
+        tasks = [asyncio.create_task(reason()) for reason in self.reasons]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, config: Path, *, follow: bool) -> int:
+    command = [word.replace("{config}", str(config)).replace("{run}", str(run)) for word in plan.command]
+    log = run / "logs" / f"trainer-{record.number}.log"
+    say(f"training; its output goes to {log}")
+    with log.open("ab") as output:
+        process = Supervised.start(command, environment=_environment(plan), output=output)
+    following = asyncio.create_task(_follow(log)) if follow else None
+    ended, lost = asyncio.create_task(process.wait()), asyncio.create_task(stop.reason())
+    told = asyncio.create_task(stop.asked.wait())
+    try:
+        await asyncio.wait({ended, lost, told}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return _over(ended.result(), record, log)
+        if lost.done():
+            reason = f"{lost.result()}\nthe training is stopped; its last checkpoint is whole"
+            say(f"FAILED: {reason}")
+            record.ended("failed", LOST, reason)
+            await process.end()
+            return LOST
+        return await _interrupted(plan, record, process, ended)
+    finally:
+        for task in filter(None, (ended, lost, told, following)):
+            task.cancel()
+        await asyncio.wait({task for task in (ended, lost, told, following) if task})
+        await process.end()
+
+
+def _over(code: int, record: Record, log: Path) -> int:
+    if code == FINISHED:
+        say("finished")
+        record.ended("finished", FINISHED)
+        return FINISHED
+    reason = f"the trainer {describe_exit(code)}"
+    say(f"FAILED: {reason}; the end of {log}:\n{logtail.tail(log)}")
+    record.ended("failed", code, f"{reason}: {logtail.gist(log)}")
+    return code
+
+
+async def _interrupted(plan: RunPlan, record: Record, process: Supervised, ended: asyncio.Task[int]) -> int:
+    """Let the trainer end by itself; its own checkpoints and our ledgers are what it goes on from."""
+    say(f"told to end: the trainer has {plan.grace:g} s")
+    for pid in descendants(process.pid)[:1]:
+        os.kill(pid, signal.SIGTERM)
+    await asyncio.wait({ended}, timeout=plan.grace)
+    if ended.done() and ended.result() == FINISHED:
+        record.ended("finished", FINISHED)
+        return FINISHED
+    record.ended("interrupted", INTERRUPTED, "told to end; the next start of this run goes on")
+    return INTERRUPTED
+
+
+def _environment(plan: RunPlan) -> dict[str, str]:
+    made = dict(os.environ)
+    if plan.judge_gpus and plan.judge_folder is None:
+        made["CUDA_VISIBLE_DEVICES"] = ",".join(split_gpus(made.get("CUDA_VISIBLE_DEVICES"), plan.trainer_gpus, plan.judge_gpus)[0])
+    paths = [*plan.python_path, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return made | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
+
+
+async def _follow(log: Path) -> None:
+    """Show what the trainer writes; what it wrote last too, when this is cancelled."""
+    with log.open("rb") as file:
+        try:
+            while True:
+                sys.stdout.write(file.read().decode("utf-8", "replace"))
+                sys.stdout.flush()
+                await asyncio.sleep(0.2)
+        finally:
+            sys.stdout.write(file.read().decode("utf-8", "replace"))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

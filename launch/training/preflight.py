@@ -1,0 +1,286 @@
+"""Everything that can be found wrong with a training run on the machine that submits it, all at once, before a GPU is taken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+import gavel
+from gavel.judges.certificate import require
+from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.schema import TrainConfig
+from gavel.launch.training import layout as layouts
+from gavel.launch.training.layout import Layout, layout_of, managed
+from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
+from gavel.launch.training.render import ray_sub_of
+from gavel.launch.training.tasks import asks_judge, task_findings
+from gavel.launch.training.trainer_config import NOWHERE, trainer_config
+from gavel.launch.training.trl_preflight import findings as trl_findings
+from gavel.launch.training.trl_preflight import machine_findings as trl_machine_findings
+from gavel.models.errors import ConfigError, GavelError
+from gavel.models.service import Service, config_key
+from gavel.models.vllm.arguments import check_engine_args
+from gavel.models.vllm.ports import pick_port
+
+IMPORT_SECONDS = 60.0
+NEEDED = ("aiohttp", "orjson", "pydantic", "omegaconf", "yaml", "gavel.envs.interfaces.nemo_rl.actor", "ray", "torch", "nemo_rl")
+"""What the driver and the actors import, in the trainer's interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be made;
+    ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding what its certificate
+    has for each control, ``judged`` whether any task can ask a judge."""
+
+    assembly: Assembly | None
+    layout: Layout | None
+    config_name: str
+    config_text: str
+    findings: tuple[str, ...]
+    unqualified: tuple[str, ...] = ()
+    baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    judged: bool = True
+
+
+def check(config: TrainConfig, run: Path) -> Checked:
+    """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can be."""
+    found: list[str] = []
+    assembly = None
+    try:
+        assembly = assemble(_without_credentials(config), with_policy=False)
+    except GavelError as failed:
+        found.append(str(failed))
+    found += task_findings(config, assembly)
+    found += [str(failed) for failed in _trainer(config)]
+    found += [str(failed) for failed in (*_places(config, run), *_mounts(config, run))]
+    layout, name, text = None, "", ""
+    certified, judged = _Certified(), True
+    if assembly is not None:
+        judged = asks_judge(config, assembly)
+        if judged and any(NOWHERE in url for service in assembly.services.values() for url in service.base_urls):
+            found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
+        layout = layout_of(config, assembly.services)
+        found += layouts.findings(config, layout, assembly.services)
+        found += [str(failed) for failed in _services(config, {name: config.service_table[name] for name in assembly.services}, layout)]
+        certified = _certificates(config, assembly)
+        found += certified.findings
+        name, text, more = _config(config, assembly, layout, run)
+        tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
+        found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
+    return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged)
+
+
+def _without_credentials(config: TrainConfig) -> TrainConfig:
+    """Return the config as if no service needed a key: an unset variable is one finding, and must not hide the others."""
+    services = {name: replace(service, api_key_env=None, header_env=None) for name, service in config.services.items()}
+    return replace(config, services=services, judge=replace(config.judge, api_key_env=None, header_env=None))
+
+
+def _said(finding: str, found: list[str]) -> bool:
+    return any(known in finding for known in found)
+
+
+def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
+    if not config.tasks.path or (config.trainer.nemo_rl and not config.trainer.nemo_rl_root):
+        return "", "", []  # found already
+    try:
+        name, text = trainer_config(config, assembly, layout, run)
+    except GavelError as failed:
+        return "", "", [str(failed)]
+    if not config.trainer.nemo_rl:
+        return name, text, trl_findings(config, assembly) if config.trainer.kind == "trl" else []
+    return name, text, trainer_findings(yaml.safe_load(text), probe=False, places=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Certified:
+    """What the certificates say: what keeps the judges from training, what is waived, and the labels of their controls."""
+
+    findings: tuple[str, ...] = ()
+    waived: tuple[str, ...] = ()
+    baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def _certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
+    folder, missing, waived, labels = Path(config.certificates).expanduser(), [], [], {}
+    for name, binding in assembly.bindings.items():
+        try:
+            found = require(folder, binding, config.qualification)
+        except GavelError as failed:
+            missing.append(str(failed))
+            continue
+        if not config.qualification.required:
+            waived.append(f"{name}: qualification.required=false" + ("" if found else ", never probed"))
+        if found is not None and found.probe is not None:
+            labels[name] = {row.name: row.got for row in found.probe.rows if row.kind == "control" and row.graded}
+    return _Certified(tuple(missing), tuple(waived), labels)
+
+
+def _services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
+    for name, service in services.items():
+        key = config_key(name)
+        for variable in _unset(service):
+            yield ConfigError("this variable is not set", field=key, found=variable, remedy=f"export {variable}=…")
+        if service.mode != "managed":
+            continue
+        try:
+            check_engine_args(key, service)
+            if service.port and layout.mode == "same_node" and config.cluster.kind == "local":
+                pick_port(key, service.port)
+        except ConfigError as failed:
+            yield failed
+    if not managed(services) and config.cluster.nodes > 1:
+        yield from _local_addresses(services, config.cluster.nodes)
+
+
+def _local_addresses(services: Mapping[str, Service], nodes: int) -> Iterator[GavelError]:
+    for name, service in services.items():
+        for url in service.base_urls:
+            if any(f"//{host}" in url for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")):
+                yield ConfigError(
+                    f"the environment may run on any of {nodes} nodes, and this address means each of them itself",
+                    field=f"{config_key(name)}.base_url", found=url, remedy="name the judge's host",
+                )  # fmt: skip
+
+
+def _unset(service: Service) -> list[str]:
+    keys = service.key_variables
+    missing = list(keys[:1]) if keys and not any(os.environ.get(name) for name in keys) else []
+    return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
+
+
+def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
+    places = [("run.dir", run)]
+    if config.placement.folder:
+        places.append(("placement.folder", Path(config.placement.folder).expanduser()))
+    for key, place in places:
+        above = next((folder for folder in (place, *place.absolute().parents) if folder.exists()), Path("/"))
+        try:
+            with tempfile.NamedTemporaryFile(dir=above, prefix=".gavel-"):
+                pass
+        except OSError as failed:
+            yield ConfigError("nothing can be written here", field=key, found=f"{above}: {failed.strerror}", remedy=f"set {key}=…")
+    if config.cluster.kind == "slurm" and shutil.which("sbatch") is None:
+        yield ConfigError(
+            "there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local"
+        )
+
+
+def _mounts(config: TrainConfig, run: Path) -> Iterator[GavelError]:
+    """What a job reads and writes must lie at the same place inside its container."""
+    if config.cluster.container is None:
+        return
+    places = [("run.dir", run), ("placement.folder", config.placement.folder), ("trainer.nemo_rl_root", config.trainer.nemo_rl_root)]
+    places += [(f"{key}.path", tasks.path) for key, tasks in (("tasks", config.tasks), ("validation", config.validation))]
+    for key, place in places:
+        if place and not str(place).startswith("pkg:") and not _mounted(Path(place).expanduser().absolute(), config.cluster.mounts):
+            yield ConfigError(
+                "the container does not see this place", field=key, found=str(place), allowed="a place under a mount with its own name",
+                remedy=f"cluster.mounts=['{Path(place).absolute().parent}:{Path(place).absolute().parent}']",
+            )  # fmt: skip
+
+
+def _mounted(path: Path, mounts: tuple[str, ...]) -> bool:
+    for mount in mounts:
+        source, _, rest = mount.partition(":")
+        target = rest.partition(":")[0] or source
+        if source == target and path.is_relative_to(source):
+            return True
+    return False
+
+
+def _trainer(config: TrainConfig) -> Iterator[GavelError]:
+    chosen = config.trainer
+    if chosen.kind == "command":
+        if not chosen.command:
+            yield ConfigError("no command is named", field="trainer.command", remedy="trainer.command=[WORD,…]")
+        elif shutil.which(chosen.command[0]) is None:
+            yield ConfigError("there is no such program", field="trainer.command", found=chosen.command[0])
+        return
+    if chosen.kind == "trl":
+        yield from trl_machine_findings(config)
+        return
+    if not chosen.model:
+        yield ConfigError("no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory")
+    if chosen.max_new_tokens >= chosen.max_total_tokens:
+        yield ConfigError(
+            "a reply of full length leaves no room for its prompt", field="trainer.max_new_tokens", found=str(chosen.max_new_tokens),
+            allowed=f"less than trainer.max_total_tokens ({chosen.max_total_tokens})",
+        )  # fmt: skip
+    if not chosen.nemo_rl_root:
+        yield ConfigError(
+            "no NeMo-RL is named", field="trainer.nemo_rl_root", found="null", allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and set trainer.nemo_rl_root or export NEMO_RL_ROOT",
+        )  # fmt: skip
+        return
+    root = Path(chosen.nemo_rl_root).expanduser()
+    script = ray_sub_of(config.cluster, chosen.nemo_rl_root)
+    if script is not None and root.is_dir() and not script.is_file():
+        yield ConfigError(
+            "containers on several nodes are started by this script of NeMo-RL", field="trainer.nemo_rl_root", found=f"no {script}",
+            remedy="name a whole checkout",
+        )  # fmt: skip
+    if root.is_dir() and not config.cluster.container:
+        yield from _imports(chosen.python or sys.executable, root)
+
+
+def python_path(root: str | None) -> tuple[str, ...]:
+    """Return the folders a trainer's interpreter must find: ours, and the checkout."""
+    ours = str(Path(gavel.__file__).parent.parent)
+    return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)
+
+
+def _imports(python: str, root: Path) -> Iterator[GavelError]:
+    found = missing_imports(python, python_path(str(root)))
+    if found:
+        yield ConfigError(
+            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {found}",
+            remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
+        )  # fmt: skip
+
+
+@cache
+def missing_imports(python: str, paths: tuple[str, ...]) -> str:
+    """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is there.
+
+    Asked once per process: the points of a sweep share an interpreter.
+    """
+    script = (
+        "import importlib\n"
+        f"for name in {NEEDED!r}:\n"
+        "    try: importlib.import_module(name)\n"
+        "    except BaseException as failed: print(f'{name} ({type(failed).__name__}: {failed})'.splitlines()[0])\n"
+    )
+    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            (python, "-c", script), capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    except OSError as failed:
+        return f"it cannot be started: {failed.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"the imports took more than {IMPORT_SECONDS:g} s"
+    return "; ".join(done.stdout.splitlines()) or (done.stderr.strip()[-200:] if done.returncode else "")
+
+
+def version_of(root: str | None) -> str | None:
+    """Return the version of a checkout of NeMo-RL, None if its file is not what it was."""
+    if not root:
+        return None
+    try:
+        text = (Path(root).expanduser() / "nemo_rl" / "package_info.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    numbers = dict(line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = ")))
+    return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None

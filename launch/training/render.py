@@ -1,0 +1,96 @@
+"""The scripts of a run, from the templates in ``slurm/``: readable by a cluster user, and runnable by hand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from gavel.launch.groups import PACKAGE
+from gavel.launch.training.layout import Layout
+from gavel.launch.training.schema import ClusterConfig
+from gavel.models.errors import ConfigError
+
+_UNSAFE = "\n\r\0"
+
+
+SBATCH, LOCAL = "train.sbatch", "launch.sh"
+RAY_SUB = "ray.sub"
+"""NeMo-RL's script that starts Ray in a container on every node of an allocation, in the root of its checkout."""
+
+
+def train_script(
+    cluster: ClusterConfig, layout: Layout, run: Path, cwd: Path, *, ray: bool, nemo_rl_root: str | None = None
+) -> tuple[str, str]:
+    """Return name and text of the script that starts a run: ``train.sbatch`` on Slurm, else ``launch.sh``.
+
+    Args:
+        cluster: the machines.
+        layout: which GPUs are whose.
+        run: the run folder.
+        cwd: the folder the job runs in.
+        ray: whether the trainer needs Ray on every node.
+        nemo_rl_root: the checkout whose ``ray.sub`` starts Ray where nodes run containers.
+    """
+    het = layout.mode == "het"
+    name = SBATCH if cluster.kind == "slurm" else LOCAL
+    ray_sub = ray_sub_of(cluster, nemo_rl_root) if ray else None
+    command = shlex.join(
+        (cluster.python or sys.executable, "-m", "gavel.launch.training.job", "train", str(run), "--end-file", str(run / "end"))
+    )
+    return name, _render(
+        f"{name}.j2", cluster, script=run / name, name=f"gavel-{run.name}", run=run, cwd=cwd, nodes=layout.nodes, het=het,
+        judge_nodes=layout.judge_nodes, trainer_gpus=layout.trainer_gpus, ray=ray, group0="--het-group=0 " if het else "",
+        ray_sub=ray_sub or "", command=command, image=cluster.container or "", mounts=",".join(cluster.mounts),
+    )  # fmt: skip
+
+
+def ray_sub_of(cluster: ClusterConfig, nemo_rl_root: str | None) -> Path | None:
+    """Return the script of NeMo-RL that starts Ray, where it does: in containers, on more than one node."""
+    wanted = cluster.kind == "slurm" and cluster.container and cluster.nodes > 1 and nemo_rl_root
+    return Path(str(nemo_rl_root)).expanduser().absolute() / RAY_SUB if wanted else None
+
+
+def judge_script(cluster: ClusterConfig, nodes: int, folder: Path, cwd: Path) -> str:
+    """Return the text of the script that serves a shared judge on Slurm."""
+    return _render(
+        "judge.sbatch.j2", cluster, script=folder / "judge.sbatch", name=f"gavel-{folder.name}", folder=folder, cwd=cwd,
+        judge_nodes=nodes,
+    )  # fmt: skip
+
+
+def _render(template: str, cluster: ClusterConfig, **values: object) -> str:
+    texts = [*cluster.directives, *cluster.setup, *map(str, values.values())]
+    common = [
+        (name, value) for name, value in (
+            ("account", cluster.account), ("partition", cluster.partition), ("qos", cluster.qos), ("time", cluster.time),
+            ("cpus-per-task", cluster.cpus_per_task), ("mem", cluster.memory), ("comment", _word(cluster.comment)),
+        ) if value is not None
+    ]  # fmt: skip
+    for text in (*texts, *(str(value) for _, value in common)):
+        if any(character in text for character in _UNSAFE):
+            raise ConfigError("a line of a script may not have a line break in it", field="cluster", found=text)
+    made = Environment(
+        loader=FileSystemLoader(PACKAGE / "slurm"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
+    made.filters["quote"] = lambda value: shlex.quote(str(value))
+    made.filters["option"] = lambda value: _word(str(value))
+    made.filters["pattern"] = lambda value: str(value).replace("%", "%%")
+    return made.get_template(template).render(
+        common=common, directives=cluster.directives, setup=cluster.setup, gpus=cluster.gpus_per_node, requeue=cluster.requeue,
+        signal_seconds=cluster.signal_seconds, python=cluster.python or sys.executable, container=_container(cluster), **values,
+    )  # fmt: skip
+
+
+def _word(text: str | None) -> str | None:
+    """Return an option's value as sbatch reads it: quoted if it has blanks."""
+    return text if text is None or not any(character.isspace() for character in text) else f'"{text}"'
+
+
+def _container(cluster: ClusterConfig) -> str:
+    if cluster.container is None:
+        return ""
+    mounts = f" --container-mounts={shlex.quote(','.join(cluster.mounts))}" if cluster.mounts else ""
+    return f"--container-image={shlex.quote(cluster.container)}{mounts} --no-container-mount-home "

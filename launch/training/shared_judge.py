@@ -1,0 +1,90 @@
+"""A judge of many runs: started once by whoever comes first, found by the others."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.launch.running.lease import FolderLock, RunFolderError
+from gavel.launch.training import judge_folder, slurm
+from gavel.launch.training.plan import JUDGE_PLAN, JudgePlan, read_judge_plan, write_plan
+from gavel.launch.training.render import judge_script
+from gavel.launch.training.schema import ClusterConfig
+from gavel.models.errors import InputError
+from gavel.models.files import write_whole
+
+_LOCK_BOUND_S = 60.0
+
+
+def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> str:
+    """Start the judge of ``folder`` unless it is there or on its way; return a line that says which.
+
+    Raises:
+        InputError: another judge is in the folder and lives, or another process is starting one.
+        ConfigError: Slurm does not take the job.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        if (folder / JUDGE_PLAN).exists() and (alive := _alive(folder)):
+            known = read_judge_plan(folder)
+            if known.digest != plan.digest:
+                raise InputError(
+                    "another judge is in this folder", where=str(folder), found=known.digest, allowed=plan.digest,
+                    remedy="name another placement.folder=…, or wait until it has ended",
+                )  # fmt: skip
+            return f"judge: {alive}, in {folder}"
+        for old in (*folder.glob("endpoint-*.json"), *folder.glob("failed-*.txt"), folder / "ended", folder / "done"):
+            old.unlink(missing_ok=True)
+        write_plan(folder / JUDGE_PLAN, plan)
+        started = _submit(cluster, plan, folder, cwd) if cluster.kind == "slurm" else _spawn(folder, cwd)
+        write_whole(folder / "job.json", orjson.dumps(started))
+        return f"judge: {_named(started)} is started, in {folder}"
+
+
+def _locked(folder: Path) -> FolderLock:
+    """Lock a judge's folder; others hold the lock for as long as a submission takes."""
+    limit = time.monotonic() + _LOCK_BOUND_S
+    while True:
+        try:
+            return FolderLock(folder)
+        except RunFolderError:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
+
+
+def _submit(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> dict[str, Any]:
+    script = folder / "judge.sbatch"
+    write_whole(script, judge_script(cluster, plan.nodes, folder, cwd).encode())
+    return {"job": slurm.submit(script)}
+
+
+def _spawn(folder: Path, cwd: Path) -> dict[str, Any]:
+    """Start it as a process of its own, which outlives this one and ends when nobody needs it."""
+    with (folder / "judge.out").open("ab") as output:
+        process = subprocess.Popen(
+            (sys.executable, "-m", "gavel.launch.training.job", "judge", str(folder)),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, start_new_session=True,
+        )  # fmt: skip
+    return {"host": socket.gethostname(), "pid": process.pid}
+
+
+def _alive(folder: Path) -> str | None:
+    started = judge_folder.read_job(folder)
+    name = str(started.get("job") or started.get("pid"))
+    if not started or judge_folder.ended(folder) is not None or judge_folder.closing(folder, name).exists():
+        return None
+    if "job" in started:
+        state = slurm.state(started["job"])
+        return f"{_named(started)} ({state})" if state else None
+    return _named(started) if judge_folder.process_runs(int(started["pid"])) else None
+
+
+def _named(started: dict[str, Any]) -> str:
+    return f"job {started['job']}" if "job" in started else f"process {started['pid']}"

@@ -1,0 +1,197 @@
+"""``-m``: one command for many points; each is a run of its own, and one that fails stops no other."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from rich.console import Console
+
+from gavel.launch.assembly import assemble
+from gavel.launch.config import compose
+from gavel.launch.running.session import say
+from gavel.launch.schema import TrainConfig
+from gavel.launch.train import job_of
+from gavel.launch.training import slurm
+from gavel.launch.training.layout import managed
+from gavel.launch.training.render import SBATCH
+from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index, write_index
+from gavel.launch.verbs import find_verb
+from gavel.models.codec import digest, plain
+from gavel.models.errors import ConfigError, GavelError, InputError, shorten
+
+SWEPT = ("train", "rescore")
+FOLDER_KEY = {"train": "run.dir", "rescore": "into"}
+STATES = {0: "finished", 3: "incomplete"}
+MOST = 500
+WHOLE, BAD, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+
+
+def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Sequence[str], console: Console) -> int:
+    """Run a verb at every point; return 0 if all is well, 2 if every point failed, 3 if some did, 130 when interrupted.
+
+    Raises:
+        ConfigError: the verb has no sweeps, or nothing is swept.
+    """
+    if verb not in SWEPT:
+        raise ConfigError("this verb has no sweeps", field="-m", found=f"gavel {verb}", allowed=", ".join(SWEPT), remedy="leave -m out")
+    _refuse_swept(verb, words)
+    folder, common = _folder(verb, words, runs)
+    points = expand(common)
+    if len(points) < 2:
+        raise ConfigError("nothing is swept", field="-m", remedy="give a key several values: reward.abstain=0.3,0.5")
+    if len(points) > MOST:
+        raise ConfigError("too many points", field="-m", found=str(len(points)), allowed=f"at most {MOST}")
+    if len(set(points)) < len(points):
+        twice = next(point for number, point in enumerate(points) if point in points[:number])
+        raise ConfigError("two points are the same", field="-m", found=" ".join(twice), remedy="name each value once")
+    shared = tuple(word for word in common if not _values(word)[1:])
+    index = Index(verb, shared, tuple(Point(number, _name(number, point), point) for number, point in enumerate(points)))
+    dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
+    index = index if dry else _resumed(folder, index)
+    for point in index.points:
+        say(console, f"\n[{point.index + 1} of {len(points)}] {' '.join(point.overrides)}", style="bold")
+        done = _play(verb, point, shared, [*config_dirs], runs, folder, console)
+        index = replace(index, points=tuple(done if one.index == done.index else one for one in index.points))
+        if not dry:
+            write_index(folder, index)
+        if done.code == INTERRUPTED:
+            return INTERRUPTED
+    return _close(folder, index, console, dry=dry)
+
+
+def _refuse_swept(verb: str, words: Sequence[str]) -> None:
+    """Refuse several values of what belongs to the sweep and not to a point.
+
+    Raises:
+        ConfigError: names the word.
+    """
+    for word in words:
+        if word.partition("=")[0] in (FOLDER_KEY[verb], "dry_run") and _values(word)[1:]:
+            raise ConfigError(
+                "a sweep has one value of this", field=word.partition("=")[0], found=word.partition("=")[2],
+                remedy="name one; a folder with a comma in its name needs quotes: \"'a,b'\"",
+            )  # fmt: skip
+
+
+def _resumed(folder: Path, index: Index) -> Index:
+    """Make the folder, or find that it holds the same sweep; its points are then gone through again, each going on by itself.
+
+    Raises:
+        InputError: it holds another sweep, or something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / INDEX).exists():
+        known = read_index(folder)
+        if (known.verb, known.common, [p.overrides for p in known.points]) != (
+            index.verb,
+            index.common,
+            [p.overrides for p in index.points],
+        ):
+            raise InputError("this folder holds another sweep", where=str(folder), remedy="name another folder")
+    elif any(folder.iterdir()):
+        raise InputError("this folder is not empty and no sweep", where=str(folder), remedy="name another folder")
+    write_index(folder, index)
+    return index
+
+
+def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the points of a sweep: for each, the words that differ, in the order they were given, the last one changing fastest."""
+    swept = [values for values in map(_values, words) if len(values) > 1]
+    return list(itertools.product(*swept)) if swept else []
+
+
+def _values(word: str) -> list[str]:
+    """Return a word once per value it has in Hydra's grammar (``a=1,2``, ``a=range(1,4)``); a plain one as it is."""
+    if word.startswith("~") or "=" not in word:
+        return [word]
+    try:
+        parsed = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return [word]  # composing says what is wrong with it
+    if not parsed.is_sweep_override():
+        return [word]
+    return [f"{word.partition('=')[0]}={value}" for value in parsed.sweep_string_iterator()]
+
+
+def _name(number: int, point: Sequence[str]) -> str:
+    text = _UNSAFE.sub("_", ",".join(word.lstrip("+").replace("/", "_") for word in point)).strip("_")
+    return f"{number:03}-{text[:80]}"
+
+
+def _folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the sweep's folder, and the words without it."""
+    key = FOLDER_KEY[verb]
+    named = [word.partition("=")[2].strip("'\"") for word in words if word.partition("=")[0] == key]
+    common = [word for word in words if word.partition("=")[0] != key]
+    if verb == "rescore" and len(runs) != 1:
+        raise ConfigError(
+            "one run is rescored", field="run.dir", found=", ".join(runs) or "none", remedy="gavel rescore RUN -m reward=…"
+        )
+    if named:
+        return Path(named[-1]).expanduser().absolute(), common
+    if verb == "rescore":
+        parent = Path(runs[0]).expanduser().absolute()
+        return parent.with_name(f"{parent.name}-sweep-{digest(common)[7:15]}"), common
+    default = runs[0] if runs else time.strftime("runs/sweep-%Y%m%d-%H%M%S")
+    return Path(default).expanduser().absolute(), common
+
+
+def _play(
+    verb: str, point: Point, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, console: Console
+) -> Point:
+    place = "'" + str(folder / point.name).replace("'", "\\'") + "'"
+    words = [*shared, *point.overrides, f"{FOLDER_KEY[verb]}={place}"]
+    try:
+        config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
+        if isinstance(config, TrainConfig):
+            if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
+                say(console, f"job {job} is in the queue already")
+                return replace(point, state="submitted", code=None, note=f"job {job}")
+            config = with_shared_judge(config, folder)
+        code = int(importlib.import_module(find_verb(verb).module).run(config, console))
+    except (GavelError, OSError) as failed:
+        say(console, f"this point failed: {failed}")
+        code = failed.exit_code if isinstance(failed, GavelError) else BAD
+        return replace(point, state="failed", code=code, note=shorten(str(failed), 400))
+    job = job_of(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
+    if job is not None:
+        return replace(point, state="submitted", code=None, note=f"job {job}")
+    return replace(point, state="interrupted" if code == INTERRUPTED else STATES.get(code, "failed"), code=code)
+
+
+def with_shared_judge(config: TrainConfig, folder: Path) -> TrainConfig:
+    """Let a point use the judge that all points with the same one share, unless its placement says otherwise."""
+    placement: Any = config.placement
+    if placement.mode not in (None, "shared") or placement.folder:
+        return config
+    served = managed(assemble(config, with_policy=False).services)
+    on_gpus = any(not service.cpu for service in served.values())
+    if not served or (placement.mode is None and config.cluster.kind == "local" and on_gpus):
+        return config  # here, judge and policy share the machine's GPUs out between them
+    key = digest([plain(served), placement.nodes])[7:15]
+    return replace(config, placement=replace(placement, mode="shared", folder=str(folder / f"judge-{key}")))
+
+
+def _close(folder: Path, index: Index, console: Console, *, dry: bool) -> int:
+    counts: dict[str, int] = {}
+    for point in index.points:
+        counts[point.state] = counts.get(point.state, 0) + 1
+    say(console, f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}", style="bold")
+    if not dry:
+        say(console, f"index: {folder / INDEX}")
+        if index.verb == "train":
+            say(console, f"how they go: gavel status {folder}")
+    failed = sum(point.state == "failed" for point in index.points)
+    if failed == len(index.points):
+        return BAD
+    return INCOMPLETE if failed or counts.get("incomplete") else WHOLE
