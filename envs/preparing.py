@@ -13,7 +13,7 @@ from typing import Any
 from gavel.envs.hygiene import Protected, file_sha256, question_share
 from gavel.envs.registry import SOURCES, choose, load_source
 from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
-from gavel.envs.sources import SourceAdapter
+from gavel.envs.sources import Licence, SourceAdapter, licence_of
 from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
 from gavel.envs.tasks import BadRow, TaskReader
 from gavel.envs.types import Task, TaskError
@@ -98,8 +98,9 @@ def prepare(
     tasks, skipped = _adapted(path, adapter, config.binding)
     fates = replace(_sort(tasks, protected, config.validation_fraction), skipped=skipped)
     origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
-    made = form(contents(config, adapter, origin, fates, protected, profiles))
-    warnings = tuple(_warnings(adapter, fates, config))
+    licence = licence_of(adapter, config.dataset, [task.task_id for task in tasks])
+    made = form(contents(config, adapter, origin, fates, protected, profiles, licence))
+    warnings = tuple(_warnings(licence, fates, config))
     for text in warnings:
         warn(text)
     files = () if dry_run else write_files(Path(out), made)
@@ -153,9 +154,9 @@ def _sort(tasks: Iterable[Task], protected: Protected, fraction: float) -> Sorte
     return SortedTasks(tuple(train), tuple(validation), {how: tuple(ids) for how, ids in dropped.items()})
 
 
-def _warnings(adapter: SourceAdapter, tasks: SortedTasks, config: SourceConfig) -> Iterable[str]:
-    if adapter.licence.warning:
-        yield f"licence: {adapter.licence.warning}"
+def _warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Iterable[str]:
+    if licence.warning:
+        yield f"licence: {licence.warning}"
     if not config.protected:
         yield (
             "hygiene: no protected files (questions you evaluate on, which training must not see) were given; tasks to train on need "

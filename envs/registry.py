@@ -203,6 +203,24 @@ def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
     return cast("RewardPolicy", make(options))
 
 
+def check_reward(env: object, config: Mapping[str, Any]) -> None:
+    """Refuse a reward policy of ours that belongs to another environment of ours; of outside ones it is not known what they take.
+
+    Raises:
+        ConfigError: names the rewards of the environment.
+    """
+    name = config.get("name")
+    if env not in ENVIRONMENTS or name not in REWARDS:
+        return
+    own = reward_names(str(env))
+    if name not in own:
+        other = next(other for other in ENVIRONMENTS if name in reward_names(other))
+        raise ConfigError(
+            "this reward is another environment's", field="reward.name", found=f"{name} (for env={other})", allowed=", ".join(own),
+            remedy=f"choose one of env={env}: reward={own[0]}",
+        )  # fmt: skip
+
+
 def reward_names(env: str) -> list[str]:
     """Return the reward policies that stand in the same package as an environment; none where it is not known here any more."""
     ours = env in ENVIRONMENTS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from gavel.envs.types import Task, TaskError
 from gavel.models.codec import record
@@ -38,6 +38,22 @@ class SourceAdapter(Protocol):
             TaskError: names the field; the caller adds file and line.
         """
         ...
+
+
+@runtime_checkable
+class TellsItsDataSet(Protocol):
+    """What an adapter may have besides: its ``licence`` is that of one published data set, and rows of others may have the same form."""
+
+    def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
+        """Tell whether any of these rows seem to be the data set's: by its name where they were downloaded, else by their ids."""
+        ...
+
+
+def licence_of(adapter: SourceAdapter, dataset: str | None, task_ids: Iterable[str]) -> Licence:
+    """Return the statements that hold for these rows; none where they are somebody's own in the form of a published data set."""
+    if isinstance(adapter, TellsItsDataSet) and not adapter.published(dataset, task_ids):
+        return Licence({})
+    return adapter.licence
 
 
 def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:

@@ -11,7 +11,7 @@ import orjson
 
 from gavel.envs.hygiene import Protected
 from gavel.envs.source_files import Origin, SourceConfig
-from gavel.envs.sources import SourceAdapter
+from gavel.envs.sources import Licence, SourceAdapter
 from gavel.envs.types import Task
 from gavel.judges.bindings import parse_verifier
 from gavel.models.codec import dump, plain, record, to_json
@@ -41,9 +41,15 @@ class SortedTasks:
 
 
 def contents(
-    config: SourceConfig, adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected, profiles: Mapping[str, str]
+    config: SourceConfig,
+    adapter: SourceAdapter,
+    origin: Origin,
+    tasks: SortedTasks,
+    protected: Protected,
+    profiles: Mapping[str, str],
+    licence: Licence,
 ) -> Mapping[str, bytes]:
-    """Return the files by name, the manifest last.
+    """Return the files by name, the manifest last; ``licence`` is that of the rows.
 
     Raises:
         ConfigError: ``profiles`` does not know the source's binding.
@@ -57,7 +63,9 @@ def contents(
     made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation]))
     files = {name: {"sha256": _sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
     files["verifiers.json"].pop("rows")
-    return {**made, "manifest.json": _pretty({**_manifest(config, adapter, origin, tasks, protected), "files": files})}
+    manifest = _manifest(adapter, origin, tasks, protected, licence)
+    split = {"validation_fraction": config.validation_fraction, "by": "SHA-256 of the question's normalised text"}
+    return {**made, "manifest.json": _pretty({**manifest, "split": split, "files": files})}
 
 
 def _verifiers(config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str], tasks: Sequence[Task]) -> Mapping[str, Any]:
@@ -75,9 +83,7 @@ def _verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, Any]:
     return {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": target}
 
 
-def _manifest(
-    config: SourceConfig, adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected
-) -> Mapping[str, Any]:
+def _manifest(adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected, licence: Licence) -> Mapping[str, Any]:
     kept = (*tasks.train, *tasks.validation)
     dropped = {how: len(ids) for how, ids in tasks.dropped.items()}
     counts: dict[str, Any] = {"train": len(tasks.train), "validation": len(tasks.validation), "dropped": dropped}
@@ -87,10 +93,9 @@ def _manifest(
         "schema": MANIFEST_SCHEMA,
         "env": adapter.env,
         "source": {"name": adapter.name, **plain(origin)},
-        "licence": plain(adapter.licence),
+        "licence": plain(licence),
         "counts": {"rows": len(kept) + sum(dropped.values()) + len(tasks.skipped), **counts},
         "domains": domains(kept),
-        "split": {"validation_fraction": config.validation_fraction, "by": "SHA-256 of the question's normalised text"},
         "hygiene": _hygiene(tasks, protected),
     }
 

@@ -19,6 +19,10 @@ from gavel.models.codec import dump, load, plain, record
 from gavel.models.errors import InputError, shorten
 
 
+PROBE_AGAIN = "run `gavel probe` with this composition"
+"""What is to be done where a judge was never probed; the command line puts the very command in its place."""
+
+
 class CertificateError(InputError):
     """A certificate that is missing, cannot be read, or does not qualify the judge."""
 
@@ -165,7 +169,7 @@ def require(folder: Path, binding: Binding, rules: Qualification) -> Certificate
     if certificate is None:
         raise CertificateError(
             f"the judge of binding {binding.name} was never probed as it is composed now", where=str(path_of(folder, binding)),
-            remedy="run `gavel probe` with this composition, or set qualification.required=false (it is recorded)",
+            remedy=f"{PROBE_AGAIN}, or set qualification.required=false (it is recorded)",
         )  # fmt: skip
     if reasons := shortcomings(certificate, rules):
         raise CertificateError(

@@ -109,7 +109,7 @@ def _guarded(words: list[str]) -> int:
         _check_encoding(words)
         return _dispatch(parse(words))
     except GavelError as failed:
-        return _complain(str(failed), failed.exit_code)
+        return _complain(_spelt_out(str(failed), words), failed.exit_code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -123,6 +123,16 @@ def _guarded(words: list[str]) -> int:
         return _complain(str(_nobodys_home()), BAD_INPUT) if homeless else _unexpected(failed, words)
     except Exception as failed:  # noqa: BLE001 - the outermost boundary: a person gets a message, the trace goes to a file
         return _unexpected(failed, words)
+
+
+def _spelt_out(text: str, words: list[str]) -> str:
+    """Return a message with the command to run next in the words of this one."""
+    if "gavel probe" not in text:
+        return text
+    from gavel.launch.training.probe_command import spelt_out
+
+    line = parse(words)
+    return spelt_out(text, line.overrides, line.config_dirs)
 
 
 def _nobodys_home() -> ConfigError:

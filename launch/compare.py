@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.launch.comparing import tables as training_tables
-from gavel.launch.comparing.paired import Arm, Comparison, Difference, arm, compare
+from gavel.launch.comparing.identities import identity_notes, judge_notes
+from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
 from gavel.launch.comparing.runs import Named, expand, is_training, trained
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
@@ -20,7 +21,6 @@ from gavel.launch.running.child import existing_run
 from gavel.launch.running.files import write_whole
 from gavel.launch.running.folder import read_results
 from gavel.launch.running.inputs import read_inputs
-from gavel.launch.running.manifest import read_manifest
 from gavel.launch.running.session import say
 from gavel.launch.schema import CompareConfig
 from gavel.models.codec import to_json
@@ -64,16 +64,16 @@ def _trainings(runs: Sequence[Named], config: CompareConfig, console: Console) -
 def _rollouts(named: Sequence[Path], config: CompareConfig, console: Console) -> int:
     paths = [existing_run(str(path), "compare") for path in named]
     names = _names(paths)
-    _tell_identities(paths, names, console)
     arms = [_arm(name, path) for name, path in zip(names, paths, strict=True)]
     found = compare(arms, draws=config.draws, seed=config.seed)
     if not any(item.metric.n for item in found.differences):
         raise ConfigError("these runs have no graded task in common", field="runs", found=", ".join(config.runs))
     console.print(table(found))
-    for line in notes(found):
+    said = [*identity_notes(paths, names), *judge_notes(paths, names), *notes(found)]
+    for line in said:
         say(console, line)
     if config.out:
-        _write(Path(config.out).expanduser(), found, arms, paths, console)
+        _write(Path(config.out).expanduser(), found, arms, paths, said, console)
     return 0
 
 
@@ -87,41 +87,33 @@ def _arm(name: str, path: Path) -> Arm:
     return arm(name, read_results(path), len(read_inputs(path)))
 
 
-def _tell_identities(paths: Sequence[Path], names: Sequence[str], console: Console) -> None:
-    """Say where runs differ by more than their reward: the reader must know what is compared."""
-    manifests = [read_manifest(path) for path in paths]
-    for part in ("env", "policy", "bindings"):
-        values = [getattr(manifest.identity, part) if manifest else None for manifest in manifests]
-        others = [name for name, value in zip(names, values, strict=True) if value != values[0]]
-        if others:
-            console.print(
-                f"note: {part} of {', '.join(others)} is not that of {names[0]}", highlight=False, soft_wrap=True, markup=False
-            )
+def rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:
+    """Return the cells of the table, one row per difference; ``none`` stands for a figure there is not."""
 
+    def number(value: float | None, digits: int = 3) -> str:
+        return none if value is None else f"{value:.{digits}f}"
 
-def rows(found: Comparison) -> list[tuple[str, ...]]:
-    """Return the cells of the table, one row per difference."""
     return [
         (
-            item.what, item.base, item.other, _number(item.base_mean), _number(item.other_mean), _number(item.metric.value),
-            _number(item.metric.low), _number(item.metric.high), str(item.metric.n), _number(item.p, 4), _number(item.p_holm, 4),
+            item.what, item.base, item.other, number(item.base_mean), number(item.other_mean), number(item.metric.value),
+            number(item.metric.low), number(item.metric.high), str(item.metric.n), number(item.p, 4), number(item.p_holm, 4),
         )
         for item in found.differences
     ]  # fmt: skip
 
 
-def _number(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def intervals(found: Comparison) -> str:
+    """Name the intervals of a comparison: ``95 % intervals over tasks (Student's t)``."""
+    kinds = sorted({kind for item in found.differences if (kind := method(item.metric.n))})
+    return f"95 % intervals over tasks ({' or '.join(kinds)})" if kinds else "too few tasks for intervals"
 
 
 def table(found: Comparison) -> Table:
     """Return the terminal table; differences whose interval leaves out 0 stand bold."""
-    shown = Table(
-        title=f"against {found.base}: paired by task, 95 % bootstrap intervals over tasks", title_justify="left", show_edge=False
-    )
+    shown = Table(title=f"against {found.base}: paired by task, {intervals(found)}", title_justify="left", show_edge=False)
     for column in COLUMNS:
         shown.add_column(column, justify="left" if column in ("what", "base", "run") else "right")
-    for item, cells in zip(found.differences, rows(found), strict=True):
+    for item, cells in zip(found.differences, rows(found, "-"), strict=True):
         shown.add_row(*(Text(cell) for cell in cells), style="bold" if _clear(item) else "")
     return shown
 
@@ -135,6 +127,7 @@ def notes(found: Comparison) -> list[str]:
     """Return what a reader must know besides the table."""
     lines = [f"{name}: {count} rows were not graded and are in no figure" for name, count in found.ungraded.items() if count]
     lines += [f"{name}: {count} tasks are not in both runs and were left out" for name, count in found.unpaired.items() if count]
+    lines += _about_intervals(found)
     tests = sum(item.p is not None for item in found.differences)
     if tests > 1:
         lines.append(f"{tests} tests were made; p (Holm) is adjusted for all of them, the intervals are not")
@@ -143,15 +136,28 @@ def notes(found: Comparison) -> list[str]:
     return lines
 
 
-def _write(folder: Path, found: Comparison, arms: Sequence[Arm], paths: Sequence[Path], console: Console) -> None:
+def _about_intervals(found: Comparison) -> list[str]:
+    """Say why a column has no figures, and what few tasks get."""
+    lines = []
+    least = min(item.metric.n for item in found.differences)
+    if least < LEAST:
+        lines.append(f"under {LEAST} tasks there is no interval: so few that happen to agree would claim certainty")
+    elif least < FEW:
+        lines.append(f"under {FEW} tasks the intervals are Student's t: so few do not show the bootstrap enough")
+    if all(item.p is None for item in found.differences):
+        lines.append("no p: McNemar's test compares the labels of tasks with one rollout each, and tasks here have several")
+    return lines
+
+
+def _write(folder: Path, found: Comparison, arms: Sequence[Arm], paths: Sequence[Path], said: Sequence[str], console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows(found)])
-    lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *rows(found))]
+    lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *rows(found, "-"))]
     files = {
         "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),
-        "compare.md": ("\n".join([*lines, "", *(f"- {line}" for line in notes(found))]) + "\n").encode(),
-        "compare.html": comparison_page(found, paths, [arm.name for arm in arms], notes(found)),
+        "compare.md": ("\n".join([*lines, "", *(f"- {line}" for line in said)]) + "\n").encode(),
+        "compare.html": comparison_page(found, paths, [arm.name for arm in arms], said, intervals(found)),
     }  # fmt: skip
     for name, data in files.items():
         write_whole(folder / name, data)

@@ -155,8 +155,16 @@ def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Se
         near = nearest(choice.choice, known)
         raise ConfigError(
             "there is no such choice", field=choice.group, found=choice.choice, allowed=", ".join(known),
-            remedy=f"did you mean {choice.group}={near[0]}?" if near else f"choose one, or set a key: {choice.group}.KEY=VALUE",
+            remedy=_other_choice(choice.group, near, choice.group in sections),
         )  # fmt: skip
+
+
+def _other_choice(group: str, near: Sequence[str], has_keys: bool) -> str:
+    if near:
+        return f"did you mean {group}={near[0]}?"
+    keys = f", or set a key: {group}.KEY=VALUE" if has_keys else ""
+    own = f", or give the folder that holds {group}/NAME.yaml: --config-dir DIR" if not has_keys else ""
+    return f"choose one{keys}{own}"
 
 
 def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Path]) -> DictConfig:
@@ -252,12 +260,12 @@ def _check_services(verb: str, config: Any) -> None:
             check_secrets(name, service)
         for name, service in config.services.items():
             check_service(f"services.{name}", service)
-        if verb == "rollout":
+        if verb == "rollout" or (isinstance(config, schemas.ServeConfig) and config.gym.play):
             _check_chosen("policy", config.policy)
         judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
         if judged and any(binding.judge == "general" for binding in config.judging.bindings.values()):
             _check_chosen("judge", config.judge)
-    elif (judge := getattr(config, "judge", None)) is not None:
+    elif verb != "judge" and (judge := getattr(config, "judge", None)) is not None:  # `judge` says itself what it cannot serve
         _check_chosen("judge", judge)
 
 

@@ -94,12 +94,12 @@ def _reachable(judge: Service, url: str) -> str:
 
 
 def _check(judge: Service) -> None:
-    check_service(KEY, judge)
     if judge.mode != "managed":
         raise ConfigError(
-            "this judge is served elsewhere", field="judge.mode", found=judge.mode, allowed="managed",
+            "there is nothing to serve: this judge is asked where it is served already", field="judge.mode", found=judge.mode, allowed="managed",
             remedy="choose one that is served here: judge=smollm2 or judge=qwen3_32b",
         )  # fmt: skip
+    check_service(KEY, judge)
 
 
 def _model(judge: Service) -> str:

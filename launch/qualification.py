@@ -3,25 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from gavel.judges.bindings import Binding
 from gavel.judges.certificate import CertificateError, Qualification, read, shortcomings
+from gavel.launch.assembly import assemble
+from gavel.launch.schema import RolloutConfig
+from gavel.models.codec import record
+from gavel.models.errors import GavelError
+
+NOWHERE = "//judge.invalid"
+"""The host of ``judge=none`` (RFC 2606): a judge that nothing asks."""
+
+
+@record
+class Standing:
+    """What is known of one binding's ``judge`` (its model); ``line`` says it in words, as the terminal does."""
+
+    binding: str
+    judge: str
+    state: Literal["qualified", "not qualified", "never probed", "none", "unknown"]
+    line: str
+
+
+def is_nowhere(binding: Binding) -> bool:
+    """Whether a binding's judge is ``judge=none``."""
+    return binding.judge is not None and any(NOWHERE in url for url in binding.judge.base_urls)
 
 
 def qualification(bindings: Mapping[str, Binding], certificates: Path) -> list[str]:
     """Return one line per binding: qualified, not qualified and why, or never probed."""
-    return [_line(name, binding, certificates) for name, binding in bindings.items()]
+    return [standing.line for standing in standings(bindings, certificates)]
 
 
-def _line(name: str, binding: Binding, certificates: Path) -> str:
+def standings(bindings: Mapping[str, Binding], certificates: Path) -> tuple[Standing, ...]:
+    """Return what is known of each binding's judge."""
+    return tuple(_standing(name, binding, certificates) for name, binding in bindings.items())
+
+
+def standings_of(config: RolloutConfig, run: Path) -> tuple[Standing, ...]:
+    """Return what is known of the judges of the run at ``run``; nothing is downloaded for it and no credential is needed."""
+    quiet = replace(config, dry_run=True, assets=replace(config.assets, offline=True))
+    try:
+        bindings = assemble(quiet, with_policy=True).bindings
+    except GavelError as failed:  # its assets are gone, or it was made with a plugin that is not installed here
+        line = f"judge: nothing is known of its qualification: {str(failed).splitlines()[0]}"
+        return tuple(Standing(name, "", "unknown", line) for name in config.judging.bindings)
+    return standings(bindings, _folder(config.certificates, run))
+
+
+def _folder(name: str, run: Path) -> Path:
+    """Return the folder of certificates; one named by a relative path also where the run was made: the nearest above it."""
+    place = Path(name).expanduser()
+    places = (place, *(above / place for above in run.absolute().parents))
+    return next((one for one in places if one.is_dir()), place)
+
+
+def _standing(name: str, binding: Binding, certificates: Path) -> Standing:
+    judge = (binding.judge.model if binding.judge else None) or ""
+    if is_nowhere(binding):
+        return Standing(name, judge, "none", f"judge of {name}: none, no judge is asked")
     try:
         certificate = read(certificates, binding)
     except CertificateError as failed:
-        return f"judge of {name}: {failed.problem} ({failed.where})"
+        return Standing(name, judge, "unknown", f"judge of {name}: {failed.problem} ({failed.where})")
     if certificate is None:
-        return f"judge of {name}: never probed; `gavel probe` with the same env=… and judge=… says whether its grades can be trusted"
+        how = "`gavel probe` with the same env=… and judge=… says whether its grades can be trusted"
+        return Standing(name, judge, "never probed", f"judge of {name}: never probed; {how}")
     reasons = shortcomings(certificate, Qualification())
     if reasons:
-        return f"judge of {name}: not qualified, so these figures say little: {len(reasons)} checks failed, the first: {reasons[0]}"
-    return f"judge of {name}: qualified (probed against {certificate.profile})"
+        why = f"{len(reasons)} checks failed, the first: {reasons[0]}"
+        return Standing(name, judge, "not qualified", f"judge of {name}: not qualified, so these figures say little: {why}")
+    return Standing(name, judge, "qualified", f"judge of {name}: qualified (probed against {certificate.profile})")

@@ -93,6 +93,7 @@ def _regrade(
             digest_of(text), assets=composed.assets, budget=config.budget,
             states={} if itself else _transcripts(parent, rows, assembly),
             persistent=itself, parent=None if itself else parent, deadline=deadline,
+            certificates=Path(composed.certificates).expanduser(),
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

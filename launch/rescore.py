@@ -12,6 +12,7 @@ from gavel.envs.registry import make_reward
 from gavel.envs.types import Environment, RewardPolicy
 from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
+from gavel.launch.qualification import standings_of
 from gavel.launch.running.child import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.running.folder import RunFolder, read_results
 from gavel.launch.running.inputs import read_inputs
@@ -42,6 +43,8 @@ def run(config: RescoreConfig, console: Console) -> int:
         tally = _rescored(parent, folder, reward, environment)
         metrics = tally.write(folder, environment, reward)
     console.print(closing(metrics, time.monotonic() - begun))
+    for standing in standings_of(composed, path):
+        say(console, standing.line)
     say(console, reported(path))
     say(console, f"run folder: {path} (child of {parent}); compare: gavel compare {parent} {path}")
     return exit_code(tally.short(read_inputs(path)), None, console)

@@ -20,7 +20,7 @@ from gavel.envs.interfaces.http.running import Running
 from gavel.launch.assembly import asset_store
 from gavel.launch.running.session import run_async, say
 from gavel.launch.schema import ServeConfig
-from gavel.launch.serving.gym import gym_app, gym_line, played
+from gavel.launch.serving.gym import POLICY, gym_app, gym_line, played
 from gavel.launch.serving.parts import Offer, offers_of, services_of
 from gavel.launch.serving.schema import HttpConfig
 from gavel.models.errors import ConfigError
@@ -128,7 +128,7 @@ def _key(variable: str | None) -> str | None:
     value = os.environ.get(variable, "").strip()
     if not value:
         raise ConfigError(
-            "the variable that should hold the key is not set", field="http.api_key_env", found=variable, remedy=f"export {variable}"
+            "the variable that should hold the key is not set", field="http.api_key_env", found=variable, remedy=f"export {variable}=…"
         )
     return value
 
@@ -168,7 +168,8 @@ def _plan(config: ServeConfig, offers: list[Offer]) -> Table:
         table.add_row(f"/v1/{offer.name}", Text(f"{offer.config.env['name']}, reward {offer.config.reward.get('name')}"))
         for name, binding in offer.assembly.bindings.items():
             table.add_row("", Text(f"binding {name}: {config_key(binding.service)} grades with {binding.rubric.profile}"))
-    for name, service in {name: service for offer in offers for name, service in offer.assembly.services.items()}.items():
+    services = {name: service for offer in offers for name, service in offer.assembly.services.items()}
+    for name, service in {**services, **({POLICY: config.policy} if config.gym.play else {})}.items():
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
         table.add_row(f"service {config_key(name)}", Text(f"{service.model} ({where})"))
     return table

@@ -140,7 +140,7 @@ _TABLE = (
     ),
     Verb(
         "serve", "Serve environments over HTTP: send a task and a reply, get its grade.", "gavel.launch.serve", "ServeConfig",
-        ("env", "judge", "reward", "experiment"),
+        ("env", "policy", "judge", "reward", "experiment"),
         (
             (
                 "env=abstention judge=external judge.base_url=http://127.0.0.1:8000/v1 judge.model=my-judge",

@@ -208,7 +208,9 @@ def _secret(field: str, variables: Sequence[str]) -> str:
     value = next((found for found in (os.environ.get(variable, "").strip() for variable in variables) if found), None)
     if value is None:
         names = " or ".join(variables)
-        raise ConfigError("the variable that should hold the credential is not set", field=field, found=names, remedy=f"export {names}")
+        raise ConfigError(
+            "the variable that should hold the credential is not set", field=field, found=names, remedy=f"export {variables[0]}=…"
+        )
     if not value.isprintable() or not value.isascii():
         raise ConfigError("the credential holds a character that no header can carry", field=field, found="(not shown)")
     return value

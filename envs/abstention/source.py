@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast, get_args
 
 from gavel.envs.abstention.environment import NAME
@@ -13,6 +13,7 @@ from gavel.envs.types import Task, TaskError
 from gavel.models.errors import shorten
 from gavel.models.types import Message, Role
 
+DATASET = "nvidia/Nemotron-RL-QA-Abstention-v1"
 _ROLES = get_args(Role)
 _DOMAINS = (
     (re.compile(r"law-"), "law"),
@@ -37,13 +38,17 @@ class NemoAbstentionV1:
     skips_bad_rows = False
     licence = Licence(
         {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"},
-        "the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: tasks.jsonl holds these texts; "
+        f"rows of {DATASET}, as their ids say: the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: tasks.jsonl holds these texts; "
         "until the publisher settles it, pass it on only under terms that satisfy both (attribution and share-alike)",
     )
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a row has most of the format's fields."""
         return sum(field in row for field in ("question", "answer", "responses_create_params")) >= 2
+
+    def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
+        """Tell whether the rows seem to be the publisher's; an id of a person's own is mostly in none of its domains."""
+        return dataset == DATASET or any(domain_of(task_id) != "other" for task_id in task_ids)
 
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
         """Return the row's task; raises ``TaskError`` naming the field."""
@@ -58,7 +63,11 @@ def _input(row: Mapping[str, Any]) -> list[Any]:
     params = row.get("responses_create_params")
     field = "responses_create_params.input"
     if not isinstance(params, Mapping) or "input" not in params:
-        raise TaskError("this field is missing", field=field, allowed="a list of messages")
+        raise TaskError(
+            "this field is missing", field=field, found=f"the fields {', '.join(sorted(row))}",
+            allowed="a list of messages: what the policy is asked, word for word",
+            remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}; docs/prepare.md has a whole row',
+        )  # fmt: skip
     given = params["input"]
     if not isinstance(given, list) or not given:
         raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a list of at least one message")

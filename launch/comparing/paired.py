@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -19,6 +19,8 @@ from gavel.envs.statistics import t975
 from gavel.envs.types import Metric, Result
 from gavel.models.codec import record
 
+LEAST = 5
+"""Tasks under which there is no interval: two or three that happen to agree would claim certainty."""
 FEW = 15
 """Tasks under which no bootstrap is made: at 8 tasks of one row its interval covers the truth in 88 %, Student's t in 95 %."""
 Row = tuple[str, str, int]
@@ -52,7 +54,7 @@ def arm(name: str, results: Iterable[Result], planned: int) -> Arm:
 class Difference:
     """``other`` less ``base`` over the tasks both graded.
 
-    ``metric``: mean difference with its 95 % bootstrap interval over ``n`` tasks; ``p`` of McNemar's exact test for labels where each
+    ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``bootstrap``), within [-1, 1] for labels; ``p`` of McNemar's exact test for labels where each
     task has one row (None otherwise, and for rewards); ``p_holm`` adjusts it for all tests of the comparison (Holm 1979).
     """
 
@@ -117,9 +119,10 @@ def _difference(
     first, second = _by_task(left), _by_task(right)
     tasks = [task for task in first if task in second]
     means = np.array([[np.mean(side[task]) for task in tasks] for side in (first, second)]).reshape(2, len(tasks))
+    metric = bootstrap(means[1] - means[0], draws, draw)
     single = all(len(first[task]) == len(second[task]) == 1 for task in tasks)
     return Difference(
-        what, base.name, other.name, _mean(means[0]), _mean(means[1]), bootstrap(means[1] - means[0], draws, draw),
+        what, base.name, other.name, _mean(means[0]), _mean(means[1]), within(metric, -1.0, 1.0) if binary else metric,
         mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
     )  # fmt: skip
 
@@ -141,10 +144,10 @@ def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.
     The percentiles of plain bootstrap means are too narrow for few tasks: resampled values spread by (n - 1) / n less, and nothing
     accounts for the estimated variance. The expanded ones (Hesterberg 2015, arXiv:1411.5279) are as wide as Student's t interval and
     keep the bootstrap's skew. Under ``FEW`` tasks it is Student's t interval itself, for so few do not show the bootstrap enough. Under
-    two tasks there is no interval; without any the value is NaN.
+    ``LEAST`` tasks there is no interval; without any the value is NaN.
     """
     count = len(differences)
-    if count < 2:
+    if count < LEAST:
         return Metric(_mean(differences), None, None, count)
     if count < FEW:
         half = t975(count - 1) * float(differences.std(ddof=1)) / math.sqrt(count)
@@ -155,6 +158,18 @@ def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.
     tail = 100 * NormalDist().cdf(-math.sqrt(count / (count - 1)) * t975(count - 1))
     low, high = np.percentile(means, (tail, 100 - tail))
     return Metric(_mean(differences), float(low), float(high), count)
+
+
+def method(tasks: int) -> str | None:
+    """Name the kind of interval that so many tasks get, None for none."""
+    return None if tasks < LEAST else "Student's t" if tasks < FEW else "bootstrap"
+
+
+def within(metric: Metric, low: float, high: float) -> Metric:
+    """Return the metric with its interval cut to what is possible."""
+    if metric.low is None or metric.high is None:
+        return metric
+    return replace(metric, low=min(max(metric.low, low), high), high=max(min(metric.high, high), low))
 
 
 def _parts(total: int, size: int) -> Iterable[int]:

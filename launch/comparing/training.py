@@ -33,7 +33,7 @@ from gavel.launch.comparing.curves import (
     ungraded_of,
 )
 from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import bootstrap
+from gavel.launch.comparing.paired import bootstrap, within
 from gavel.models.codec import record
 
 Task = tuple[str, str]
@@ -154,7 +154,15 @@ def _difference(
         unpaired = change(ours, theirs, value)
         assert unpaired is not None, "both sides have graded samples"
         found, means, common = unpaired.difference, [unpaired.first.value, unpaired.last.value], []
-    return GroupDifference(what, base[0].group, other[0].group, means[0], means[1], found, len(common), _over_seeds(sides[0], sides[1]))
+    over_seeds = _over_seeds(sides[0], sides[1])
+    if is_share(what):
+        found, over_seeds = within(found, -1.0, 1.0), within(over_seeds, -1.0, 1.0) if over_seeds else None
+    return GroupDifference(what, base[0].group, other[0].group, means[0], means[1], found, len(common), over_seeds)
+
+
+def is_share(what: str) -> bool:
+    """Whether a measure is a share, whose differences lie within [-1, 1]."""
+    return what == "checks passed" or what.startswith("label/")
 
 
 def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gavel.launch.comparing.identities import graded_by, short_names
 from gavel.launch.comparing.paired import Comparison
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.entry import Entry
@@ -32,8 +33,8 @@ class Compared:
     flip: bool
 
 
-def comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[str], notes: Sequence[str]) -> bytes:
-    """Return the page of a comparison, at most ``MOST_BYTES``; the first run is the base."""
+def comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[str], notes: Sequence[str], intervals: str) -> bytes:
+    """Return the page of a comparison, at most ``MOST_BYTES``; the first run is the base, ``intervals`` says of what kind they are."""
     sources = [RunSource.open(path) for path in paths]
     for source in sources:
         source.refresh()
@@ -42,7 +43,8 @@ def comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[st
     note, content_note = (next((one[place] for one in about if one[place]), "") for place in (0, 1))
     keys = sorted(dict.fromkeys(key for side in sides for key in side), key=lambda key: _worth([side.get(key) for side in sides]))
     rows = [_row(number, key, [side.get(key) for side in sides], texts=not content_note) for number, key in enumerate(keys[:MOST_ROWS])]
-    head = encode({"names": names, "found": found, "rows": rows, "notes": notes})
+    about_runs = {"names": names, "short": short_names(names), "judges": [_judge(source) for source in sources]}
+    head = encode({**about_runs, "found": found, "rows": rows, "notes": notes, "intervals": intervals})
     stories = [Stories.of(source) for source in sources]
     pairs = _pairs(stories, sides, keys[:MOST_PAIRS], MOST_BYTES - ROOM - len(head))
     title = " and ".join(names)
@@ -52,6 +54,10 @@ def comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[st
         "meta": encode({"live": False, "rows": len(rows), "stories": len(pairs), "run": str(paths[0])}),
     }  # fmt: skip
     return render(None, [*blocks.items(), *pairs], title=f"{title} · gavel")
+
+
+def _judge(source: RunSource) -> str:
+    return graded_by(source.path, source.manifest)
 
 
 def _row(number: int, key: Key, entries: Sequence[Entry | None], *, texts: bool) -> Compared:

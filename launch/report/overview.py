@@ -12,6 +12,7 @@ import orjson
 from gavel.envs import statistics
 from gavel.envs.registry import content_note
 from gavel.envs.types import Metric, RewardError
+from gavel.launch.qualification import Standing, standings_of
 from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
 from gavel.launch.report.ratings import ratings_of
 from gavel.launch.report.records import (
@@ -47,7 +48,7 @@ def overview(source: RunSource) -> Overview:
     own = next((policy for policy in policies if policy.own), None)
     return Overview(
         name=source.path.resolve().name, env=source.env, facts=_facts(source),
-        note=note, content_note=sensitive,
+        note=note, content_note=sensitive, judges=judges_of(source),
         rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own),
         labels=_labels(graded), slices=_sliced(graded), histogram=_histogram(graded),
         rewards=tuple(_rewarded(policy, graded) for policy in policies),
@@ -62,6 +63,11 @@ def notes_of(source: RunSource) -> tuple[str, str]:
     """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none."""
     tables = _metrics(source)[0].get("tables") or {}
     return str(tables.get("note", "")), content_note(source.manifest.identity.env) or ""
+
+
+def judges_of(source: RunSource) -> tuple[Standing, ...]:
+    """Return what is known of the judges of a run; nothing where another version wrote its config."""
+    return standings_of(source.config, source.path) if source.config is not None else ()
 
 
 def _rows(source: RunSource) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gavel.envs.types import Metric
+from gavel.launch.qualification import Standing
 from gavel.models.codec import record
 
 LATENCY_EDGES = tuple(round(10 ** (power / 4), 4) for power in range(-12, 9))
@@ -107,6 +108,7 @@ class Overview:
     facts: Mapping[str, str]
     note: str
     content_note: str
+    judges: tuple[Standing, ...]
     rows: Mapping[str, int]
     reward: Metric | None
     labels: tuple[Share, ...]

@@ -61,7 +61,7 @@ def as_markdown(source: RunSource) -> bytes:
     """Return what a run came to, as tables."""
     found = overview(source)
     lines = [f"# {_plain(found.name)}", ""]
-    lines += [f"> {_plain(note)}\n" for note in (found.note,) if note]
+    lines += [f"> {_plain(note)}\n" for note in (found.note, *(judge.line for judge in found.judges)) if note]
     lines += _table(("what", "value"), found.facts.items())
     lines += _table(("rows", "count"), found.rows.items())
     lines += ["## Reward and labels", "", *_table(("what", "value", "low", "high", "n"), _figures(found))]

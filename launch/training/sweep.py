@@ -22,6 +22,7 @@ from gavel.launch.schema import TrainConfig
 from gavel.launch.train import job_of
 from gavel.launch.training import slurm
 from gavel.launch.training.layout import managed
+from gavel.launch.training.probe_command import spelt_out
 from gavel.launch.training.render import SBATCH
 from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index, write_index
 from gavel.launch.verbs import find_verb
@@ -160,7 +161,7 @@ def _play(
             config = with_shared_judge(config, folder)
         code = int(importlib.import_module(find_verb(verb).module).run(config, console))
     except (GavelError, OSError) as failed:
-        say(console, f"this point failed: {failed}")
+        say(console, f"this point failed: {spelt_out(str(failed), words, config_dirs)}")
         code = failed.exit_code if isinstance(failed, GavelError) else BAD
         return replace(point, state="failed", code=code, note=shorten(str(failed), 400))
     job = job_of(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None

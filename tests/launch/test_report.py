@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -14,11 +15,15 @@ from hypothesis import strategies as st
 from tests.envs.vera_mh import support as vera
 from tests.launch.report_support import HOSTILE, HOSTILE_ID, blocks, enlarge, hostile_run
 from tests.support.fault_server import FaultServer
-from tests.support.runs import arguments, gavel, reply, write_tasks
+from tests.support.runs import JUDGE, arguments, gavel, reply, write_tasks
 
+from gavel.judges.certificate import path_of
+from gavel.launch.assembly import assemble
+from gavel.launch.qualification import standings_of
 from gavel.launch.report import page as pages
 from gavel.launch.report.page import encode, report
 from gavel.launch.report.source import RunSource
+from gavel.launch.running.child import config_of
 
 
 def opened(run: Path) -> RunSource:
@@ -45,6 +50,31 @@ async def test_a_rollout_leaves_a_report_with_every_row_and_its_story(tmp_path: 
     labels = [index["label"]["names"][code] for code in index["label"]["codes"]]
     assert set(labels[:4]) == {"ungraded", "skipped"}, "failures first"
     assert len([name for name in found if name.startswith("story-")]) == 13
+
+
+async def test_every_form_names_the_judge_and_says_whether_it_qualified(tmp_path: Path) -> None:
+    run = await hostile_run(tmp_path, 4)
+    found = blocks((run / "report.html").read_text())["overview"]
+    assert found["facts"]["judge (abstention)"] == JUDGE
+    (judge,) = found["judges"]
+    assert (judge["judge"], judge["state"]) == (JUDGE, "never probed")
+    assert judge["line"].startswith("judge of abstention: never probed; `gavel probe`")
+    assert (await gavel("report", str(run), "format=md")).code == 0
+    assert "judge of abstention: never probed" in (run / "report.md").read_text()
+    done = await gavel("rescore", str(run), "reward=omniscience", f"into={tmp_path / 'child'}")
+    assert "judge of abstention: never probed" in done.out
+
+
+async def test_a_certificate_beside_the_run_is_what_the_report_goes_by(tmp_path: Path) -> None:
+    run = await hostile_run(tmp_path, 4)
+    config = config_of(run)
+    binding = assemble(replace(config, dry_run=True), with_policy=True).bindings["abstention"]
+    certificate = path_of(tmp_path / "certificates", binding)
+    certificate.parent.mkdir()
+    certificate.write_text("no certificate at all")
+    (standing,) = standings_of(config, run)
+    assert standing.state == "unknown"
+    assert str(certificate) in standing.line
 
 
 async def test_a_story_has_prompt_raw_reply_receipts_and_every_reward(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gavel.envs.interfaces.http.records import Health, Problem, ServiceLoad
 from gavel.envs.interfaces.http.work import Work
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.models.codec import to_json
-from gavel.models.errors import shorten
+from gavel.models.errors import nearest, shorten
 
 GATE: web.AppKey[Gate] = web.AppKey("gate", Gate)
 WORKS: web.AppKey[Mapping[str, Work]] = web.AppKey("works", dict)
@@ -29,6 +29,8 @@ Loads = Callable[[], Mapping[str, ServiceLoad]]
 
 OPEN_PATHS = frozenset(("/healthz", "/openapi.json"))
 """Answered without a key: they tell nothing about what is graded."""
+VERBS = ("grade", "step", "open")
+"""What an environment can be asked, at ``/v1/NAME/VERB``."""
 _STARTED_AT_ONCE = 32
 """Items of a batch begun before the loop may do something else."""
 
@@ -60,7 +62,7 @@ def build_app(
         *extra_routes,
     ])  # fmt: skip
     for name, work in works.items():
-        for verb, operation in (("open", work.open), ("step", work.step), ("grade", work.grade)):
+        for verb, operation in zip(VERBS, (work.grade, work.step, work.open), strict=True):
             app.router.add_post(f"/v1/{name}/{verb}", _handler(gate, operation))
     return app
 
@@ -130,10 +132,24 @@ async def _answer(request: web.Request, handler: Handler, gate: Gate) -> web.Str
         if failed.status < 400:
             raise
         headers = {name: failed.headers[name] for name in ("Allow",) if name in failed.headers}
-        problem = Problem(str(failed.reason).lower(), "", shorten(f"{request.method} {request.path}"), fix="see /openapi.json")
+        allowed, fix = _there_is(request) if failed.status == 404 else ("", "see /openapi.json")
+        problem = Problem(str(failed.reason).lower(), "", shorten(f"{request.method} {request.path}"), allowed, fix)
         return HttpProblem(failed.status, problem, headers).response()
     except Exception as failed:  # noqa: BLE001 - the outermost boundary of a request: the client gets an answer, the log the trace
         return _internal(failed).response()
+
+
+def _there_is(request: web.Request) -> tuple[str, str]:
+    """Return what a path that is not there could have been, and the nearest: the names served, the verbs of one, or all paths."""
+    names, see = sorted(request.app[WORKS]), "see /openapi.json"
+    match request.path.split("/"):
+        case ["", "v1", name, verb] if name not in names:
+            near = nearest(name, names)
+            return ", ".join(names), f"did you mean /v1/{near[0]}/{shorten(verb)}?" if near else see
+        case ["", "v1", name, verb] if verb not in VERBS:
+            near = nearest(verb, VERBS)
+            return ", ".join(VERBS), f"did you mean /v1/{name}/{near[0]}?" if near else see
+    return f"/v1/NAME/VERB, NAME one of {', '.join(names)}, VERB one of {', '.join(VERBS)}", see
 
 
 def _internal(failed: Exception) -> HttpProblem:

@@ -8,7 +8,7 @@ function differences(comparison) {
   return others.map((other) => {
     const items = comparison.found.differences.filter((item) => item.other === other && item.metric.n > 0);
     const reach = Math.max(0.01, ...items.flatMap((item) => [item.metric.low, item.metric.high, item.metric.value].map((value) => Math.abs(value ?? 0))));
-    return section(`${other} less ${comparison.found.base}`, "Paired by task; mean difference with its 95 % bootstrap interval over tasks. Left of the middle: less than the base.",
+    return section(`${other} less ${comparison.found.base}`, `Paired by task; mean differences, ${comparison.intervals}. Left of the middle: less than the base.`,
       items.map((item) => {
         const clear = item.metric.low !== null && (item.metric.low > 0 || item.metric.high < 0);
         const p = item.p_holm !== null ? `p ${fixed(item.p_holm)}` : interval(item.metric);
@@ -32,11 +32,16 @@ function moves(comparison, run) {
     })))))));
 }
 
+// A run: what tells it from the others stands large, its whole name where the mouse rests.
+function named_tile(what, short, name, judge) {
+  return h("div", { class: "tile run", title: `${name}, judged by ${judge}` }, h("span", {}, what), h("b", {}, short), h("small", {}, "judge: " + judge));
+}
+
 function comparison_view() {
   const comparison = data.comparison;
   const flips = comparison.rows.filter((row) => row.flip).length;
   return h("main", { id: "overview" }, data.overview.note && h("p", { class: "note" }, data.overview.note),
-    h("div", { class: "tiles" }, tile("base", comparison.names[0]), comparison.names.slice(1).map((name) => tile("against it", name)),
+    h("div", { class: "tiles" }, comparison.names.map((name, place) => named_tile(place ? "against it" : "base", comparison.short[place], name, comparison.judges[place])),
       tile("rows", number(comparison.rows.length)), tile("label changed", number(flips), percent(flips / (comparison.rows.length || 1)), () => go("compare", { flips: "yes" }))),
     comparison.notes.length > 0 && h("div", { class: "note" }, comparison.notes.map((note) => h("p", {}, note))),
     h("div", { class: "grid" }, differences(comparison), comparison.names.slice(1).map((_, place) => moves(comparison, place + 1))));

@@ -6,6 +6,11 @@ function tile(name, value, note, onclick) {
   return h(onclick ? "button" : "div", { class: "tile", type: onclick ? "button" : null, onclick }, h("span", {}, name), h("b", {}, value), h("small", {}, note || ""));
 }
 
+// What the terminal says of each judge: a figure of a judge that never qualified must not stand alone.
+function judge_banner(judges) {
+  return (judges || []).map((judge) => h("p", { class: "note" + (judge.state === "qualified" ? " good" : judge.state === "none" ? " plain-note" : "") + " judge-note", "data-state": judge.state }, judge.line));
+}
+
 function tiles(found) {
   const rows = found.rows;
   const top = found.labels[0];
@@ -110,8 +115,10 @@ function metric_section(found) {
 
 function overview_view() {
   const found = data.overview;
-  const facts = h("details", { class: "card facts-card" }, h("summary", {}, ["environment", "policy", "reward"].filter((name) => found.facts[name]).map((name) => h("span", { class: "fact" }, h("small", {}, name), found.facts[name]))), table_of(found.facts));
+  const judge = [...new Set(Object.keys(found.facts).filter((name) => name.startsWith("judge (")).map((name) => found.facts[name]))].join(", ");
+  const strip = { environment: found.facts.environment, policy: found.facts.policy, judge: judge || "no judge", reward: found.facts.reward };
+  const facts = h("details", { class: "card facts-card" }, h("summary", {}, Object.entries(strip).filter(([, value]) => value).map(([name, value]) => h("span", { class: "fact" }, h("small", {}, name), value))), table_of(found.facts));
   const nothing = !data.rows.length && h("p", { class: "empty" }, "No row yet.");
-  return h("main", { id: "overview" }, found.note && h("p", { class: "note" }, found.note), facts, tiles(found), nothing,
+  return h("main", { id: "overview" }, found.note && h("p", { class: "note" }, found.note), judge_banner(found.judges), facts, tiles(found), nothing,
     h("div", { class: "grid" }, [reward_section(found), label_section(found), vera_sections(found), slice_section(found), policies_section(found), failure_section(found), check_section(found), service_section(found), metric_section(found)].flat().filter(Boolean)));
 }

@@ -214,6 +214,13 @@ async def test_paths_and_methods_that_are_not_there_are_answered_in_json(tmp_pat
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
         status, _, answer = await service.send("GET", "/v1/nobody/grade")
         assert (status, answer["error"]["found"]) == (404, "GET /v1/nobody/grade")
+        for path, allowed, fix in (
+            ("/v1/instruction_folowing/grade", "instruction_following", "did you mean /v1/instruction_following/grade?"),
+            ("/v1/instruction_following/grades", "grade, step, open", "did you mean /v1/instruction_following/grade?"),
+            ("/v1/zzz/grade", "instruction_following", "see /openapi.json"),
+        ):
+            status, _, answer = await service.send("POST", path)
+            assert (status, answer["error"]["allowed"], answer["error"]["fix"]) == (404, allowed, fix)
         status, headers, answer = await service.send("DELETE", RULES)
         assert (status, headers["Allow"], answer["status"]) == (405, "POST", "error")
 
