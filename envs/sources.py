@@ -42,7 +42,7 @@ class SourceAdapter(Protocol):
 
 @runtime_checkable
 class TellsItsDataSet(Protocol):
-    """What an adapter may have besides: its ``licence`` is that of one published data set, and rows of others may have the same form."""
+    """What an adapter may have besides, where its ``licence`` is that of one published data set whose form other rows may have."""
 
     def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
         """Tell whether any of these rows seem to be the data set's: by its name where they were downloaded, else by their ids."""

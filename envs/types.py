@@ -251,6 +251,15 @@ class Environment(Protocol):
 
 
 @runtime_checkable
+class Remarks(Protocol):
+    """An environment that may have something to say of a run's results at its end, besides figures."""
+
+    def remarks(self, results: Sequence[Result]) -> Sequence[str]:
+        """Return the lines, each a sentence that says what may be done about it; none as a rule."""
+        ...
+
+
+@runtime_checkable
 class Exporter(Protocol):
     """An environment that also writes its results in files of somebody else's format."""
 

@@ -18,7 +18,6 @@ from gavel.judges.probe import ProbeReport
 from gavel.models.codec import dump, load, plain, record
 from gavel.models.errors import InputError, shorten
 
-
 PROBE_AGAIN = "run `gavel probe` with this composition"
 """What is to be done where a judge was never probed; the command line puts the very command in its place."""
 

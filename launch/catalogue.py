@@ -88,7 +88,7 @@ def _choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[Item]:
             of = owner(name)
         except ConfigError:  # an installed package that cannot be loaded: whoever chooses it is told why
             of = ""
-        yield Item(kind, name, f"{group}={name}", _sentence(_comment(file)), of, str(file))
+        yield Item(kind, name, f"{group}={name}", _without(of, _sentence(_comment(file))), of, str(file))
 
 
 def _comment(file: Path) -> list[str]:
@@ -104,16 +104,25 @@ def _comment(file: Path) -> list[str]:
 
 
 def _sentence(lines: Sequence[str]) -> str:
-    """Return the first line, and as much of the next ones as its last sentence needs."""
+    """Return the first line, and as much of the next ones as its last sentence needs, without one that leads to a command."""
     text = lines[0].strip() if lines else ""
     for line in lines[1:]:
-        if not text or text.endswith((".", ":", "!", "?", ")")) or not line.strip() or line.startswith(" "):
+        if not text or text.endswith((".", ":", "!", "?")) or not line.strip() or line.startswith(" "):
             break
         head, stop, _ = line.partition(". ")
         text = f"{text} {head}{stop.strip()}"
         if stop:
             break
-    return text.rstrip(":")
+    whole, stop, last = text.rpartition(". ")
+    if text.endswith(":"):
+        return f"{whole}." if stop else f"{last[:-1]}."
+    return text
+
+
+def _without(of: str, summary: str) -> str:
+    """Return a summary without the environment's name in front, which is shown besides."""
+    name = of.replace("_", " ").capitalize()
+    return summary.removeprefix(f"{name}. ") if of else summary
 
 
 def _capital(text: str) -> str:

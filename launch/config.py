@@ -20,12 +20,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from gavel.envs.registry import check_reward
 from gavel.launch import schema as schemas
 from gavel.launch.config_errors import explain
 from gavel.launch.groups import CONF, choices, groups, search_path
 from gavel.launch.keys import check_keys, find
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
-from gavel.launch.own_config import own_sections
+from gavel.launch.own_config import check_begun, own_sections
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
 from gavel.models.codec import decode, plain
 from gavel.models.errors import ConfigError, nearest, shorten
@@ -65,6 +66,8 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     if any(field.name == "config_dirs" for field in fields(schema)):
         tree["config_dirs"] = [str(folder) for folder in folders]
     if len(runs) == 1:
+        if verb == "rollout":
+            check_begun(runs[0], bool(chosen), OmegaConf.select(tree, "tasks.path"), settings)
         for name, value in own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
             tree[name] = value
     try:
@@ -76,6 +79,8 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         raise explain(failed) from None
     check_keys(schema, values)
     config = decode(schema, values, error=ConfigError)
+    if isinstance(config, schemas.Composition) and (reward := getattr(config, "reward", None)) is not None:
+        check_reward(config.env.get("name"), reward)
     _check_services(verb, config)
     return config
 

@@ -96,7 +96,8 @@ def _reachable(judge: Service, url: str) -> str:
 def _check(judge: Service) -> None:
     if judge.mode != "managed":
         raise ConfigError(
-            "there is nothing to serve: this judge is asked where it is served already", field="judge.mode", found=judge.mode, allowed="managed",
+            "there is nothing to serve: this judge is asked where it is served already", field="judge.mode", found=judge.mode,
+            allowed="managed",
             remedy="choose one that is served here: judge=smollm2 or judge=qwen3_32b",
         )  # fmt: skip
     check_service(KEY, judge)

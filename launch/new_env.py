@@ -65,7 +65,8 @@ def run(config: NewConfig, console: Console) -> int:
     for path in files:
         say(console, f"written: {folder / path}")
     place = shlex.quote(str(folder))
-    say(console, f"next: pip install -e {place}, then: pytest {place}; {folder / 'README.md'} says how to grade with it")
+    package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
+    say(console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it")
     return 0
 
 

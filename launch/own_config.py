@@ -8,8 +8,27 @@ from typing import Any
 
 import yaml
 
+from gavel.launch.running.existing import existing_run
+
 ANEW: dict[str, Any] = {"inspect": None, "show_sensitive": False, "dry_run": False}
 """What a stored config does not decide about the next command."""
+
+
+def check_begun(run: str, chosen: bool, tasks: object, keys: Iterable[str]) -> None:
+    """Refuse to roll out in a folder without a run where the command does not say what a new run would be.
+
+    Args:
+        run: the run's folder, as it was written.
+        chosen: whether the command chooses any group.
+        tasks: the config's ``tasks.path`` without the command's own.
+        keys: the keys set on the command line.
+
+    Raises:
+        RunFolderError: there is no run; names the nearest.
+    """
+    new = chosen or tasks is not None or any(key == "tasks.path" or key.startswith("policy.") for key in keys)
+    if not new and not (Path(run).expanduser() / "config.yaml").is_file():
+        existing_run(run, "rollout")
 
 
 def own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]) -> dict[str, Any]:

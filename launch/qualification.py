@@ -74,6 +74,6 @@ def _standing(name: str, binding: Binding, certificates: Path) -> Standing:
         return Standing(name, judge, "never probed", f"judge of {name}: never probed; {how}")
     reasons = shortcomings(certificate, Qualification())
     if reasons:
-        why = f"{len(reasons)} checks failed, the first: {reasons[0]}"
+        why = f"{len(reasons)} checks failed, the first: {reasons[0]}" if reasons[1:] else reasons[0]
         return Standing(name, judge, "not qualified", f"judge of {name}: not qualified, so these figures say little: {why}")
     return Standing(name, judge, "qualified", f"judge of {name}: qualified (probed against {certificate.profile})")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from gavel.envs.registry import make_reward
+from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.running.budget import check_budget
 from gavel.launch.running.child import child_path, config_of, existing_run, parent_of
+from gavel.launch.running.child_name import grading_changes
 from gavel.launch.running.deadline import Deadline
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.identity import identity_of
@@ -39,14 +42,24 @@ def run(config: RegradeConfig, console: Console) -> int:
     deadline = Deadline.of(config.deadline, config.deadline_margin)
     parent = existing_run(config.run.dir, "regrade")
     composed = _composed(config, parent)
+    check_reward(composed.env.get("name"), _kept_reward(parent))
     assembly = assemble(composed, with_policy=False, grading_only=True)
     rows = [_parsed(row, assembly.environment) for row in read_inputs(parent)]
-    path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", _judges(composed))
+    graders = _graders(composed)
+    changed = grading_changes(_graders(config_of(parent)), graders)
+    path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", changed)
     if config.dry_run:
-        judges = "; ".join(f"{name}: {text}" for name, text in _judges(composed).items())
+        judges = "; ".join(f"{name}: {model} with {profile}" for name, (model, profile) in graders.items())
         console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
         return 0
     return _regrade(config, composed, assembly, rows, parent, path, console, deadline)
+
+
+def _kept_reward(parent: Path) -> Mapping[str, Any]:
+    """Return the options of the reward policy that a run was made with."""
+    manifest = read_manifest(parent)
+    assert manifest is not None
+    return manifest.reward
 
 
 def _composed(config: RegradeConfig, parent: Path) -> RolloutConfig:
@@ -54,10 +67,11 @@ def _composed(config: RegradeConfig, parent: Path) -> RolloutConfig:
     return replace(own, judge=config.judge or own.judge, rubrics=config.rubrics or own.rubrics)
 
 
-def _judges(composed: RolloutConfig) -> dict[str, str]:
+def _graders(composed: RolloutConfig) -> dict[str, tuple[str, str]]:
+    """Return by binding the judge's model and the rubric's profile."""
     table = composed.service_table
     return {
-        name: f"{table[binding.judge].model} with {composed.rubrics[binding.rubric].profile}"
+        name: (str(table[binding.judge].model), composed.rubrics[binding.rubric].profile)
         for name, binding in composed.judging.bindings.items()
     }
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
 
-from gavel.envs.registry import make_reward
+from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment, RewardPolicy
 from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.qualification import standings_of
 from gavel.launch.running.child import child_path, config_of, existing_run, named, parent_of
+from gavel.launch.running.child_name import reward_changes
 from gavel.launch.running.folder import RunFolder, read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import RunHead, read_manifest
@@ -28,12 +30,14 @@ def run(config: RescoreConfig, console: Console) -> int:
     parent = existing_run(config.run.dir, "rescore")
     manifest = read_manifest(parent)
     assert manifest is not None
+    composed = replace(config_of(parent), reward=config.reward)
+    check_reward(composed.env.get("name"), config.reward)
     reward = make_reward(config.reward)
-    path = child_path(parent, config.into, "rescore", config.reward)
+    _try(reward, parent)
+    path = child_path(parent, config.into, "rescore", reward_changes(manifest.reward, config.reward))
     if config.dry_run:
         console.print(f"would apply reward {named(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True)
         return 0
-    composed = replace(config_of(parent), reward=config.reward)
     head = RunHead(
         "rescore", manifest.identity, {**manifest.digests, "parent": manifest.digests["identity"]},
         config.reward, reward.ablation, parent_of(parent, manifest),
@@ -42,12 +46,22 @@ def run(config: RescoreConfig, console: Console) -> int:
         environment = assemble(composed, with_policy=True).environment
         tally = _rescored(parent, folder, reward, environment)
         metrics = tally.write(folder, environment, reward)
-    console.print(closing(metrics, time.monotonic() - begun))
+    console.print(closing(metrics, time.monotonic() - begun, "calls of the parent (no model was called)"))
     for standing in standings_of(composed, path):
         say(console, standing.line)
     say(console, reported(path))
     say(console, f"run folder: {path} (child of {parent}); compare: gavel compare {parent} {path}")
     return exit_code(tally.short(read_inputs(path)), None, console)
+
+
+def _try(reward: RewardPolicy, parent: Path) -> None:
+    """Reward the first outcome, so that a policy that cannot is refused before there is a folder for it.
+
+    Raises:
+        RewardError: it cannot.
+    """
+    for first in islice(read_results(parent), 1):
+        reward.reward(first.outcome)
 
 
 def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy, environment: Environment) -> Tally:

@@ -23,12 +23,12 @@ from gavel.launch.exporting.start import check_export
 from gavel.launch.running.budget import check_budget
 from gavel.launch.running.child import named
 from gavel.launch.running.deadline import Deadline
-from gavel.launch.running.folder import RunFolder, read_results
+from gavel.launch.running.folder import RunFolder, has_rewards, nothing_done, read_results
 from gavel.launch.running.identity import identity_of
 from gavel.launch.running.inputs import PlannedRow, own_messages
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.manifest import RunHead, read_manifest
-from gavel.launch.running.session import INCOMPLETE, WHOLE, Session, digest_of, run_async, run_session, say
+from gavel.launch.running.session import INCOMPLETE, WHOLE, Session, digest_of, look, run_async, run_session, say
 from gavel.launch.running.shard import WHOLE as WHOLE_RUN
 from gavel.launch.running.shard import Shard, read_shard
 from gavel.launch.running.story import tell
@@ -55,20 +55,29 @@ def run(config: RolloutConfig, console: Console) -> int:
     rows = _part(whole, shard)
     check_verifiers(assembly.bindings, {row.task.verifier for row in rows})
     if config.inspect is not None:
+        if _is_skipped(config.inspect, whole, tasks.bad, console):
+            return INCOMPLETE
         rows = _only(rows, config.inspect)
     if config.dry_run:
         console.print(_plan_table(config, assembly, tasks, rows))
         return 0
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
-    config = _with_own_reward(path, config, console)
+    config, kept = _with_own_reward(path, config)
+    _say_kept(kept, console)
     text = to_yaml(replace(config, inspect=None, show_sensitive=False))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
     reward = make_reward(config.reward)
     head = RunHead("rollout", identity, digests, config.reward, reward.ablation, shard=None if shard == WHOLE_RUN else str(shard))
+    silent: list[str] = []
+    new = nothing_done(path)  # then a wrong name or URL must leave no folder that holds it
+    if new and (code := run_async(lambda: look(assembly.services, silent.append), console)) != WHOLE:
+        return code
     with RunFolder.open(path, head, text) as folder:
         folder.plan(rows)
+        for line in silent:
+            say(console, line, style="bold")
         if config.inspect is None:
             bad = shard.bad(tasks.bad)
             _store_bad(folder, bad, config_digest)
@@ -76,10 +85,12 @@ def run(config: RolloutConfig, console: Console) -> int:
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
-            deadline=deadline, export=config.export,
+            deadline=deadline, export=config.export, looked=new,
         )  # fmt: skip
         if config.inspect is None:
-            return _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
+            code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
+            _say_kept(kept, console)
+            return code
         fresh = [row for row in rows if not _attempted(path, row)]
         quiet = Console(file=io.StringIO())
         code = (
@@ -154,6 +165,15 @@ def _part(rows: list[PlannedRow], shard: Shard) -> list[PlannedRow]:
     return part
 
 
+def _is_skipped(task_id: str, rows: Sequence[PlannedRow], bad: Sequence[BadRow], console: Console) -> bool:
+    """Whether this is a task that was skipped; says why."""
+    found = next((row for row in bad if row.task_id == task_id), None)
+    if found is None or any(row.task.task_id == task_id for row in rows):
+        return False
+    say(console, f"task {task_id} was skipped, no model is asked about it: {found.error}")
+    return True
+
+
 def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
     chosen = [row for row in rows if row.task.task_id == task_id]
     if not chosen:
@@ -167,19 +187,23 @@ def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
     return chosen
 
 
-def _with_own_reward(path: Path, config: RolloutConfig, console: Console) -> RolloutConfig:
-    """Return the config with the reward policy the run was made with, so that all its rows can be compared."""
+def _with_own_reward(path: Path, config: RolloutConfig) -> tuple[RolloutConfig, str | None]:
+    """Return the config with the reward policy the run's rows have, so that all of them can be compared; and what to say of it."""
     manifest = read_manifest(path)
-    if manifest is None or manifest.kind != "rollout" or manifest.reward == plain(dict(config.reward)):
-        return config
+    if manifest is None or manifest.kind != "rollout" or manifest.reward == plain(dict(config.reward)) or not has_rewards(path):
+        return config, None
     options = " ".join(f"reward.{key}={value}" for key, value in config.reward.items() if key != "name")
-    say(
-        console,
+    kept = (
         f"this run was made with reward {named(manifest.reward)} and keeps it, so that its rows can be compared;\n"
-        f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}",
-        style="bold",
+        f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}"
     )
-    return replace(config, reward=manifest.reward)
+    return replace(config, reward=manifest.reward), kept
+
+
+def _say_kept(kept: str | None, console: Console) -> None:
+    """Say it before the first row, and again at the end, where it is not lost above the figures."""
+    if kept is not None:
+        say(console, kept, style="bold")
 
 
 _TOLD = 5

@@ -48,6 +48,11 @@ def run(config: StatusConfig, console: Console) -> int:
     if (path / INDEX).is_file():
         console.print(_sweep(path))
         return 0
+    if (path / "manifest.json").is_file():
+        raise ConfigError(
+            "this is a run of `gavel rollout`, not a training run or a sweep", field="run.dir", found=config.run.dir,
+            remedy=f"look at it: gavel view {config.run.dir}; as a file: gavel report {config.run.dir}",
+        )  # fmt: skip
     plan = read_plan(path)
     table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)
     for what, how in _rows(path, plan):
@@ -155,12 +160,17 @@ def _last_lines(path: Path, count: int) -> list[str]:
     return [f"the end of {chosen[0]}:", *deque(logtail.tail(chosen[0], count).splitlines(), count)]
 
 
+def _first_line(note: str) -> str:
+    """Return what a point failed of in one line; older indexes hold whole texts with their line ends written out."""
+    return note.partition("\\n")[0].splitlines()[0]
+
+
 def _sweep(path: Path) -> Table:
     table = Table("point", "what", "state", "step", "ungraded", title=str(path), title_justify="left", show_edge=False)
     for point in read_index(path).points:
         folder = path / point.name
         if not (folder / PLAN).is_file():
-            table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(point.note or point.state), "", "")
+            table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(_first_line(point.note or point.state)), "", "")
             continue
         done = progress_of(folder)
         total = done.graded + done.ungraded

@@ -187,14 +187,14 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
     """Show what would be done: every file and command, the arithmetic, and every finding."""
     table = Table("what", "how", title="dry run: nothing is started or written", title_justify="left", show_edge=False)
     if checked.layout is not None and checked.assembly is not None:
-        for what, how in describe(config, checked.layout, checked.assembly.services):
+        for what, how in describe(config, checked.layout, checked.assembly.services, judged=checked.judged):
             table.add_row(what, Text(how))
     if config.trainer.nemo_rl:
         table.add_row(
             "NeMo-RL", Text(f"{version_of(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
         )
     if not checked.judged:
-        table.add_row("", Text("no task asks a judge"))
+        table.add_row("judge", Text("no judge is asked: programs check these tasks alone"))
     for waived in checked.unqualified:
         table.add_row("waived", Text(waived))
     table.add_row("run folder", Text(str(path)))

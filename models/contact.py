@@ -10,10 +10,14 @@ from typing import Any
 import orjson
 
 from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
 from gavel.models.retry import TRANSPORT_ERRORS, classify_exception
 from gavel.models.service import Service, config_key
 from gavel.models.transport import Answered, Transport
 
+_OK, _NOT_FOUND = 200, 404
+_BELOW = "/v1"
+"""Where the API of nearly every server begins."""
 PATIENCE_S = 10.0
 """How long a server may take for its first answer."""
 GLANCE_S = 3.0
@@ -24,11 +28,14 @@ ENGINES = frozenset({"vllm", "sglang"})
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What one server said: why it cannot be reached, or the models it serves where its listing is known to be whole."""
+    """What one server said: why it cannot be reached (``nobody``: nothing listens there), or the models it serves where its listing is
+    known to be whole; ``meant`` is the URL that answers in place of this one."""
 
     url: str
     problem: str | None = None
+    nobody: bool = False
     models: tuple[str, ...] | None = None
+    meant: str | None = None
 
 
 async def first_contact(key: str, service: Service) -> None:
@@ -40,7 +47,7 @@ async def first_contact(key: str, service: Service) -> None:
 
     Raises:
         ConfigError: fewer than ``min_replicas`` answer; names the first that does not, and why. Or a server does not serve the model;
-            or a credential is not set.
+            or its API begins at ``/v1``, and the URL lacks that; or a credential is not set.
     """
     said = await _ask(key, service, PATIENCE_S)
     silent = [one for one in said if one.problem is not None]
@@ -50,26 +57,37 @@ async def first_contact(key: str, service: Service) -> None:
             field=f"{key}.base_url",
             remedy="start the server, or correct the URL or the proxy",
         )
-    _check_models(key, service, said)
+    _check(key, service, said)
 
 
-async def check_served_models(services: Mapping[str, Service]) -> None:
+async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...]:
     """See that the servers of external services serve the models asked for; one that does not answer passes, for it may come yet.
 
     Args:
         services: by name; managed ones are passed over.
 
+    Returns:
+        One line for each server where nothing listens.
+
     Raises:
-        ConfigError: a server lists its models, and the one asked for is not among them. Or a credential is not set.
+        ConfigError: a server lists its models, and the one asked for is not among them; or its API begins at ``/v1``, and the URL lacks
+            that. Or a credential is not set.
     """
     keys = [config_key(name) for name in services]
     answers = await asyncio.gather(*(_ask(key, service, GLANCE_S) for key, service in zip(keys, services.values(), strict=True)))
     for key, service, said in zip(keys, services.values(), answers, strict=True):
-        _check_models(key, service, said)
+        _check(key, service, said)
+    silent = [(key, one) for key, said in zip(keys, answers, strict=True) for one in said if one.nobody]
+    return tuple(f"{key}: {one.url} does not answer yet ({one.problem}); rows that need it fail until it does" for key, one in silent)
 
 
-def _check_models(key: str, service: Service, said: list[_Said]) -> None:
+def _check(key: str, service: Service, said: list[_Said]) -> None:
     for one in said:
+        if one.meant is not None:
+            raise ConfigError(
+                f"{one.url.rstrip('/')}/models is not there, and {one.meant}/models is", field=f"{key}.base_url", found=one.url,
+                allowed="a URL that ends before /chat/completions", remedy=f"did you mean {one.meant}?",
+            )  # fmt: skip
         if one.models is not None and service.model not in one.models:
             raise ConfigError(
                 f"{one.url} does not serve this model", field=f"{key}.model",
@@ -79,31 +97,47 @@ def _check_models(key: str, service: Service, said: list[_Said]) -> None:
 
 
 async def _ask(key: str, service: Service, patience: float) -> list[_Said]:
-    places = {f"{url.rstrip('/')}/models": url for url in service.base_urls}
-    if not places:
+    if not service.base_urls:
         return []
-    transport = Transport(key, service, list(places))
+    places = [f"{url.rstrip('/')}{below}/models" for url in service.base_urls for below in ("", _BELOW)]
+    transport = Transport(key, service, places)
     try:
-        return await asyncio.gather(*(_listing(transport, place, url, patience) for place, url in places.items()))
+        return await asyncio.gather(*(_listing(transport, url, patience) for url in service.base_urls))
     finally:
         await transport.close()
 
 
-async def _listing(transport: Transport, place: str, url: str, patience: float) -> _Said:
+async def _listing(transport: Transport, url: str, patience: float) -> _Said:
+    bare = url.rstrip("/")
     try:
-        answer = await transport.get(place, patience)
+        answer = await transport.get(f"{bare}/models", patience)
     except TRANSPORT_ERRORS as error:
-        return _Said(url, problem=transport.redact(classify_exception(error).reason))
-    return _Said(url, models=_served(answer))
+        failed = classify_exception(error)
+        return _Said(url, problem=transport.redact(failed.reason), nobody=failed.kind == FailureKind.TRANSPORT_UNREACHABLE)
+    lost = answer.status == _NOT_FOUND and await _lists(transport, f"{bare}{_BELOW}/models", patience)
+    return _Said(url, models=_served(answer), meant=f"{bare}{_BELOW}" if lost else None)
+
+
+async def _lists(transport: Transport, place: str, patience: float) -> bool:
+    try:
+        return bool(_cards(await transport.get(place, patience)))
+    except TRANSPORT_ERRORS:
+        return False
+
+
+def _cards(answer: Answered) -> list[Any]:
+    """Return the models a server lists; none where it lists none, or answers something else."""
+    try:
+        body: Any = orjson.loads(answer.body) if answer.status == _OK else None
+    except orjson.JSONDecodeError:
+        return []
+    cards = body.get("data") if isinstance(body, dict) else None
+    return cards if isinstance(cards, list) else []
 
 
 def _served(answer: Answered) -> tuple[str, ...] | None:
-    try:
-        body: Any = orjson.loads(answer.body) if answer.status == 200 else None
-    except orjson.JSONDecodeError:
-        return None
-    cards = body.get("data") if isinstance(body, dict) else None
-    if not isinstance(cards, list) or not cards:
+    cards = _cards(answer)
+    if not cards:
         return None
     known = all(isinstance(card, dict) and card.get("owned_by") in ENGINES and isinstance(card.get("id"), str) for card in cards)
     return tuple(card["id"] for card in cards) if known else None

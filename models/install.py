@@ -7,4 +7,4 @@ _NOTES = {"cpu": " (needs Python 3.11, which the CPU build of vLLM is made for)"
 
 def install_hint(extra: str) -> str:
     """Return the instruction that installs an extra of this package: it is in no index, so pip gets it from a clone."""
-    return f"in the clone of gavel: pip install '.[{extra}]'{_NOTES.get(extra, '')}"
+    return f"in the clone of gavel: pip install -e '.[{extra}]'{_NOTES.get(extra, '')}"

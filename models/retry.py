@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -109,8 +110,23 @@ def classify_exception(error: BaseException) -> Refusal:
     """Classify one of ``TRANSPORT_ERRORS``."""
     rule = next(rule for kind, rule in _EXCEPTIONS if isinstance(error, kind))
     assert rule.kind is not None
-    text = str(error) or type(error).__name__
+    text = _worded(error) or type(error).__name__
     return Refusal(rule.kind, f"{type(error).__name__}: {text}"[:300], rule.retryable, trips=rule.trips, overloaded=rule.overloaded)
+
+
+_TLS = re.compile(r" ssl:(?:<[^>]*>|\S+)")
+_NOT_TAKEN = re.compile(r"(?:\[Errno (\d+)\] )?Connect call failed")
+
+
+def _worded(error: BaseException) -> str:
+    """Say what was wrong; of a connection that was not taken, where and in the operating system's words if it gave a number."""
+    if not isinstance(error, aiohttp.ClientConnectorError) or isinstance(error, aiohttp.ClientSSLError):
+        return str(error)
+    found = _NOT_TAKEN.search(str(error.os_error))
+    number = (found and found[1]) or error.os_error.errno
+    if found is None or not number:
+        return _TLS.sub("", str(error))
+    return f"Cannot connect to {error.host}:{error.port}: {os.strerror(int(number))}"
 
 
 def classify_status(status: int, message: str, role: CallRole) -> Refusal:

@@ -44,7 +44,7 @@ def test_the_example_environment_runs_as_written(tmp_path: Path, monkeypatch: py
     (tmp_path / "tasks.jsonl").write_text(_blocks("json")[0])
     with server_process("--reply", "tests.test_docs_environment:reply") as url:
         code = main([
-            "rollout", "--config-dir", str(tmp_path / "conf"), "env=two_tries", "reward=second_chance",
+            "rollout", "--config-dir", str(tmp_path / "conf"), "env=two_tries",
             f"tasks.path={tmp_path / 'tasks.jsonl'}", f"run.dir={tmp_path / 'run'}",
             "policy=external", f"policy.base_url={url}", "policy.model=policy",
             "judge=external", f"judge.base_url={url}", "judge.model=judge",

@@ -83,6 +83,12 @@ class AbstentionEnvironment:
 
         return summarize(results)
 
+    def remarks(self, results: Sequence[Result]) -> tuple[str, ...]:
+        """Say how many verdicts the judge did not give; see ``gavel.envs.abstention.metrics``."""
+        from gavel.envs.abstention.metrics import remarks
+
+        return remarks(results)
+
     def _rules_for(self, binding: str) -> tuple[Rule, ...]:
         rules = self._rules.get(binding)
         if rules is None:

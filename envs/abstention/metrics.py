@@ -14,7 +14,11 @@ from gavel.envs.types import Metric, Result, Summary
 from gavel.models.codec import record
 
 PREFIX = "abstention"
-PARSES = ("exact", "last_line", "substring", "default")
+DEFAULT = "default"
+"""How a verdict was read where the reply had none."""
+PARSES = ("exact", "last_line", "substring", DEFAULT)
+PERMISSIVE, STRICT = "nvidia/qa-abstention-v1", "gavel/qa-abstention-v1"
+"""The profile that reads a verdict from any reply, and the one that does not."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -108,6 +112,17 @@ def summarize(results: Sequence[Result]) -> Summary:
         "judge_calls": _count(rows, "call"),
     }
     return Summary(metrics, tables)
+
+
+def remarks(results: Sequence[Result]) -> tuple[str, ...]:
+    """Say how many verdicts were not given by the judge but by a rubric that reads any reply; nothing where all were given."""
+    parses = [parse for result in results if result.status == "graded" and (parse := (result.outcome.details or {}).get("parse"))]
+    if not (made_up := parses.count(DEFAULT)):
+        return ()
+    return (
+        f"{made_up} of {len(parses)} verdicts were not given by the judge: its reply had none, and profile {PERMISSIVE} counts that as "
+        f"incorrect; rubrics.abstention.profile={STRICT} leaves such rows ungraded",
+    )
 
 
 def _figures(rows: Sequence[Row], suffix: str) -> Mapping[str, Metric]:

@@ -38,8 +38,9 @@ class NemoAbstentionV1:
     skips_bad_rows = False
     licence = Licence(
         {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"},
-        f"rows of {DATASET}, as their ids say: the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: tasks.jsonl holds these texts; "
-        "until the publisher settles it, pass it on only under terms that satisfy both (attribution and share-alike)",
+        f"rows of {DATASET}, as their ids say; the publisher's dataset card says CC BY 4.0, the rows say CC BY-SA 4.0: "
+        "tasks.jsonl holds these texts; until the publisher settles it, "
+        "pass it on only under terms that satisfy both (attribution and share-alike)",
     )
 
     def recognises(self, row: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from gavel.envs.statistics import mean as clustered
 from gavel.envs.types import Metric
 from gavel.launch.comparing.ledgers import Sample
+from gavel.launch.comparing.paired import within
 from gavel.models.codec import record
 from gavel.models.statistics import encode, t975
 
@@ -146,16 +147,26 @@ def _welch(before: Sequence[float], after: Sequence[float]) -> Metric:
     return Metric(center, center - half, center + half, n)
 
 
-def summary_lines(samples: Sequence[Sample], window: int = WINDOW) -> list[str]:
-    """Say in words what became of the reward of a run."""
+def bounded(found: Change | None, bounds: tuple[float, float] | None) -> Change | None:
+    """Return a change with its intervals cut to what is possible; ``bounds`` are the least and the greatest value, None for unknown."""
+    if found is None or bounds is None:
+        return found
+    low, high = bounds
+    sides = within(found.first, low, high), within(found.last, low, high)
+    return Change(*sides, within(found.difference, low - high, high - low), found.paired)
+
+
+def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple[float, float] | None = None) -> list[str]:
+    """Say in words what became of the reward of a run; ``bounds`` are its least and greatest value, None where they are not known."""
     steps = {sample.step for sample in samples}
-    found = change(*ends(samples, window)) if len(steps) > 1 else None
+    found = bounded(change(*ends(samples, window)), bounds) if len(steps) > 1 else None
     if found is None:
         return ["the reward of two steps or more is needed to say whether it moved"]
     size = min(window, len(steps) // 2)
     low, high = found.difference.low, found.difference.high
     how = f"paired by {found.paired} tasks" if found.paired else "not paired: the ends have too few tasks in common"
-    lines = [f"mean reward: first {size} steps {_shown(found.first)}, last {size} steps {_shown(found.last)}"]
+    which = "step" if size == 1 else f"{size} steps"
+    lines = [f"mean reward: first {which} {_shown(found.first)}, last {which} {_shown(found.last)}"]
     if low is None or high is None:
         return [*lines, f"change {found.difference.value:+.3f}; too few tasks for an interval"]
     verdict = "beyond noise" if low > 0 or high < 0 else "within noise: its interval holds 0"

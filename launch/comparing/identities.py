@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from gavel.models.codec import plain
 from gavel.models.errors import GavelError
 
 _NUMBER = re.compile(r"^\d{3}-")
+_WORD = re.compile(r"[^=_][^=]*=[^=]*?(?=_[^=]*=|$)")
+"""One word of a point's name, ``key=value``: the words are joined by underscores, which keys have too."""
 
 
 def identity_notes(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
@@ -86,13 +87,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     ``demo``, ``demo-rescore-abstain=0.3`` -> ``demo``, ``rescore-abstain=0.3``.
     """
     if len(names) > 1 and all(_NUMBER.match(name) for name in names):
-        found = _differing([re.split(r"[,_](?=[^,=]*=)", _NUMBER.sub("", name)) for name in names])
+        found = _differing([_WORD.findall(_NUMBER.sub("", name)) for name in names])
     else:
         first = names[0]
         found = [first, *(name.removeprefix(f"{first}-") or name for name in names[1:])]
         if found == list(names):
-            cut = commonprefix(list(names))
-            place = max(cut.rfind("-"), cut.rfind("/")) + 1
+            shared = next((place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0)
+            place = max(first.rfind("-", 0, shared), first.rfind("/", 0, shared)) + 1
             found = [name[place:] for name in names]
     return found if len(set(found)) == len(found) and all(found) else list(names)
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gavel.envs.registry import make_reward
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun
 from gavel.launch.running.child import named
 from gavel.launch.training.plan import PLAN
 from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index
-from gavel.models.errors import ConfigError
+from gavel.models.errors import ConfigError, GavelError
 
 _SEED = re.compile(r"\+?seed=")
 
@@ -83,8 +84,17 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
             )
         words = [word for word in run.words if not _SEED.match(word)]
         group = " ".join(words) or ("all points" if run.words else name)
-        found.append(TrainedRun(name, group, int(config.get("seed") or 0), named(config.get("reward") or {}), samples))
+        reward = config.get("reward") or {}
+        found.append(TrainedRun(name, group, int(config.get("seed") or 0), named(reward), samples, bounds_of(reward)))
     return found
+
+
+def bounds_of(reward: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the least and greatest reward of a policy's options, None where there are none or they are not known."""
+    try:
+        return make_reward(reward).bounds
+    except GavelError:
+        return None
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -19,6 +19,7 @@ from gavel.launch.comparing.curves import (
     Change,
     Point,
     Value,
+    bounded,
     change,
     checks_of,
     component,
@@ -41,13 +42,15 @@ Task = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded."""
+    """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded, ``bounds``
+    are its least and greatest value, None where they are not known."""
 
     name: str
     group: str
     seed: int
     reward: str
     samples: Sequence[Sample]
+    bounds: tuple[float, float] | None = None
 
 
 @record
@@ -133,7 +136,7 @@ def measures(sides: Sequence[Sequence[Sample]]) -> list[tuple[str, Value]]:
 def _curve(run: TrainedRun, window: int) -> RunCurve:
     steps = len({sample.step for sample in run.samples})
     graded = sum(sample.reward is not None for sample in run.samples)
-    moved = change(*ends(run.samples, window)) if steps > 1 else None
+    moved = bounded(change(*ends(run.samples, window)), run.bounds) if steps > 1 else None
     return RunCurve(run.name, run.group, run.seed, steps, graded, ungraded_of(run.samples), moved, curve(run.samples, window=window))
 
 

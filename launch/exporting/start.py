@@ -21,6 +21,7 @@ from gavel.launch.running.manifest import read_manifest
 from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 from gavel.models.codec import record, to_json
 from gavel.models.errors import ConfigError, shorten
+from gavel.models.install import install_hint
 from gavel.models.secrets import without_keys
 
 DONE = "exported: "
@@ -113,7 +114,7 @@ def _failed(tracker: _Tracker, reason: str) -> str:
 
 async def _export(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> str:
     if find_spec(tracker.module) is None:
-        return _failed(tracker, f"`{tracker.module}` is not installed: pip install 'gavel-rl[{tracker.extra}]'")
+        return _failed(tracker, f"`{tracker.module}` is not installed; {install_hint(tracker.extra)}")
     try:
         code, said, complaint = await _run(_job(tracker, path, payload), limit_s)
     except TimeoutError:

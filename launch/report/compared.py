@@ -47,7 +47,7 @@ def comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[st
     head = encode({**about_runs, "found": found, "rows": rows, "notes": notes, "intervals": intervals})
     stories = [Stories.of(source) for source in sources]
     pairs = _pairs(stories, sides, keys[:MOST_PAIRS], MOST_BYTES - ROOM - len(head))
-    title = " and ".join(names)
+    title = " and ".join(short_names(names))
     small = {"name": title, "note": note, "content_note": content_note, "facts": {}, "checks": []}
     blocks = {
         "comparison": head, "overview": encode(small), "heads": encode([one.heads for one in stories]),

@@ -15,6 +15,7 @@ from gavel.launch.report.source import RunSource
 from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import plain
 from gavel.models.errors import GavelError
+from gavel.models.service import shown_name
 
 _WORTH_SHARING = 400
 """Characters of a rubric's fixed text from which on it is kept once for all rows."""
@@ -164,4 +165,5 @@ def _checks(checks: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, An
 
 
 def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in receipt.items() if value not in (None, [], {}, False)}
+    named = {**receipt, "service": shown_name(receipt["service"])}
+    return {key: value for key, value in named.items() if value not in (None, [], {}, False)}

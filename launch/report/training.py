@@ -35,7 +35,7 @@ def write_training(path: Path, file: Path, form: str = "html") -> int:
 
 def _table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], list[str]]:
     found = compare_training([run], window=WINDOW)
-    return CURVES[3:], [row[3:] for row in curve_rows(found)], [*summary_lines(run.samples), *notes(found)]
+    return CURVES[3:], [row[3:] for row in curve_rows(found)], [*summary_lines(run.samples, WINDOW, run.bounds), *notes(found)]
 
 
 def _markdown(run: TrainedRun) -> bytes:

@@ -7,31 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gavel.launch.config import from_yaml
-from gavel.launch.running.lease import RunFolderError
-from gavel.launch.running.manifest import Manifest, read_manifest
+from gavel.launch.running.child_name import child_name
+from gavel.launch.running.existing import existing_run
+from gavel.launch.running.manifest import Manifest
 from gavel.launch.schema import RolloutConfig
-from gavel.models.codec import digest, plain
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError
 
-
-def existing_run(name: str | None, verb: str) -> Path:
-    """Return the folder of the run a verb works on.
-
-    Raises:
-        ConfigError: no run was named.
-        RunFolderError: there is no run there.
-    """
-    if not name:
-        raise ConfigError("no run is named", field="run.dir", remedy=f"name it: gavel {verb} runs/NAME …")
-    path = Path(name).expanduser()
-    if read_manifest(path) is None:
-        around = [str(item) for item in path.parent.iterdir() if (item / "manifest.json").exists()] if path.parent.is_dir() else []
-        near = nearest(str(path), around)
-        raise RunFolderError(
-            "there is no run in this folder", where=str(path), found="no manifest.json",
-            remedy=f"did you mean {near[0]}?" if near else "give the folder that `gavel rollout` wrote",
-        )  # fmt: skip
-    return path
+__all__ = ["child_path", "config_of", "existing_run", "named", "parent_of"]
 
 
 def config_of(path: Path) -> RolloutConfig:
@@ -45,8 +27,8 @@ def parent_of(path: Path, manifest: Manifest) -> dict[str, Any]:
     return {"run": str(path.resolve()), "kind": manifest.kind, "identity": manifest.digests["identity"]}
 
 
-def child_path(parent: Path, into: str | None, verb: str, differs: object) -> Path:
-    """Return the child's folder: ``into``, or the parent's name with the verb and a digest of what differs."""
+def child_path(parent: Path, into: str | None, verb: str, changed: str) -> Path:
+    """Return the child's folder: ``into``, or the parent's name with the verb and what was changed."""
     if into:
         path = Path(into).expanduser()
         if path.resolve() == parent.resolve():
@@ -55,7 +37,7 @@ def child_path(parent: Path, into: str | None, verb: str, differs: object) -> Pa
                 remedy="name another folder, or leave into out for one that is named after the parent",
             )  # fmt: skip
         return path
-    return parent.with_name(f"{parent.name}-{verb}-{digest(plain(differs))[7:15]}")
+    return parent.with_name(child_name(parent.name, verb, changed))
 
 
 def named(options: Mapping[str, Any]) -> str:

@@ -47,7 +47,8 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout") -> RunFolder:
-        """Make the folder, or resume the run it holds; a run without any row yet may be begun anew under another identity.
+        """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another identity,
+        and one without a graded row takes another reward.
 
         Raises:
             RunFolderError: in use, of another identity, or a folder that holds something else.
@@ -59,11 +60,8 @@ class RunFolder:
             manifest = read_manifest(path)
             if manifest is not None:
                 check_free(path, manifest)
-            if manifest is None or _untouched(path):
-                manifest = new_manifest(head)
-            else:
-                check_same(path, manifest, head, verb)
-                manifest = _replanned(manifest, head)
+            begins = manifest is None or _begun_anew(path, verb)
+            manifest = new_manifest(head) if manifest is None or begins else _continued(path, manifest, head, verb)
             manifest = write_manifest(path, manifest, Lease.ours())
             write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
             return cls(path, lock, manifest)
@@ -112,18 +110,36 @@ class RunFolder:
         self.close()
 
 
+def _continued(path: Path, manifest: Manifest, head: RunHead, verb: str) -> Manifest:
+    check_same(path, manifest, head, verb)
+    return _replanned(manifest if has_rewards(path) else replace(manifest, reward=head.reward, ablation=head.ablation), head)
+
+
 def _replanned(manifest: Manifest, head: RunHead) -> Manifest:
     """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task`` extends a run."""
     return replace(manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))})
 
 
-def _untouched(path: Path) -> bool:
-    """Whether nothing was done yet; the plan of such a run is dropped."""
-    files = (path / name for name in ("transcripts.jsonl", "results.jsonl", "errors.jsonl"))
-    empty = all(not file.exists() or file.stat().st_size == 0 for file in files)
-    if empty:
-        (path / "inputs.jsonl").unlink(missing_ok=True)
-    return empty
+def has_rewards(path: Path) -> bool:
+    """Whether any row of the run at ``path`` is graded, and so rewarded."""
+    return next(read_lines(path / "results.jsonl"), None) is not None
+
+
+def nothing_done(path: Path) -> bool:
+    """Whether no row of the run at ``path`` was begun, or there is no run: nothing is journalled, and only skipped tasks are stored."""
+    journal = path / "transcripts.jsonl"
+    quiet = not journal.exists() or journal.stat().st_size == 0
+    return quiet and not has_rewards(path) and all(row.status == "invalid_task" for row in read_results(path, "errors.jsonl"))
+
+
+def _begun_anew(path: Path, verb: str) -> bool:
+    """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: they are found again."""
+    errors = path / "errors.jsonl"
+    if not nothing_done(path) or (verb != "rollout" and errors.exists() and errors.stat().st_size > 0):
+        return False
+    for file in (path / "inputs.jsonl", errors):
+        file.unlink(missing_ok=True)
+    return True
 
 
 def read_results(path: Path, name: str = "results.jsonl") -> Iterator[Result]:

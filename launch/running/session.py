@@ -27,12 +27,13 @@ from gavel.launch.running.folder import RunFolder, is_owed, read_results
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, RowState, read_journal
 from gavel.launch.running.progress import progress
-from gavel.launch.running.tally import Tally, closing
+from gavel.launch.running.tally import CALLS, Tally, closing
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
 from gavel.models.codec import digest
 from gavel.models.contact import check_served_models
 from gavel.models.errors import GavelError
 from gavel.models.pool import ServicePool, open_services
+from gavel.models.service import Service
 from gavel.models.types import Sampling
 from gavel.models.vllm.server import ServerDied
 
@@ -45,7 +46,8 @@ class Session:
 
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
     given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
-    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides.
+    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the servers were asked
+    already whether they serve the models.
     """
 
     assembly: Assembly
@@ -64,6 +66,18 @@ class Session:
     certificates: Path = Path("certificates")
     deadline: Deadline | None = None
     export: ExportConfig | None = None
+    looked: bool = False
+
+
+async def look(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
+    """See that the external services serve what is asked of them; tell where nothing listens. Returns 0.
+
+    Raises:
+        ConfigError: a server does not serve the model, or a URL lacks its ``/v1``.
+    """
+    for line in await check_served_models(services):
+        tell(line)
+    return WHOLE
 
 
 async def run_session(session: Session, folder: RunFolder, console: Console) -> int:
@@ -92,8 +106,13 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         )
         stopped = await _play(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
-    console.print(closing(metrics, time.monotonic() - begun if owed else None))
-    for line in (*tally.reasons(), *qualification(session.assembly.bindings, session.certificates)):
+    calls = CALLS if session.parent is None else "calls (all but the judge's are calls of the parent, and were not made again)"
+    console.print(closing(metrics, time.monotonic() - begun if owed else None, calls))
+    for line in (
+        *tally.reasons(),
+        *tally.remarks(session.assembly.environment),
+        *qualification(session.assembly.bindings, session.certificates),
+    ):
         say(console, line)
     if session.report:
         say(console, await asyncio.to_thread(reported, folder.path))
@@ -174,7 +193,8 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
-    await check_served_models(assembly.services)
+    if not session.looked:
+        await look(assembly.services, lambda line: say(console, line, style="bold"))
     store, replies, deadline = asset_store(session.assets), session.assets.replies, session.deadline
 
     def ended(result: Result) -> None:

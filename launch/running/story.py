@@ -15,6 +15,7 @@ from gavel.judges.bindings import Binding
 from gavel.judges.types import StoredAnswer
 from gavel.models.codec import plain
 from gavel.models.errors import visible
+from gavel.models.service import shown_name
 from gavel.models.types import Receipt
 
 SHOW = "show_sensitive=true"
@@ -127,8 +128,8 @@ def _calls(receipts: tuple[Receipt, ...]) -> RenderableType:
         tokens = f"{usage.prompt_tokens}/{usage.completion_tokens}" if usage else "?"
         how = "cache" if receipt.cache_hit else "shared" if receipt.shared else str(len(receipt.attempts))
         cells = (
-            receipt.role, receipt.service, receipt.served_model or receipt.requested_model, receipt.finish_reason or "-", tokens,
-            f"{receipt.latency_s:.2f}", how, receipt.call_id,
+            receipt.role, shown_name(receipt.service), receipt.served_model or receipt.requested_model, receipt.finish_reason or "-",
+            tokens, f"{receipt.latency_s:.2f}", how, receipt.call_id,
         )  # fmt: skip
         table.add_row(*(_text(cell) for cell in cells))
     return table

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
-from gavel.envs.types import Environment, Exporter, Metric, Rereads, Result, RewardPolicy, Summary, Transcript
+from gavel.envs.types import Environment, Exporter, Metric, Remarks, Rereads, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.running.accounting import WHOLE_RUN, Accounts, ServiceAccount
 from gavel.launch.running.folder import RunFolder, last_attempts
 from gavel.launch.running.inputs import PlannedRow
@@ -122,6 +122,10 @@ class Tally:
                 found.setdefault(str(row.outcome.failure.kind), []).append(row.outcome.failure.reason)
         return [f"{kind} ({len(texts)}), the first: {texts[0]}" for kind, texts in sorted(found.items())]
 
+    def remarks(self, environment: Environment) -> tuple[str, ...]:
+        """Return what an environment has to say of the graded rows besides its figures, one line each."""
+        return tuple(environment.remarks(self._in_order())) if isinstance(environment, Remarks) else ()
+
     def _skipped(self) -> dict[str, Result]:
         good = {row.task.task_id for row in self._planned}
         return {row.task_id: row for row in self._failed if row.status == "invalid_task" and row.task_id not in good}
@@ -197,10 +201,13 @@ SHOWN = 9
 """Figures that fit a screen; the others are in ``metrics.json``."""
 
 
-def closing(metrics: RunMetrics, seconds: float | None) -> RenderableType:
+CALLS = "calls"
+
+
+def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS) -> RenderableType:
     """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
 
-    ``seconds`` is how long it took; None where nothing was to be done.
+    ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are.
     """
     figures = Table(title="figures (95 % intervals, clustered by task)", title_justify="left", show_edge=False)
     for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
@@ -221,7 +228,7 @@ def closing(metrics: RunMetrics, seconds: float | None) -> RenderableType:
         lines.append(Text(f"ungraded, in no figure: {failures}", style="bold"))
     if metrics.labels:
         lines.append(figures)
-    return Group(*lines, _costs(metrics))
+    return Group(*lines, _costs(metrics, calls))
 
 
 def _cells(metric: Metric) -> tuple[str, str, str, str]:
@@ -229,8 +236,8 @@ def _cells(metric: Metric) -> tuple[str, str, str, str]:
     return f"{metric.value:.3f}", low, high, str(metric.n)
 
 
-def _costs(metrics: RunMetrics) -> Table:
-    table = Table(title="calls", title_justify="left", show_edge=False)
+def _costs(metrics: RunMetrics, calls: str) -> Table:
+    table = Table(title=calls, title_justify="left", show_edge=False)
     for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p90 s", "p99 s", "failed attempts"):
         table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
     for name, cost in metrics.services.items():

@@ -16,6 +16,8 @@ from gavel.models.vllm.gpus import check_split
 from gavel.models.vllm.resolve import local_directory, shape_of
 
 GB = 1e9
+NOBODY = "//judge.invalid"
+"""The host of ``judge=none``."""
 
 
 @record
@@ -53,8 +55,8 @@ def layout_of(config: TrainConfig, services: Mapping[str, Service]) -> Layout:
     return Layout(mode, cluster.nodes, trainer, own, used, replicas)
 
 
-def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[tuple[str, str]]:
-    """Return the arithmetic as pairs of what and how much."""
+def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True) -> list[tuple[str, str]]:
+    """Return the arithmetic as pairs of what and how much; of a judge elsewhere that nothing asks (``judged`` false) there is none."""
     gpus = f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus}"
     lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
     for one in group(managed(services)):
@@ -66,10 +68,9 @@ def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service
         if found is not None:
             lines.append(("", memory.describe(one.name, service, found)))
     for name, service in services.items():
-        if service.mode == "external":
+        if service.mode == "external" and (judged or not any(NOBODY in url for url in service.base_urls)):
             lines.append((config_key(name), f"{service.model} at {', '.join(service.base_urls)}"))
-    lines.append(("placement", layout.mode))
-    return lines
+    return [*lines, ("placement", layout.mode)] if judged or managed(services) else lines
 
 
 def findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:

@@ -72,7 +72,7 @@ def check(config: TrainConfig, run: Path) -> Checked:
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
         found += [str(failed) for failed in _services(config, {name: config.service_table[name] for name in assembly.services}, layout)]
-        certified = _certificates(config, assembly)
+        certified = _certificates(config, assembly) if judged else certified
         found += certified.findings
         name, text, more = _config(config, assembly, layout, run)
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)

@@ -19,12 +19,13 @@ from gavel.launch.assembly import assemble
 from gavel.launch.config import compose
 from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
-from gavel.launch.train import job_of
+from gavel.launch.train import Findings, job_of
 from gavel.launch.training import slurm
 from gavel.launch.training.layout import managed
 from gavel.launch.training.probe_command import spelt_out
 from gavel.launch.training.render import SBATCH
 from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index, write_index
+from gavel.launch.training.sweep_output import Told, counted
 from gavel.launch.verbs import find_verb
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, GavelError, InputError, shorten
@@ -59,14 +60,15 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
     index = Index(verb, shared, tuple(Point(number, _name(number, point), point) for number, point in enumerate(points)))
     dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
     index = index if dry else _resumed(folder, index)
+    told = Told(console, folder, len(points), dry=dry and verb == "train", quiet=verb == "rescore" and not dry)
     for point in index.points:
-        say(console, f"\n[{point.index + 1} of {len(points)}] {' '.join(point.overrides)}", style="bold")
-        done = _play(verb, point, shared, [*config_dirs], runs, folder, console)
+        done = _play(verb, point, shared, [*config_dirs], runs, folder, told)
         index = replace(index, points=tuple(done if one.index == done.index else one for one in index.points))
         if not dry:
             write_index(folder, index)
         if done.code == INTERRUPTED:
             return INTERRUPTED
+    told.close()
     return _close(folder, index, console, dry=dry)
 
 
@@ -148,22 +150,29 @@ def _folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tuple[Path,
 
 
 def _play(
-    verb: str, point: Point, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, console: Console
+    verb: str, point: Point, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, told: Told
 ) -> Point:
     place = "'" + str(folder / point.name).replace("'", "\\'") + "'"
     words = [*shared, *point.overrides, f"{FOLDER_KEY[verb]}={place}"]
     try:
-        config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
-        if isinstance(config, TrainConfig):
-            if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
-                say(console, f"job {job} is in the queue already")
-                return replace(point, state="submitted", code=None, note=f"job {job}")
-            config = with_shared_judge(config, folder)
-        code = int(importlib.import_module(find_verb(verb).module).run(config, console))
+        with told.point(point) as console:
+            config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
+            if isinstance(config, TrainConfig):
+                if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
+                    say(console, f"job {job} is in the queue already")
+                    return replace(point, state="submitted", code=None, note=f"job {job}")
+                config = with_shared_judge(config, folder)
+            code = int(importlib.import_module(find_verb(verb).module).run(config, console))
+    except Findings as failed:
+        told.found(point, [spelt_out(finding, words, config_dirs) for finding in failed.findings])
+        first = failed.findings[0].splitlines()[0]
+        note = f"{counted(len(failed.findings))}, the first: {first}" if failed.findings[1:] else first
+        return replace(point, state="failed", code=failed.exit_code, note=note)
     except (GavelError, OSError) as failed:
-        say(console, f"this point failed: {spelt_out(str(failed), words, config_dirs)}")
+        told.failed(point, spelt_out(str(failed), words, config_dirs))
         code = failed.exit_code if isinstance(failed, GavelError) else BAD
-        return replace(point, state="failed", code=code, note=shorten(str(failed), 400))
+        return replace(point, state="failed", code=code, note=shorten(" ".join(str(failed).split()), 400))
+    told.done(point)
     job = job_of(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
     if job is not None:
         return replace(point, state="submitted", code=None, note=f"job {job}")
@@ -186,12 +195,15 @@ def with_shared_judge(config: TrainConfig, folder: Path) -> TrainConfig:
 def _close(folder: Path, index: Index, console: Console, *, dry: bool) -> int:
     counts: dict[str, int] = {}
     for point in index.points:
-        counts[point.state] = counts.get(point.state, 0) + 1
+        state = "ready" if dry and point.state == "finished" else point.state
+        counts[state] = counts.get(state, 0) + 1
     say(console, f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}", style="bold")
     if not dry:
         say(console, f"index: {folder / INDEX}")
         if index.verb == "train":
             say(console, f"how they go: gavel status {folder}")
+        elif sum(point.state in STATES.values() for point in index.points) > 1:
+            say(console, f"compare: gavel compare {folder}")
     failed = sum(point.state == "failed" for point in index.points)
     if failed == len(index.points):
         return BAD

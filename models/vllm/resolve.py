@@ -33,9 +33,10 @@ async def engine_version(name: str, service: Service) -> str:
     python, extra = interpreter(service), "cpu" if service.cpu else "judge"
     found = await asyncio.to_thread(_distributions, name, python)
     if not found:
+        instead = "" if service.cpu else f"; or {_elsewhere(name)}"
         raise ConfigError(
             "this Python has no vLLM", field=f"{name}.python", found=python,
-            remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…; or {_elsewhere(name)}",
+            remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…{instead}",
         )  # fmt: skip
     if not service.cpu and "vllm" not in found:
         raise ConfigError(

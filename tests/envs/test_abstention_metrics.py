@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gavel.envs.abstention.metrics import FIGURES, summarize
+from gavel.envs.abstention.metrics import FIGURES, remarks, summarize
 from gavel.envs.types import Digests, Outcome, Result, Reward, Timing, Transcript
 from gavel.models.failures import Failure, FailureKind
 from gavel.models.types import Receipt
@@ -102,6 +102,13 @@ def test_ungraded_rows_are_counted_apart_and_touch_no_figure() -> None:
     assert with_failures.metrics == without.metrics
     assert with_failures.tables["counts"] == {"graded": 7, "ungraded": {"judge_failed": 1}}, "t4/1 was graded in the end"
     assert without.tables["counts"] == {"graded": 7, "ungraded": {}}
+
+
+def test_verdicts_that_no_judge_gave_are_remarked_upon_and_only_those() -> None:
+    assert remarks(RESULTS) == ()
+    made_up = row("t5", 0, "law", "incorrect", JUDGE, parse="default")
+    (line,) = remarks([*RESULTS, made_up])
+    assert line.startswith("1 of 5 verdicts were not given by the judge")  # t1/1, t2/1, t3/1, t4/1 and t5/0 were judged
 
 
 def test_the_tables_count_labels_rules_and_parse_paths() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -94,6 +95,30 @@ def test_the_licence_statements_are_kept_with_their_discrepancy_and_warned_of_be
     assert licence["statements"] == {"dataset card": "CC BY 4.0", "rows": "CC BY-SA 4.0"}
     assert "CC BY 4.0" in warned[0]
     assert "CC BY-SA 4.0" in licence["warning"]
+
+
+def test_rows_of_ones_own_are_not_said_to_be_under_the_publishers_licence(tmp_path: Path) -> None:
+    _, warned = run(tmp_path, nemo(id="q1"), nemo(id=None, question="Who wrote “Egmont”?"))
+    assert not any("licence" in text or "CC BY" in text for text in warned)
+    assert manifest(tmp_path)["licence"] == {"statements": {}, "warning": ""}
+    _, warned = run(tmp_path, nemo(id="q1"), nemo(id="go-swe-00484", question="Who wrote “Egmont”?"))
+    assert any("as their ids say" in text for text in warned)
+
+
+def test_a_row_without_a_prompt_is_refused_with_the_form_it_wants(tmp_path: Path) -> None:
+    with pytest.raises(PrepareError) as refused:
+        run(tmp_path, {"question": "Who wrote “Faust”?", "answer": "Goethe"})
+    text = str(refused.value)
+    assert "responses_create_params.input: this field is missing" in text
+    assert "the fields answer, question" in text
+    assert '{"input": [{"role": "user", "content": "…"}]}' in text
+
+
+def test_the_row_that_the_page_shows_is_one_that_can_be_prepared(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "prepare.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    report, _ = run(tmp_path, orjson.loads(text))
+    assert (report.rows, report.train) == (1, 1)
 
 
 def test_the_manifest_counts_and_digests_what_was_written(tmp_path: Path) -> None:

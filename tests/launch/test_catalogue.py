@@ -48,6 +48,15 @@ def test_one_kind_is_listed_as_text_with_what_to_write(capsys: pytest.CaptureFix
     assert "The v1 objective is 1, 0.5, 0" in " ".join(out.split())
 
 
+def test_descriptions_are_whole_sentences_and_say_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    items = {item["choose"]: item["summary"] for item in _listed(capsys)}
+    assert items["experiment=abstention_qwen3_1p7b"] == "Qwen3-1.7B learns to answer or to abstain, judged by Qwen3-32B."
+    assert items["experiment=reward_ablation"] == "The same training under several rewards."
+    assert items["reward=any"] == "1 if at least one item passed, else 0."
+    assert items["trainer=cpu_smoke"].endswith("before GPUs are spent.")
+    assert {choose: text for choose, text in items.items() if not text.endswith((".", ".)"))} == {}
+
+
 def test_choices_of_a_folder_of_ones_own_are_listed_and_take_the_place_of_ours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, essence, gavel, reply, rows, write_tasks
 
+from gavel.launch.running.child_name import LONGEST, child_name, grading_changes, reward_changes
+
 
 def _fingerprint(run: Path) -> dict[str, str]:
     names = ("inputs.jsonl", "results.jsonl", "errors.jsonl", "transcripts.jsonl", "config.yaml")
@@ -37,11 +39,27 @@ async def test_rescoring_changes_rewards_without_any_request(tmp_path: Path) -> 
 async def test_a_child_run_gets_a_name_of_its_own_and_rescoring_twice_adds_nothing(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
         assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url))).code == 0
-    for _ in range(2):
-        assert (await gavel("rescore", str(tmp_path / "run"), "reward=omniscience")).code == 0
-    children = [path for path in tmp_path.iterdir() if path.name.startswith("run-rescore-")]
-    assert len(children) == 1
-    assert len(essence(children[0])) == 4
+    for words in (("reward=omniscience",), ("reward=omniscience",), ("reward.abstain=0.3",), ("reward.abstain=0.3",)):
+        done = await gavel("rescore", str(tmp_path / "run"), *words)
+        assert done.code == 0
+        assert "calls of the parent (no model was called)" in done.out
+    children = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("run-rescore-"))
+    assert children == ["run-rescore-abstain=0.3", "run-rescore-omniscience"]
+    assert [len(essence(tmp_path / name)) for name in children] == [4, 4]
+
+
+def test_a_child_is_named_after_what_was_changed_in_safe_letters() -> None:
+    own = {"name": "tiered", "correct": 1.0, "abstain": 0.5}
+    assert reward_changes(own, {**own, "abstain": 0.3}) == "abstain=0.3"
+    assert reward_changes(own, own) == "tiered"
+    assert reward_changes({"name": "omniscience"}, {"name": "tiered", "abstain": 0.2}) == "tiered,abstain=0.2"
+    assert child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain=0.2"
+    grading = {"b": ("Qwen/Q", "p/one")}
+    assert child_name("demo", "regrade", grading_changes(grading, {"b": ("../x y", "p/one")})) == "demo-regrade-x_y"
+    assert grading_changes(grading, {"b": ("Qwen/Q", "p/two")}) == "p/two"
+    long = [child_name("demo", "rescore", f"{'weights=1,' * 9}{last}") for last in "ab"]
+    assert long[0] != long[1]
+    assert all(len(name) <= len("demo-rescore-") + LONGEST for name in long)
 
 
 async def test_regrading_all_asks_the_new_judge_and_no_policy(tmp_path: Path) -> None:
@@ -134,3 +152,21 @@ async def test_regrading_with_the_runs_own_judge_at_another_address_needs_no_mor
         done = await gavel("regrade", str(tmp_path / "run"), f"judge.base_url={moved.base_url}")
         assert done.code == 0, done.out + done.err
         assert moved.count == 2
+
+
+async def test_a_folder_of_another_kind_is_named_with_the_command_that_fits(tmp_path: Path) -> None:
+    training, sweep, run = (tmp_path / name for name in ("training", "sweep", "run"))
+    for folder, file in ((training, "launch.json"), (sweep, "sweep.json"), (run, "manifest.json")):
+        folder.mkdir()
+        (folder / file).write_text("{}")
+    shown = await gavel("view", str(training))
+    assert shown.code == 2
+    assert "this is a training run" in shown.err
+    assert f"gavel report {training}" in shown.err
+    assert f"gavel status {training}" in shown.err
+    shown = await gavel("report", str(sweep))
+    assert f"gavel compare {sweep}" in shown.err
+    shown = await gavel("status", str(run))
+    assert shown.code == 2
+    assert f"gavel view {run}" in shown.err
+    assert f"gavel report {run}" in shown.err

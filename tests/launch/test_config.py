@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gavel.envs.registry import ENVIRONMENTS, reward_names
 from gavel.launch.config import compose, from_yaml, to_yaml
 from gavel.launch.groups import CONF, PACKAGE, choices, groups
 from gavel.launch.rollout import task_path
@@ -72,6 +73,7 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
         both = [name for name in ("policy", "judge") if name in verb.groups and group != "experiment"]
         words = [f"{name}=smollm2" for name in both if name != group] + [f"{group}={choice}"]
         words += _needed(verb.name, choice) if group == "experiment" else []
+        words += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
         words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
         compose(verb.name, words)
 

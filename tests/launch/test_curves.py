@@ -103,6 +103,15 @@ def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
     assert "within noise" in summary_lines(mixed)[1]
 
 
+def test_an_interval_of_rewards_keeps_to_their_range_where_it_is_known() -> None:
+    # last step: 1 1 1 1 0: mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555
+    rising = [sample(1, task, 0.0) for task in TASKS] + [sample(2, task, float(place < 4)) for place, task in enumerate(TASKS)]
+    assert summary_lines(rising)[0] == "mean reward: first step 0.000 [0.000, 0.000], last step 0.800 [0.245, 1.355]"
+    bounded = summary_lines(rising, bounds=(0.0, 1.0))
+    assert bounded[0].endswith("last step 0.800 [0.245, 1.000]")
+    assert "change +0.800 [+0.245, +1.000]" in bounded[1]
+
+
 def test_labels_and_checks_are_measured_like_rewards() -> None:
     samples = [sample(1, "a", 1.0), sample(1, "b", 0.0), sample(1, "c", None)]
     assert curve(samples, label_is("good"))[0].mean == curve(samples, checks_of)[0].mean

@@ -85,7 +85,7 @@ async def test_an_extra_that_is_missing_is_one_line_and_the_run_is_whole(tmp_pat
         )  # fmt: skip
     assert done.code == 0, done.out + done.err
     (line,) = [line for line in done.out.splitlines() if line.startswith("warning: ")]
-    assert "pip install 'gavel-rl[" in line
+    assert "in the clone of gavel: pip install -e '.[" in line
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from tests.support.fault_server import FaultServer
-from tests.support.runs import JUDGE, POLICY, STRICT, arguments, gavel, reply, rows, source_row, write_tasks
+from tests.support.runs import JUDGE, POLICY, STRICT, arguments, gavel, number_of, reply, rows, source_row, write_tasks
 
 from gavel.envs.registry import check_reward
 from gavel.models.contact import first_contact
@@ -51,6 +52,7 @@ async def test_a_folder_with_nothing_but_skipped_tasks_takes_another_identity(tm
     assert len(rows(run, "errors.jsonl")) == 1, "the skipped task stands there once"
 
 
+PROMPTS = Path(__file__).parents[3] / "shared" / "data" / "abstention"
 OTHERS = "tiered, omniscience"
 
 
@@ -131,7 +133,7 @@ async def test_a_server_that_does_not_answer_is_named_before_the_first_row(tmp_p
     assert done.code == 3, done.out + done.err
     warning = next(line for line in done.out.splitlines() if "does not answer yet" in line)
     assert warning.startswith(f"judge: {gone.base_url} ")
-    assert done.out.index("does not answer yet") < done.out.index("rows to do")
+    assert done.out.index("does not answer yet") < done.out.index("rows to do"), "before the first row"
     assert "Connection refused" in done.out
     assert "ssl:default" not in done.out
     assert "Connect call failed" not in done.out
@@ -164,3 +166,22 @@ async def test_inspect_calls_the_judge_as_the_config_does(tmp_path: Path) -> Non
         done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0"))
     assert done.code == 0, done.err
     assert "general" not in done.out
+
+
+async def test_the_end_of_a_run_says_which_verdicts_the_judge_did_not_give(tmp_path: Path) -> None:
+    if not (PROMPTS / "omniscience_grader.txt").is_file():
+        pytest.skip("the ported prompt is not at hand: no ../shared/data/abstention/omniscience_grader.txt")
+
+    def vague(body: dict[str, Any]) -> str:
+        number = number_of(body)
+        return f"\\boxed{{Town {number + 1}}}" if body["model"] == POLICY else "B" if number == 0 else "no idea"
+
+    async with FaultServer(reply=vague) as server:
+        words = [word for word in arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url) if word != STRICT]
+        assets = (f"assets.mirror={PROMPTS}", f"assets.cache={tmp_path / 'cache'}", "assets.offline=true")
+        done = await gavel(*words, *assets)
+        again = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'child'}")
+    assert done.code == 0, done.out + done.err
+    for out in (done.out, again.out):
+        assert "2 of 3 verdicts were not given by the judge" in out
+        assert STRICT in out

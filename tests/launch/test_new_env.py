@@ -163,7 +163,7 @@ def test_what_is_written_is_whole_or_not_there(
     assert list(tmp_path.iterdir()) == []
     capsys.readouterr()
     assert main(["new", "env", "other_quiz", f"into='{place}'"]) == 0
-    assert f"pip install -e '{place}'" in capsys.readouterr().out
+    assert f"pip install -e '{place}[dev]', then: python -m pytest '{place}'" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["my quiz"]
 
 

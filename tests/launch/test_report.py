@@ -91,6 +91,7 @@ async def test_a_story_has_prompt_raw_reply_receipts_and_every_reward(tmp_path: 
     assert "Hamlet" in prompt
     assert "Town 3" in prompt
     assert [receipt["role"] for receipt in story["receipts"]] == ["policy", "judge", "judge"]
+    assert [receipt["service"] for receipt in story["receipts"]] == ["policy", "judge", "judge"], "as the config calls them"
     assert story["failure"]["kind"] == "judge_unparseable"
     assert story["reward"] is None
     assert story["rewards"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import orjson
@@ -9,6 +10,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, rows, write_tasks
 
 from gavel.launch.training.sweep_index import read_index
+from gavel.launch.training.sweep_output import ranges
 
 
 async def _run(tmp_path: Path) -> Path:
@@ -69,3 +71,41 @@ async def test_a_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
     other = await gavel("rescore", str(run), "-m", "reward.abstain=0.2,0.7", f"into={tmp_path / 'sweep'}")
     assert other.code == 2
     assert "another sweep" in other.err
+
+
+async def test_rescoring_many_points_prints_one_line_each_and_how_to_compare_them(tmp_path: Path) -> None:
+    run = await _run(tmp_path)
+    done = await gavel("rescore", str(run), "-m", "reward.abstain=0.3,0.7", f"into={tmp_path / 'sweep'}")
+    lines = [line for line in done.out.splitlines() if line.startswith("[")]
+    # of 8 rows 2 are correct and 4 abstain: (2 + 4 * 0.3) / 8 and (2 + 4 * 0.7) / 8
+    assert [line.partition(" [0")[0] for line in lines] == [
+        "[1 of 2] reward.abstain=0.3: mean reward 0.400", "[2 of 2] reward.abstain=0.7: mean reward 0.600"
+    ]  # fmt: skip
+    assert all(line.endswith(", 8 graded") for line in lines)
+    assert "calls" not in done.out
+    assert done.out.rstrip().endswith(f"compare: gavel compare {tmp_path / 'sweep'}")
+
+
+async def test_findings_that_points_share_are_told_once_and_status_shows_one_line(tmp_path: Path) -> None:
+    words = ("experiment=reward_ablation", "reward.abstain=0.3,0.5,0.7", f"run.dir={tmp_path / 'sweep'}")
+    done = await gavel("train", "-m", *words, cwd=tmp_path)
+    assert done.code == 2
+    assert done.out.count("there is no such file\n  found:   data/abstention/tasks.jsonl") == 1
+    assert re.search(r"points 1-3: the same \d findings", done.out)
+    shown = await gavel("status", str(tmp_path / "sweep"))
+    assert "\\n" not in shown.out
+    assert shown.out.count("findings, the first: tasks.path: there is no such file") == 3
+
+
+async def test_a_dry_run_of_a_sweep_shows_the_first_point_whole_and_of_the_others_what_differs(tmp_path: Path) -> None:
+    done = await gavel("train", "-m", "trainer=cpu_smoke", "seed=1,2", f"run.dir={tmp_path / 'sweep'}", "dry_run=true")
+    first, _, second = done.out.partition("[2 of 2] seed=2\n")
+    assert "--- the trainer's command" in first
+    assert second.startswith("- seed: 1\n+ seed: 2\n")
+    assert "trainer's command" not in second
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_numbers_of_points_are_told_in_ranges() -> None:
+    assert ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7-8"
+    assert ranges([4]) == "4"

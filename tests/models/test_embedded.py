@@ -99,7 +99,7 @@ async def test_a_failed_conversion_says_why_and_leaves_nothing(tmp_path: Path) -
     text = str(caught.value)
     assert "ended with exit code 1" in text
     assert "No module named 'gguf'" in text
-    assert "pip install '.[cpu]' (needs Python 3.11" in text
+    assert "pip install -e '.[cpu]' (needs Python 3.11" in text
     assert [entry.name for entry in (machine.cache / "models").iterdir() if entry.is_dir()] == []
 
 

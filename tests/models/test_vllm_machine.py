@@ -82,7 +82,7 @@ def test_a_split_has_to_use_every_gpu_of_a_replica() -> None:
 
 async def test_a_python_without_vllm_is_refused_with_the_extra_to_install(tmp_path: Path) -> None:
     without = Service(mode="managed", model="m", cpu=True, python=fake_python(tmp_path, "none"))
-    with pytest.raises(ConfigError, match=r"in the clone of gavel: pip install '\.\[cpu\]' \(needs Python 3\.11"):
+    with pytest.raises(ConfigError, match=r"in the clone of gavel: pip install -e '\.\[cpu\]' \(needs Python 3\.11"):
         await engine_version("judge", without)
 
 

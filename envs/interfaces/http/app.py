@@ -141,7 +141,8 @@ async def _answer(request: web.Request, handler: Handler, gate: Gate) -> web.Str
 
 def _there_is(request: web.Request) -> tuple[str, str]:
     """Return what a path that is not there could have been, and the nearest: the names served, the verbs of one, or all paths."""
-    names, see = sorted(request.app[WORKS]), "see /openapi.json"
+    works: Mapping[str, Work] = request.app[WORKS]
+    names, see = sorted(works), "see /openapi.json"
     match request.path.split("/"):
         case ["", "v1", name, verb] if name not in names:
             near = nearest(name, names)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gavel.envs.assembly import Assembly, Parts, assemble_parts
 from gavel.envs.failure_policy import FailurePolicy
-from gavel.envs.registry import make_reward
+from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import RewardPolicy
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, shorten
@@ -71,6 +71,7 @@ def build(config: ActorConfig) -> tuple[Assembly, RewardPolicy]:
     Raises:
         ConfigError, AssetError: what does not fit.
     """
+    check_reward(config.parts.env.get("name"), config.reward)
     return assemble_parts(config.parts), make_reward(config.reward)
 
 

@@ -3,12 +3,14 @@
 const compared = { filter: {}, found: [] };
 const side = (row, run) => (row.labels[run] === null ? "not in this run" : row.labels[run]);
 
+const short_of = (comparison, name) => comparison.short[comparison.names.indexOf(name)] || name;
+
 function differences(comparison) {
   const others = [...new Set(comparison.found.differences.map((item) => item.other))];
   return others.map((other) => {
     const items = comparison.found.differences.filter((item) => item.other === other && item.metric.n > 0);
     const reach = Math.max(0.01, ...items.flatMap((item) => [item.metric.low, item.metric.high, item.metric.value].map((value) => Math.abs(value ?? 0))));
-    return section(`${other} less ${comparison.found.base}`, `Paired by task; mean differences, ${comparison.intervals}. Left of the middle: less than the base.`,
+    return section(`${short_of(comparison, other)} less ${short_of(comparison, comparison.found.base)}`, `Paired by task; mean differences, ${comparison.intervals}. Left of the middle: less than the base.`,
       items.map((item) => {
         const clear = item.metric.low !== null && (item.metric.low > 0 || item.metric.high < 0);
         const p = item.p_holm !== null ? `p ${fixed(item.p_holm)}` : interval(item.metric);
@@ -23,8 +25,8 @@ function moves(comparison, run) {
   for (const row of comparison.rows) counts.set(`${side(row, 0)}\n${side(row, run)}`, (counts.get(`${side(row, 0)}\n${side(row, run)}`) || 0) + 1);
   const from = [...new Set(comparison.rows.map((row) => side(row, 0)))].sort(), to = [...new Set(comparison.rows.map((row) => side(row, run)))].sort();
   const most = Math.max(...counts.values());
-  return section(`From ${comparison.names[0]} to ${comparison.names[run]}`, "Rows by their label in both runs; press a cell to see them.", h("div", { class: "wide" }, h("table", { class: "matrix" },
-    h("thead", {}, h("tr", {}, h("th", {}, `${comparison.names[0]} ↓`), to.map((label) => h("th", { scope: "col" }, words(label))))),
+  return section(`From ${comparison.short[0]} to ${comparison.short[run]}`, "Rows by their label in both runs; press a cell to see them.", h("div", { class: "wide" }, h("table", { class: "matrix" },
+    h("thead", {}, h("tr", {}, h("th", {}, `${comparison.short[0]} ↓`), to.map((label) => h("th", { scope: "col" }, words(label))))),
     h("tbody", {}, from.map((before) => h("tr", {}, h("th", { scope: "row" }, words(before)), to.map((after) => {
       const count = counts.get(`${before}\n${after}`) || 0;
       return h("td", { class: "cell" }, h("i", { class: "back-" + (before === after ? "plain" : tone(after)), style: { opacity: (count ? 0.15 + 0.65 * count / most : 0).toFixed(3) } }),

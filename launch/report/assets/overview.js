@@ -84,7 +84,8 @@ function service_section(found) {
       h("p", { class: "small" }, Object.entries(service.percentiles).map(([rank, value]) => `${rank} ${seconds(value)}`).join(" · "), retries && ` · failed attempts: ${retries}`));
   });
   const rules = found.without_judge > 0 && h("p", {}, `${plural(found.without_judge, "graded row")} needed no judge at all (${percent(found.without_judge / (found.rows.graded || 1))}).`);
-  return section("Calls: latency and savings", null, rules, h("div", { class: "services" }, cards));
+  const whose = found.facts["rescore of"] ? "Calls of the parent (no model was called): " : found.facts["regrade of"] ? "Calls (all but the judge's are the parent's): " : "Calls: ";
+  return section(whose + "latency and savings", null, rules, h("div", { class: "services" }, cards));
 }
 
 const CHECKS = 20;

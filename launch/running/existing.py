@@ -1,0 +1,50 @@
+"""The run that a command names, where it must be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gavel.launch.running.lease import RunFolderError
+from gavel.launch.running.manifest import read_manifest
+from gavel.launch.training.plan import PLAN
+from gavel.launch.training.sweep_index import INDEX
+from gavel.models.errors import ConfigError, nearest
+
+
+def existing_run(name: str | None, verb: str) -> Path:
+    """Return the folder of the run a verb works on.
+
+    Raises:
+        ConfigError: no run was named.
+        RunFolderError: there is no run there.
+    """
+    if not name:
+        raise ConfigError("no run is named", field="run.dir", remedy=f"name it: gavel {verb} runs/NAME …")
+    path = Path(name).expanduser()
+    if read_manifest(path) is None:
+        _refuse_others(path)
+        around = [str(item) for item in path.parent.iterdir() if (item / "manifest.json").exists()] if path.parent.is_dir() else []
+        near = nearest(str(path), around)
+        raise RunFolderError(
+            "there is no run in this folder", where=str(path), found="no manifest.json",
+            remedy=f"did you mean {near[0]}?" if near else "give the folder that `gavel rollout` wrote",
+        )  # fmt: skip
+    return path
+
+
+def _refuse_others(path: Path) -> None:
+    """Say what a folder is that is no run of ``gavel rollout``.
+
+    Raises:
+        RunFolderError: a training run, or a sweep.
+    """
+    if (path / PLAN).is_file():
+        raise RunFolderError(
+            "this is a training run, which has no stored rows of this kind", where=str(path),
+            remedy=f"its curve: gavel report {path}; how it goes: gavel status {path}; two of them: gavel compare RUN RUN",
+        )  # fmt: skip
+    if (path / INDEX).is_file():
+        raise RunFolderError(
+            "this is a sweep, not a run", where=str(path),
+            remedy=f"name one of its points, such as {path}/000-…; all of them: gavel compare {path}, gavel status {path}",
+        )  # fmt: skip

@@ -1,0 +1,82 @@
+"""What an error tells to do next is a command that works, in the user's own words."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.support.runs import STRICT
+
+from gavel.judges.certificate import PROBE_AGAIN
+from gavel.launch.cli import main
+from gavel.launch.config import compose
+from gavel.launch.training.probe_command import probe_command, spelt_out
+from gavel.models.errors import ConfigError
+
+Capture = pytest.CaptureFixture[str]
+SERVED = ("base_url=http://127.0.0.1:1/v1", "model=m")
+
+
+def test_the_probe_command_has_the_words_that_choose_the_judge_and_composes() -> None:
+    words = [
+        "env=abstention", "judge=external", *(f"judge.{word}" for word in SERVED), "rubrics.abstention.max_response_tokens=32",
+        "services.second.mode=external", *(f"services.second.{word}" for word in SERVED), "certificates=my certificates",
+        "reward=tiered", "reward.abstain=0.3", "trainer.model=p", "cluster=slurm", "run.dir=runs/first", "tasks.path=t.jsonl",
+        "dry_run=true",
+    ]  # fmt: skip
+    command = probe_command(words, ["my conf"])
+    assert command.startswith("gavel probe --config-dir 'my conf' env=abstention judge=external")
+    assert "'certificates=my certificates'" in command
+    assert not any(word in command for word in ("reward", "trainer", "cluster", "run.dir", "tasks.path", "dry_run"))
+    assert compose("probe", shlex.split(command)[4:]).certificates == "my certificates"
+
+
+def test_a_message_without_a_probe_in_it_stays_as_it_is() -> None:
+    assert spelt_out("an error", ["env=abstention"]) == "an error"
+    assert spelt_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
+
+
+def test_a_training_without_certificate_and_tasks_is_told_the_commands_that_make_both(tmp_path: Path, capsys: Capture) -> None:
+    words = ["env=abstention", STRICT, "judge=external", *(f"judge.{word}" for word in SERVED)]
+    code = main(["train", *words, f"tasks.path={tmp_path}/made/tasks.jsonl", f"run.dir={tmp_path}/run", "dry_run=true"])
+    text = capsys.readouterr().err
+    assert code == 2
+    assert f"run `{shlex.join(['gavel', 'probe', *words])}`" in text
+    assert f"gavel prepare env=abstention source.path=SOURCE.jsonl 'source.protected=[BENCHMARK.jsonl]' out={tmp_path}/made" in text
+
+
+def test_a_variable_that_is_not_set_is_told_as_it_is_written_in_a_shell(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GAVEL_TEST_UNSET", raising=False)
+    judge = ["judge=remote_api", *(f"judge.{word}" for word in SERVED), "judge.api_key_env=GAVEL_TEST_UNSET"]
+    assert main(["serve", "env=abstention", STRICT, *judge, "http.port=0"]) == 2
+    assert "export GAVEL_TEST_UNSET=…" in capsys.readouterr().err
+
+
+def test_a_choice_that_is_not_there_is_told_keys_only_where_the_group_has_some() -> None:
+    with pytest.raises(ConfigError) as experiment:
+        compose("rollout", ["experiment=zzz"])
+    assert "KEY=VALUE" not in experiment.value.remedy
+    assert "--config-dir DIR" in experiment.value.remedy
+    with pytest.raises(ConfigError, match=r"policy\.KEY=VALUE"):
+        compose("rollout", ["policy=zzz"])
+
+
+@pytest.mark.parametrize("more", [(), tuple(f"judge.{word}" for word in SERVED)])
+def test_a_judge_that_is_served_elsewhere_cannot_be_served_here_and_that_is_what_is_said(
+    more: tuple[str, ...], capsys: Capture
+) -> None:
+    assert main(["judge", "judge=external", *more]) == 2
+    text = capsys.readouterr().err
+    assert "there is nothing to serve" in text
+    assert "judge=smollm2" in text
+
+
+def test_a_service_asks_for_its_policy_only_where_it_plays() -> None:
+    words = ["env=abstention", "judge=smollm2"]
+    assert not compose("serve", words).gym.play
+    with pytest.raises(ConfigError, match=r"policy=external needs policy\.base_url"):
+        compose("serve", [*words, "gym.play=true"])
+    assert compose("serve", [*words, "gym.play=true", "policy=smollm2"]).policy.mode == "managed"
