@@ -20,6 +20,7 @@ DATA = {".yaml", ".j2", ".jsonl", ".json", ".txt", ".tsv", ".md", ".js", ".css"}
 CHECK = """
 import importlib.util, pathlib, sys
 import gavel
+from gavel.envs.registry import ENVIRONMENTS, reward_names
 from gavel.launch.config import compose
 from gavel.launch.groups import CONF, choices
 from gavel.launch.verbs import VERBS
@@ -35,6 +36,7 @@ for verb in VERBS.values():
             more = [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
             rest = [word for word in words if not word.startswith(f"{group}=")]
             left = ("vera_mh_recommended", "debug_single_gpu", "abstention_qwen3_1p7b", "reward_ablation")
+            more += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
             own = mine if group == "experiment" and "policy" in verb.groups and choice in left else []
             compose(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more, *own])
             composed += 1

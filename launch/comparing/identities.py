@@ -84,7 +84,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     """Return what tells names apart: words that all points of a sweep share are left out, and what a child has of its parent's name.
 
     ``000-seed=1_reward.abstain=0.3``, ``001-seed=1_reward.abstain=0.5`` -> ``abstain=0.3``, ``abstain=0.5``;
-    ``demo``, ``demo-rescore-abstain=0.3`` -> ``demo``, ``rescore-abstain=0.3``.
+    ``demo``, ``demo-rescore-abstain-0.3`` -> ``demo``, ``rescore-abstain-0.3``.
     """
     if len(names) > 1 and all(_NUMBER.match(name) for name in names):
         found = _differing([_WORD.findall(_NUMBER.sub("", name)) for name in names])

@@ -55,8 +55,8 @@ class Difference:
     """``other`` less ``base`` over the tasks both graded.
 
     ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``bootstrap``), for labels within [-1, 1]; ``p`` of
-    McNemar's exact test for labels where each task has one row (None otherwise, and for rewards); ``p_holm`` adjusts it for all tests of the
-    comparison (Holm 1979).
+    McNemar's exact test for labels where each task has one row (None otherwise, and for rewards); ``p_holm`` adjusts it for all
+    tests of the comparison (Holm 1979).
     """
 
     what: str

@@ -1,4 +1,7 @@
-"""What a child run is called: its parent's name, the verb, and what was changed, in letters any file system takes."""
+"""What a child run is called: its parent's name, the verb, and what was changed, in letters any file system takes.
+
+There is no ``=`` in a name: on the command line a word with one is a key and its value.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from gavel.models.codec import digest, plain
 
 LONGEST = 48
 """Characters of what was changed; a longer text is cut and gets its digest, so that equal texts alone have equal names."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def child_name(parent: str, verb: str, changed: str) -> str:
-    """Return the folder's name: ``demo-rescore-abstain=0.3``."""
-    text = _UNSAFE.sub("_", changed).strip("_.") or "same"
+    """Return the folder's name: ``demo-rescore-abstain-0.3``."""
+    text = _UNSAFE.sub("_", changed.replace("=", "-")).strip("_.") or "same"
     if len(text) > LONGEST:
         text = f"{text[: LONGEST - 9].rstrip('_.')}-{digest(changed)[7:15]}"
     return f"{parent}-{verb}-{text}"

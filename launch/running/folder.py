@@ -133,7 +133,7 @@ def nothing_done(path: Path) -> bool:
 
 
 def _begun_anew(path: Path, verb: str) -> bool:
-    """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: they are found again."""
+    """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: found again."""
     errors = path / "errors.jsonl"
     if not nothing_done(path) or (verb != "rollout" and errors.exists() and errors.stat().st_size > 0):
         return False

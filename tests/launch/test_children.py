@@ -44,8 +44,9 @@ async def test_a_child_run_gets_a_name_of_its_own_and_rescoring_twice_adds_nothi
         assert done.code == 0
         assert "calls of the parent (no model was called)" in done.out
     children = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("run-rescore-"))
-    assert children == ["run-rescore-abstain=0.3", "run-rescore-omniscience"]
+    assert children == ["run-rescore-abstain-0.3", "run-rescore-omniscience"]
     assert [len(essence(tmp_path / name)) for name in children] == [4, 4]
+    assert (await gavel("compare", str(tmp_path / "run"), str(tmp_path / children[0]))).code == 0  # as it is printed
 
 
 def test_a_child_is_named_after_what_was_changed_in_safe_letters() -> None:
@@ -53,7 +54,7 @@ def test_a_child_is_named_after_what_was_changed_in_safe_letters() -> None:
     assert reward_changes(own, {**own, "abstain": 0.3}) == "abstain=0.3"
     assert reward_changes(own, own) == "tiered"
     assert reward_changes({"name": "omniscience"}, {"name": "tiered", "abstain": 0.2}) == "tiered,abstain=0.2"
-    assert child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain=0.2"
+    assert child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain-0.2"
     grading = {"b": ("Qwen/Q", "p/one")}
     assert child_name("demo", "regrade", grading_changes(grading, {"b": ("../x y", "p/one")})) == "demo-regrade-x_y"
     assert grading_changes(grading, {"b": ("Qwen/Q", "p/two")}) == "p/two"
@@ -74,6 +75,7 @@ async def test_regrading_all_asks_the_new_judge_and_no_policy(tmp_path: Path) ->
         assert done.code == 0, done.out + done.err
         assert server.count == before
         assert {seen.body["model"] for seen in other.requests} == {"other-judge"}
+        assert "all but the judge's are calls of the parent" in done.out
         asked = other.count
         assert (await gavel("regrade", str(tmp_path / "run"), "only=all", *words)).code == 0
         assert other.count == asked  # the child resumes like any run

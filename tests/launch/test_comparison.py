@@ -86,7 +86,7 @@ def test_what_tells_runs_apart_is_left_of_their_names() -> None:
     assert short_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == ["abstain=0.3", "abstain=0.5"]
     steps = ["000-seed=1_trainer.max_steps=3", "001-seed=2_trainer.max_steps=3", "002-seed=1_trainer.max_steps=9"]
     assert short_names(steps) == ["seed=1 max_steps=3", "seed=2 max_steps=3", "seed=1 max_steps=9"]
-    assert short_names(["demo", "demo-rescore-abstain=0.3"]) == ["demo", "rescore-abstain=0.3"]
+    assert short_names(["demo", "demo-rescore-abstain-0.3"]) == ["demo", "rescore-abstain-0.3"]
     assert short_names(["bench-a", "bench-b"]) == ["a", "b"]
     assert short_names(["one", "two"]) == ["one", "two"]
 
