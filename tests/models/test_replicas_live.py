@@ -119,9 +119,10 @@ async def test_the_probe_generates_nothing() -> None:
 
 
 async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -> None:
-    """Each conversation asks its questions one after the other, hundreds of conversations at once."""
+    """Each conversation asks its questions one after the other, hundreds of conversations at once; few enough calls are let in that the
+    valve stays shut, however slow this machine is."""
     async with servers(4, latency=0.003) as found:
-        async with ChatClient("judge", service_of(found, max_in_flight=128), backoff=QUICK) as client:
+        async with ChatClient("judge", service_of(found, max_in_flight=replicas.FLOOR), backoff=QUICK) as client:
 
             async def conversation(number: int) -> None:
                 for question in range(8):
@@ -132,7 +133,7 @@ async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -
             number for server in found for number in {seen.body["messages"][0]["content"].split("/")[0] for seen in server.requests}
         )
         assert sum(server.count for server in found) == 1600
-        assert Counter(met.values())[1] >= 198, "but for the valve, no conversation met two"
+        assert Counter(met.values()) == {1: 200}, "no conversation met two"
         assert min(server.count for server in found) > 240  # 400 each on average
 
 
