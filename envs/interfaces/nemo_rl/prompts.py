@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -49,6 +50,7 @@ def wrap_setup(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return NeMo-RL's ``setup_response_data``, which makes actors and datasets, with ``check_prompts`` before it."""
     signature = inspect.signature(original)
 
+    @functools.wraps(original)  # its signature, for whoever wraps once more
     def setup_response_data(*args: Any, **options: Any) -> Any:
         arguments = signature.bind(*args, **options).arguments
         check_prompts(arguments["tokenizer"], arguments["data_config"])
