@@ -35,7 +35,8 @@ _OWN_KEYS = {
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-_LOGGING = {"PYTHONUNBUFFERED": "1", "VLLM_LOGGING_COLOR": "0", "NO_COLOR": "1"}
+# The level too: what a server says of its start is read from its log, and importing TRL sets ERROR for every child of ours.
+_LOGGING = {"PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "INFO", "VLLM_LOGGING_COLOR": "0", "NO_COLOR": "1"}
 
 
 def check_engine_args(name: str, service: Service) -> None:

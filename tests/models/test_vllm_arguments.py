@@ -99,6 +99,10 @@ def test_the_environment_of_a_gpu_server_shows_it_only_its_gpus() -> None:
     assert made["VLLM_NO_USAGE_STATS"] == made["DO_NOT_TRACK"] == "1"
 
 
+def test_a_server_says_how_it_started_whatever_our_own_environment_silences() -> None:
+    assert server_environment(GPU, local=False, gpus=("0",), inherited={"VLLM_LOGGING_LEVEL": "ERROR"})["VLLM_LOGGING_LEVEL"] == "INFO"
+
+
 def test_a_local_model_is_never_looked_for_on_the_hub() -> None:
     made = server_environment(GPU, local=True, gpus=("0",), inherited={})
     assert made["HF_HUB_OFFLINE"] == made["TRANSFORMERS_OFFLINE"] == "1"
