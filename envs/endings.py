@@ -8,7 +8,7 @@ client turns such replies into failures itself; this guards against those that c
 from __future__ import annotations
 
 from gavel.envs.types import Finish, Outcome
-from gavel.models.failures import Failure, FailureKind
+from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.quirks import LENGTH, STOP, TOOLS, finish_word
 from gavel.models.types import Reply
 
@@ -21,6 +21,12 @@ def unfinished(reply: Reply) -> Finish | None:
         return None
     reason = f"the policy's reply was not finished: finish_reason is {reply.finish_reason[:80] or 'missing'!r}"
     return Finish(Outcome("", failure=Failure(FailureKind.PROVIDER_UNAVAILABLE, "policy", reason)))
+
+
+def called_in_vain(failed: ModelFailure) -> Finish:
+    """Return the ungraded end of a transition whose judge or simulator failed; the receipts of its calls are kept."""
+    stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
+    return Finish(Outcome("", failure=Failure(failed.kind, stage, failed.reason)), receipts=failed.receipts)
 
 
 def was_cut(reply: Reply) -> bool:

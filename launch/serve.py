@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +26,7 @@ from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.secrets import looks_like_a_key
 from gavel.models.service import config_key
+from gavel.models.transport import is_loopback_address
 
 ENDED, DIED = 0, 4
 
@@ -106,7 +106,7 @@ def http_options(config: HttpConfig) -> HttpOptions:
     Raises:
         ConfigError: the variable is not set, or the service would be open to other machines without a key.
     """
-    local = _is_loopback(config.host)
+    local = is_loopback_address(config.host)
     key = _key(config.api_key_env)
     if key is None and not local and not config.without_key:
         raise ConfigError(
@@ -131,15 +131,6 @@ def _key(variable: str | None) -> str | None:
             "the variable that should hold the key is not set", field="http.api_key_env", found=variable, remedy=f"export {variable}=…"
         )
     return value
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _loads(pool: ServicePool, offers: list[Offer]) -> Mapping[str, ServiceLoad]:

@@ -234,7 +234,13 @@ def _proxy(url: str) -> dict[str, Any]:
 
 def is_loopback(host: str) -> bool:
     """Tell whether ``host`` is this machine's loopback, by name or address."""
-    if host == "localhost" or host.endswith(".localhost"):
+    return host.endswith(".localhost") or is_loopback_address(host)
+
+
+def is_loopback_address(host: str) -> bool:
+    """Tell whether ``host`` is ``localhost`` or a loopback address; a name below ``.localhost``, which a resolver may place elsewhere,
+    is none: for deciding who may come in."""
+    if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

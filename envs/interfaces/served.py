@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from gavel.envs.endings import called_in_vain
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.tasks import read_task
 from gavel.envs.types import (
@@ -195,8 +196,7 @@ class ServedEnvironment:
         except ServiceNeeded:
             return _not_over()
         except ModelFailure as failed:
-            stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
-            return Finish(Outcome("", failure=Failure(failed.kind, stage, failed.reason)), receipts=failed.receipts)
+            return called_in_vain(failed)
         except TaskError as failed:
             return _failed(failed.kind, "task", str(failed))
         except GavelError as failed:

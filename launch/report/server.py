@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
 from rich.console import Console
 
+from gavel.envs.interfaces.http.gate import is_local_host
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.index import failures_first, index
 from gavel.launch.report.overview import overview, slice_names
@@ -121,7 +121,7 @@ def application(viewer: Viewer) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _local(request.host if "Host" in request.headers else ""):
+    if not is_local_host(request.host if "Host" in request.headers else ""):
         return web.Response(status=403, text="this service answers on a loopback address only\n")
     try:
         answer = await handler(request)
@@ -132,16 +132,6 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
     })  # fmt: skip
     return answer
-
-
-def _local(host: str) -> bool:
-    name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def run(config: ViewConfig, console: Console) -> int:

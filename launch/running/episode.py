@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gavel.envs.endings import called_in_vain
 from gavel.envs.types import Environment, Finish, NamesPolicyFailures, Opening, Outcome, ServiceNeeded, Task
 from gavel.judges.answers import answering
 from gavel.launch.running.journal import RowJournal
@@ -81,7 +82,7 @@ async def play(
                 return said
             journal.observed(said)
     except ModelFailure as failed:
-        return Finish(Outcome("", failure=_failure(environment, stage, failed)), receipts=failed.receipts)
+        return _failed(environment, stage, failed)
     except ServiceNeeded:
         raise PolicyNeeded from None
     except (PolicyNeeded, GavelError):
@@ -91,12 +92,13 @@ async def play(
         return Finish(Outcome("", failure=failure))
 
 
-def _failure(environment: Environment, stage: str, failed: ModelFailure) -> Failure:
-    if stage == "policy" and isinstance(environment, NamesPolicyFailures):
-        return environment.policy_failed(failed)
+def _failed(environment: Environment, stage: str, failed: ModelFailure) -> Finish:
     if stage != "policy":
-        stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
-    return Failure(failed.kind, stage, failed.reason)
+        return called_in_vain(failed)
+    failure = Failure(failed.kind, stage, failed.reason)
+    if isinstance(environment, NamesPolicyFailures):
+        failure = environment.policy_failed(failed)
+    return Finish(Outcome("", failure=failure), receipts=failed.receipts)
 
 
 async def _open(environment: Environment, task: Task, journal: RowJournal) -> None:

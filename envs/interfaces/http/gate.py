@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Any
 
 import orjson
@@ -18,6 +17,7 @@ from aiohttp import web
 from gavel.envs.interfaces.http.records import Problem, Refused
 from gavel.models.codec import to_json
 from gavel.models.errors import shorten
+from gavel.models.transport import is_loopback_address
 
 MIB = 2**20
 
@@ -118,7 +118,7 @@ class Gate:
     def _is_local(self, host: str) -> bool:
         if host in self._local:
             return True
-        local = _loopback(host)
+        local = is_local_host(host)
         if local and len(self._local) < 64:
             self._local.add(host)
         return local
@@ -232,11 +232,7 @@ def _too_large(found: str, most: int) -> HttpProblem:
     return HttpProblem(413, problem, {"Connection": "close"})
 
 
-def _loopback(host: str) -> bool:
-    name = host.strip("[]") if host.endswith("]") else host.rsplit(":", 1)[0].strip("[]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+def is_local_host(header: str) -> bool:
+    """Tell whether a ``Host`` header, its port included, names this machine alone: no web page elsewhere can send such a one."""
+    name = header.strip("[]") if header.endswith("]") else header.rsplit(":", 1)[0].strip("[]")
+    return is_loopback_address(name.lower())

@@ -70,11 +70,10 @@ class Work:
         Raises:
             HttpProblem: the item is no request.
         """
-        request = _said(item)
-        task = self._task(request.task)
-        if isinstance(task, Invalid):
-            return task
-        transcript = self._transcript(task, request)
+        read = self._read(item)
+        if isinstance(read, Invalid):
+            return read
+        task, transcript = read
         started, begun = time.time(), time.perf_counter()
         said = await self.served.step(task, transcript)
         if isinstance(said, Observe):
@@ -88,12 +87,10 @@ class Work:
         Raises:
             HttpProblem: the item is no request.
         """
-        request = _said(item)
-        task = self._task(request.task)
-        if isinstance(task, Invalid):
-            return task
-        transcript = self._transcript(task, request)
-        result = await self.served.grade(task, transcript)
+        read = self._read(item)
+        if isinstance(read, Invalid):
+            return read
+        result = await self.served.grade(*read)
         self.tally.add(result)
         return _ended(result, None)
 
@@ -106,9 +103,13 @@ class Work:
             assert result.outcome.failure is not None
             return Invalid("invalid", result.task_id, result.outcome.failure, problem_of(failed))
 
-    def _transcript(self, task: Task, request: SaidRequest) -> Transcript:
+    def _read(self, item: Any) -> tuple[Task, Transcript] | Invalid:
+        request = _said(item)
+        task = self._task(request.task)
+        if isinstance(task, Invalid):
+            return task
         try:
-            return self.served.transcript(task, request.messages if isinstance(request, MessagesRequest) else request.reply)
+            return task, self.served.transcript(task, request.messages if isinstance(request, MessagesRequest) else request.reply)
         except TranscriptError as failed:
             raise HttpProblem(422, problem_of(failed)) from None
 

@@ -12,13 +12,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.transport import is_loopback_address
 
 CONFIG, INSTANCE = "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_CONFIG_PATH"
 _BAD_CONFIG = 2
@@ -68,7 +68,7 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
         )
     logs = Path(tempfile.gettempdir()) / f"gavel-{instance}-{os.getpid()}"
     # Gym's servers trust its network and its clients send no key: whoever gives this one another host opens it in the same way.
-    opened = [] if _is_loopback(host) else ["http.without_key=true"]
+    opened = [] if is_loopback_address(host) else ["http.without_key=true"]
     env = f"env={kind.removeprefix('gavel_')}"
     return [env, f"http.host={host}", f"http.port={port}", f"run.dir={logs}", *opened, *_judge(config, block, instance), *own]
 
@@ -99,12 +99,3 @@ def _mapping(value: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError("this is missing from Gym's config", field=field, found=shorten(value), allowed="a mapping")
     return value
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from gavel.envs.endings import called_in_vain
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict
 from gavel.envs.interfaces.nemo_rl.sample import Sample, next_info, read_sample
 from gavel.envs.types import (
@@ -105,7 +106,7 @@ class Grader:
             task = self._task(sample)
             said = await self._transition(task, sample, message)
         except ModelFailure as failed:
-            said = _failed(failed.kind, "judge", failed.reason)
+            said = called_in_vain(ModelFailure(failed.kind, _encodable(failed.reason), failed.receipts))
         except PersistenceError as failed:
             said = _failed(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
         except TaskError as failed:

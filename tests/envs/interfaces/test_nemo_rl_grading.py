@@ -23,10 +23,10 @@ from gavel.envs.interfaces.nemo_rl.ledger import Ledger
 from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
 from gavel.envs.types import Digests, Finish, Observe, Opening, Outcome, Reward, RewardError
 from gavel.models.errors import ConfigError, RecordError
-from gavel.models.failures import FailureKind
+from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.files import JsonLines, PersistenceError
 from gavel.models.pool import open_services
-from gavel.models.types import Message
+from gavel.models.types import Message, Receipt
 
 FRAME = Frame("<end>", 7, "\n<user>", "<end>\n<assistant>")
 ENDING = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 5, "completion_tokens": 3, "last_id": 7}
@@ -337,6 +337,19 @@ async def test_a_reward_policy_that_does_not_fit_stops_the_step_and_leaves_no_ve
     with pytest.raises(RewardError, match=found):
         await grader.step("x", info("abstention"))
     assert grader.verdicts(["u-0"]) == ([None], [])
+
+
+async def test_a_simulator_that_failed_is_named_and_the_receipts_of_its_calls_are_kept(tmp_path: Path) -> None:
+    receipt = Receipt("c-1", "simulator", "simulator", "m", "sha256:0")
+    failed = ModelFailure(FailureKind.SIMULATION_FAILED, "it said nothing \ud800", (receipt,))
+    ledger = Ledger(tmp_path, "abstention")
+    grader = Grader(Broken(failed), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
+    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
+    _, (result,) = grader.verdicts(["u-0"])
+    ledger.close()
+    assert result.outcome.failure == Failure(FailureKind.SIMULATION_FAILED, "simulator", "it said nothing ?")
+    assert result.receipts == (receipt,)
+    assert result.reward is None
 
 
 MESSAGES = [{"role": "user", "content": "?"}, {"role": "assistant", "content": RIGHT}]
