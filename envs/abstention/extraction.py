@@ -1,8 +1,9 @@
 """What a policy's reply answers: thinking removed, the last balanced box taken, gates before any judge.
 
-Follows ``resources_servers/abstention/app.py`` of NVIDIA-NeMo/Gym at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, with three
-corrections: a cut-off reply and an unclosed thinking block are gated, not graded, and a box that never closes does not hide an
-earlier complete one. Everything is pure and linear in the length of the reply.
+Follows ``resources_servers/abstention/app.py`` of NVIDIA-NeMo/Gym at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, with four
+corrections: a cut-off reply and an unclosed thinking block are gated, not graded, a box that never closes does not hide an earlier
+complete one, and thinking is found in the forms of every model family (upstream knows ``<think>`` and ``<thinking>``). Everything is
+pure and linear in the length of the reply.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Literal
 
 from gavel.envs.endings import called_a_tool, was_cut
 from gavel.models.codec import record
+from gavel.models.thinking import split_reply
 from gavel.models.types import Reply
 
-_BLOCKS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
 _BOX = "\\boxed{"
 _BRACES = re.compile(r"\\boxed\{|[{}]")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -39,47 +40,17 @@ def extract(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
-    block never closed, or the reply calls a tool, which nobody gave the policy. A server that kept the thinking
-    apart (``reply.reasoning``) has closed the block itself.
+    block never closed, or the reply calls a tool, which nobody gave the policy. What is thinking says ``gavel.models.thinking``.
     """
     if was_cut(reply):
         return Extraction(None, gate="truncated")
     if called_a_tool(reply):
         return Extraction(None, gate="no_answer")
-    final = final_text(reply.text, think_prefilled=reply.think_prefilled and reply.reasoning is None)
+    final = split_reply(reply).answer.strip()
     if not final:
         return Extraction(None, gate="no_answer")
     boxed = last_box(final)
     return Extraction(final) if boxed is None else Extraction(boxed, boxed=True)
-
-
-def final_text(text: str, *, think_prefilled: bool = False) -> str | None:
-    """Return ``text`` without its thinking, trimmed; None where a thinking block never closed.
-
-    A closing tag without an opening one drops everything before it. ``think_prefilled``: the prompt already opened the block, so
-    without any closing tag all of ``text`` is thinking. Tags are matched exactly, in lower case, as upstream does.
-    """
-    if "<think" not in text and "</think" not in text:
-        return None if think_prefilled else text.strip()
-    if think_prefilled and not any(closing in text for _, closing in _BLOCKS):
-        return None
-    for opening, closing in _BLOCKS:
-        text = _without_pairs(text, opening, closing)
-    for _, closing in _BLOCKS:
-        text = text.rpartition(closing)[2]
-    return None if any(opening in text for opening, _ in _BLOCKS) else text.strip()
-
-
-def _without_pairs(text: str, opening: str, closing: str) -> str:
-    """Drop each opening tag up to the closing tag that follows it."""
-    kept, position = [], 0
-    while (start := text.find(opening, position)) >= 0:
-        end = text.find(closing, start + len(opening))
-        if end < 0:
-            break
-        kept.append(text[position:start])
-        position = end + len(closing)
-    return "".join([*kept, text[position:]])
 
 
 def last_box(text: str) -> str | None:

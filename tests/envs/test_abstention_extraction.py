@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.envs.abstention.extraction import extract, final_text, last_box, normalise
+from gavel.envs.abstention.extraction import extract, last_box, normalise
 from gavel.models.types import Reply
 
 
@@ -15,7 +15,7 @@ def reply(text: str, finish_reason: str = "stop", **fields: object) -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("text", "final"),
+    ("text", "answer"),
     [
         ("Paris", "Paris"),
         ("  Paris\n", "Paris"),
@@ -23,28 +23,30 @@ def reply(text: str, finish_reason: str = "stop", **fields: object) -> Reply:
         ("<thinking>London?</thinking> Paris", "Paris"),
         ("<think>a</think>x<think>b</think>y", "xy"),
         ("<think>a <think> b</think> c</think> Paris", "Paris"),
-        ("<thinking>the tag <think> is mine</thinking>Paris", "Paris"),
-        ("<thinking>the tag </think> is mine</thinking>Paris", "Paris"),
         ("London?</think>Paris", "Paris"),
-        ("London?</thinking>Paris", "Paris"),
         ("a</think>b</think>Paris", "Paris"),
-        ("<think>a</thinking>Paris", "Paris"),
-        ("<think></think>", ""),
+        ("<THINK>London?</THINK> Paris", "Paris"),
+        (r"[THINK]maybe \boxed{Mombasa}[/THINK] I do not know.", "I do not know."),
+        (r"◁think▷\boxed{Mombasa}?◁/think▷\boxed{Nairobi}", "Nairobi"),
+        (r"<seed:think>\boxed{Mombasa}?</seed:think>\boxed{[IDK]}", "[IDK]"),
+        (r"<|channel|>analysis<|message|>\boxed{Mombasa}<|end|><|start|>assistant<|channel|>final<|message|>Nairobi", "Nairobi"),
+        (r"\boxed{<think>}", "<think>"),
+        ("A model writes `</think>` there.", "A model writes `</think>` there."),
+        ("<think></think>", None),
         ("<think>Paris", None),
         ("Paris <think>or London?", None),
-        ("a</think>Paris<thinking>or", None),
-        ("<THINK>Paris</THINK>", "<THINK>Paris</THINK>"),
+        (r"[THINK]\boxed{Paris}", None),
     ],
 )
-def test_thinking_is_removed_and_an_unclosed_block_has_no_final_answer(text: str, final: str | None) -> None:
-    assert final_text(text) == final
+def test_thinking_is_removed_and_an_unclosed_block_has_no_answer(text: str, answer: str | None) -> None:
+    assert extract(reply(text)).answer == answer
 
 
 @pytest.mark.parametrize(
-    ("text", "final"), [("London?</think>Paris", "Paris"), ("still thinking", None), ("<think>a</think>Paris", "Paris"), ("", None)]
+    ("text", "answer"), [("London?</think>Paris", "Paris"), ("still thinking", None), ("<think>a</think>Paris", "Paris"), ("", None)]
 )
-def test_a_prompt_that_opened_the_block_needs_a_closing_tag(text: str, final: str | None) -> None:
-    assert final_text(text, think_prefilled=True) == final
+def test_a_prompt_that_opened_the_block_needs_a_closing_tag(text: str, answer: str | None) -> None:
+    assert extract(reply(text, think_prefilled=True)).answer == answer
 
 
 @pytest.mark.parametrize(
@@ -89,9 +91,9 @@ def test_the_one_pass_matching_equals_the_definition(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<thinking>", "</thinking>", "a", "<", "/think>"]), max_size=20).map("".join))
-def test_no_thinking_tag_survives_in_a_final_answer(text: str) -> None:
-    final = final_text(text)
-    assert final is None or not any(tag in final for tag in ("<think>", "</think>", "<thinking>", "</thinking>"))
+def test_no_thinking_tag_survives_in_an_answer(text: str) -> None:
+    answer = extract(reply(text)).answer
+    assert answer is None or not any(tag in answer for tag in ("<think>", "</think>", "<thinking>", "</thinking>"))
 
 
 @given(st.text())
@@ -118,6 +120,7 @@ def test_gates_come_before_any_answer(text: str, finish_reason: str, gate: str) 
 
 def test_reasoning_kept_apart_by_the_server_means_that_the_text_is_the_answer() -> None:
     assert extract(reply("Paris", think_prefilled=True, reasoning="London?")).answer == "Paris"
+    assert extract(reply(r"\boxed{<think>}", reasoning="which tag?")).answer == "<think>"
     assert extract(reply("Paris", think_prefilled=True)).gate == "no_answer"
 
 

@@ -1,0 +1,88 @@
+"""Which parts of a text are code: fenced blocks and code spans, as Markdown has them, found in one pass.
+
+Used where a mark means something only if it is said, not shown: the tags around thinking, a judge's verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
+_TICKS = re.compile("`+")
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Parts of a text, ``starts`` and ``ends`` in rising order and apart from one another."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    def holds(self, position: int) -> bool:
+        """Tell whether the character at ``position`` lies in one of the parts."""
+        place = bisect_right(self.starts, position) - 1
+        return place >= 0 and position < self.ends[place]
+
+
+NOWHERE = Regions((), ())
+
+
+def find_fences(text: str) -> Regions:
+    """Return the fenced blocks, marks included. A fence that never closes is none: nobody knows what it was meant to hold."""
+    if "```" not in text and "~~~" not in text:
+        return NOWHERE
+    return _regions(_fences(text))
+
+
+def find_code_spans(text: str) -> Regions:
+    """Return the code spans, backticks included; a span does not go over a line's end."""
+    return _regions(_spans(text)) if "`" in text else NOWHERE
+
+
+def _regions(found: Iterator[tuple[int, int]]) -> Regions:
+    pairs = list(found)
+    return Regions([start for start, _ in pairs], [end for _, end in pairs])
+
+
+def _fences(text: str) -> Iterator[tuple[int, int]]:
+    opened, start, position = "", 0, 0
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark is None:
+            pass
+        elif not opened:
+            # Markdown: the label after backticks holds none.
+            opened, start = ("", 0) if mark[1][0] == "`" and "`" in mark[2] else (mark[1], position)
+        elif mark[1][0] == opened[0] and len(mark[1]) >= len(opened) and not mark[2].strip():
+            yield start, position + len(line)
+            opened = ""
+        position += len(line)
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    for line in text.splitlines(keepends=True):
+        if "`" in line:
+            yield from _spans_of(line, position)
+        position += len(line)
+
+
+def _spans_of(line: str, offset: int) -> Iterator[tuple[int, int]]:
+    """Pair each run of backticks with the next one of its length."""
+    runs = [(run.start(), run.end()) for run in _TICKS.finditer(line)]
+    partner: list[int | None] = [None] * len(runs)
+    seen: dict[int, int] = {}
+    for place in range(len(runs) - 1, -1, -1):
+        length = runs[place][1] - runs[place][0]
+        partner[place] = seen.get(length)
+        seen[length] = place
+    place = 0
+    while place < len(runs):
+        other = partner[place]
+        if other is not None:
+            yield offset + runs[place][0], offset + runs[other][1]
+            place = other
+        place += 1
