@@ -9,6 +9,7 @@ from gavel.judges.bindings import Binding
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt
 
 RETRY_SAMPLE = 1_000_000
@@ -106,6 +107,8 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
         problem = f"the reply is not complete: finish_reason is {reply.finish_reason!r}"
     elif not reply.text.strip():
         problem = "the reply is empty"
+    elif reply.think_prefilled and not split_reply(reply).finished:
+        problem = "the thinking block that the prompt opened never ends"
     if problem:
         raise ModelFailure(FailureKind.JUDGE_UNPARSEABLE, problem, (receipt,), reply.text)
     return completion

@@ -18,10 +18,12 @@ UNNAMED = "the server does not name its model"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What calls of one kind share: the encoded part of the body, and the seed of the cache's key."""
+    """What calls of one kind share: the encoded part of the body, the seed of the cache's key, and whether the prompt opens the
+    thinking block."""
 
     plan: Plan
     cache_seed: bytes
+    thinking_opened: bool = False
 
 
 class Call:
@@ -83,7 +85,9 @@ class Call:
             self.attempts.append(Attempt(kind, latency, 200, reason))
             raise ModelFailure(kind, reason, (self._receipt(decoded, text),), text or decoded.reasoning)
         self.attempts.append(Attempt("ok", latency, 200))
-        reply = Reply(text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning)
+        reply = Reply(
+            text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning, self.kind.thinking_opened
+        )
         return Completion(reply, self._receipt(decoded, text))
 
     def failure(self, kind: FailureKind, reason: str, raw: str | None = None) -> ModelFailure:
@@ -100,7 +104,7 @@ class Call:
         decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
         if _problem(self.request, self.model, decoded, stored.text) is not None:
             return None
-        reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning)
+        reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened)
         return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
 
     def shared(self, completion: Completion) -> Completion:

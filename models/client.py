@@ -178,7 +178,7 @@ class ChatClient:
         if len(self._kinds) >= _KINDS:
             self._kinds.clear()
         plan = make_plan(self._service, self._model, sampling, response_format, vllm=self._vllm)
-        kind = Kind(plan, cache_seed(self._service, self._engine, sampling, response_format))
+        kind = Kind(plan, cache_seed(self._service, self._engine, sampling, response_format), self._service.thinking_opened)
         self._kinds[ids] = (sampling, response_format, kind)  # holds both, so that their ids stay theirs
         return kind
 

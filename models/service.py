@@ -28,8 +28,9 @@ class Service:
     Both: ``model`` is the name asked for; ``api`` the protocol; ``sampling`` what a policy's replies are drawn with (a judge's comes
     from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call with all its attempts) and
     ``attempts`` bound the calls; ``max_context_length`` in tokens.
-    ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could be read, and answer equal calls
-    at temperature 0 from them, in this run and later ones.
+    ``thinking_opened``: the chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply without its
+    closing tag has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could be
+    read, and answer equal calls at temperature 0 from them, in this run and later ones.
     External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names the variable
     that holds the key (or several, the first one set wins); ``header_env`` maps headers that hold credentials to variables.
     Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter
@@ -56,6 +57,7 @@ class Service:
     cache: bool = False
     max_context_length: int | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
+    thinking_opened: bool = False
     cpu: bool = False
     gpus: int = 1
     tensor_parallel_size: int | None = None
@@ -87,6 +89,7 @@ class Service:
         """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports, limits."""
         return digest([
             self.model, self.revision, self.dtype, self.quantization, self.chat_template_kwargs, self.max_context_length, self.api,
+            *(("thinking_opened",) if self.thinking_opened else ()),  # only then: services without it keep their digest
         ])  # fmt: skip
 
 

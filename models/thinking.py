@@ -49,6 +49,8 @@ _HEADER = re.compile(r"<\|channel\|>[ \t]{0,4}(\w{1,32})[^<\n]{0,200}(?:<\|const
 _CONTROL = re.compile(r"<\|(?:start|end|return|call|channel)\|>")
 _UNMARKED, _UNMARKED_FINAL = "analysis", "assistantfinal"
 """A harmony reply whose control tokens the server has dropped: ``analysis…assistantfinal…``."""
+_LONGEST_TAG = 300
+"""Characters of a prompt's end in which an opening tag stands."""
 _PAIRED = "\"'`*_"
 _OPENERS = _PAIRED + "“‘«‹„»([{（「『/="
 _AFTER = _PAIRED + "”’»›“«)]}）」』/,.;:!?，。、"
@@ -79,11 +81,20 @@ def split_thinking(text: str, *, opened: bool = False) -> ThinkingSplit:
         text: a whole reply.
         opened: the prompt opened the block, so the text starts inside it and without a closing tag has no answer.
     """
-    if (found := _split_channels(text)) is not None:
+    if (found := _split_channels(text, opened=opened)) is not None:
         return found
     if not any(sign in text for sign in _SIGNS) or _TAG.search(text) is None:
         return ThinkingSplit(text, "", finished=False) if opened else ThinkingSplit("", text)
     return _Splitter(text, opened=opened).split()
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Tell whether a rendered prompt, or its end, leaves a thinking block open (``Reply.think_prefilled`` of a reply to it)."""
+    end = prompt.rstrip()[-_LONGEST_TAG:]
+    tag = next((tag for tag in _TAG.finditer(end) if tag.end() == len(end)), None)
+    if tag is not None:
+        return (tag.lastgroup or "").startswith("o")
+    return any(header.end() == len(end) and header[1] != "final" for header in _HEADER.finditer(end))
 
 
 class _Splitter:
@@ -180,14 +191,13 @@ def _opens_quote(before: str) -> bool:
     return last not in _PAIRED or len(before) == 1 or before[-2].isspace() or before[-2] in _OPENERS
 
 
-def _split_channels(text: str) -> ThinkingSplit | None:
+def _split_channels(text: str, *, opened: bool) -> ThinkingSplit | None:
     if "<|channel|>" in text:
         return _split_marked(text)
-    start = text.find(_UNMARKED_FINAL) if text.startswith(_UNMARKED) else -1
-    if start < 0:
+    if _UNMARKED_FINAL not in text or not (opened or text.startswith(_UNMARKED)):
         return None
-    end = text.rfind(_UNMARKED_FINAL)
-    return ThinkingSplit(text[len(_UNMARKED) : end], text[end + len(_UNMARKED_FINAL) :])
+    thinking, _, answer = text.removeprefix(_UNMARKED).rpartition(_UNMARKED_FINAL)
+    return ThinkingSplit(thinking, answer)
 
 
 def _split_marked(text: str) -> ThinkingSplit | None:

@@ -54,6 +54,14 @@ async def test_the_receipt_says_what_was_asked_and_what_came_back() -> None:
     assert 0.0 < receipt.latency_s < 2.0
 
 
+async def test_a_reply_says_that_its_prompt_opened_the_thinking_block() -> None:
+    async with FaultServer(reply=lambda body: Answer("so it is Rome</think>Paris")) as server:
+        for opened in (True, False):
+            async with ChatClient("policy", external(server, thinking_opened=opened)) as client:
+                assert (await client.complete(ChatRequest(PROMPT, "policy"))).reply.think_prefilled is opened
+    assert external(server, thinking_opened=True).identity != external(server).identity
+
+
 async def test_nothing_is_sent_that_was_not_set() -> None:
     async with FaultServer() as server:
         await one(server, ChatRequest(PROMPT, "judge"))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_OPENINGS = ("<think>", "<thinking>")
+from gavel.models.thinking import opens_thinking
+
 TAIL = 16
 """Prompt tokens in which a pre-filled opening tag must stand."""
 
@@ -39,7 +40,7 @@ def ending_of(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Seque
     """
     return {
         "finish_reason": limits.finish_reason(prompt_tokens, reply),
-        "think_prefilled": prompt_tail.rstrip().endswith(_OPENINGS),
+        "think_prefilled": opens_thinking(prompt_tail),
         "prompt_tokens": prompt_tokens,
         "completion_tokens": len(reply),
         "last_id": int(reply[-1]) if reply else None,

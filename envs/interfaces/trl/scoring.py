@@ -22,12 +22,14 @@ from gavel.envs.interfaces.nemo_rl.sample import UID, new_info, with_ending
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there."""
+    """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there; ``think_prefilled``
+    says that its prompt opened the thinking block."""
 
     task: str
     text: str
     ids: tuple[int, ...]
     prompt_tokens: int
+    think_prefilled: bool = False
 
 
 @dataclass
@@ -78,6 +80,6 @@ class Scorer:
 
     def _ending(self, one: Completion) -> dict[str, object]:
         return {
-            "finish_reason": self.limits.finish_reason(one.prompt_tokens, one.ids), "think_prefilled": False,
+            "finish_reason": self.limits.finish_reason(one.prompt_tokens, one.ids), "think_prefilled": one.think_prefilled,
             "prompt_tokens": one.prompt_tokens, "completion_tokens": len(one.ids), "last_id": one.ids[-1] if one.ids else None,
         }  # fmt: skip

@@ -21,6 +21,7 @@ from gavel.envs.interfaces.trl.config import GrpoOptions
 from gavel.envs.interfaces.trl.scoring import Completion, Scorer
 from gavel.envs.types import Task
 from gavel.models.errors import InputError
+from gavel.models.thinking import opens_thinking
 
 Told = Callable[[int, Mapping[str, float]], None]
 """Told after each step: its number, and its figures."""
@@ -94,7 +95,7 @@ def _rows(options: GrpoOptions, tasks: Sequence[Task], tokenizer: Any) -> Any:
                 f"the prompt of {task.task_id} and a full reply do not fit", field="trainer.max_total_tokens",
                 found=f"{length} + {options.max_new_tokens} tokens", allowed=f"at most {options.max_total_tokens}",
             )  # fmt: skip
-        yield {"prompt": prompt, "task": task_json(task), "prompt_tokens": length}
+        yield {"prompt": prompt, "task": task_json(task), "prompt_tokens": length, "think_prefilled": opens_thinking(text)}
 
 
 def _end_ids(model: Any, tokenizer: Any) -> set[int]:
@@ -119,12 +120,12 @@ def _arguments(options: GrpoOptions, session: Session) -> Any:
 def _reward_function(scorer: Scorer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
     async def gavel(
         completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], task: Sequence[str], prompt_tokens: Sequence[int],
-        trainer_state: Any, **_: Any,
+        think_prefilled: Sequence[bool], trainer_state: Any, **_: Any,
     ) -> list[float | None]:  # fmt: skip
         """Score a step on the loop that holds the judges' connections; TRL awaits this on a loop of its own."""
         made = [
-            Completion(one, reply[0]["content"], tuple(ids), length)
-            for one, reply, ids, length in zip(task, completions, completion_ids, prompt_tokens, strict=True)
+            Completion(one, reply[0]["content"], tuple(ids), length, opened)
+            for one, reply, ids, length, opened in zip(task, completions, completion_ids, prompt_tokens, think_prefilled, strict=True)
         ]
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(scorer.score(trainer_state.global_step + 1, made), loop))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,14 @@ async def test_a_reply_without_an_end_token_at_its_limit_was_cut(tmp_path: Path)
     made = scorer(tmp_path / "ledger")
     assert await made.score(1, [completion("good", ids=(7, 7, 7, 7)), completion("good", ids=(7, 7, 7, 2))]) == [0.0, 1.0]
     assert [one.label for one in read_samples(tmp_path)] == ["cut", "good"]
+
+
+async def test_a_reply_says_that_its_prompt_opened_the_thinking_block(tmp_path: Path) -> None:
+    made = scorer(tmp_path / "ledger")
+    await made.score(1, [replace(completion("good"), think_prefilled=True), completion("good")])
+    rows = [orjson.loads(line) for line in (tmp_path / "ledger" / "echo.rows.jsonl").read_bytes().splitlines()]
+    replies = [row["result"]["transcript"]["messages"][-1]["reply"] for row in rows]
+    assert [reply.get("think_prefilled", False) for reply in replies] == [True, False]
 
 
 async def test_the_failure_policy_stops_the_training_and_the_rows_are_kept(tmp_path: Path) -> None:
