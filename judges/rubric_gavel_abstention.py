@@ -14,14 +14,16 @@ from gavel.judges.neutralise import Neutraliser, fence
 from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
+from gavel.judges.verdict import read_members, visible_reply
 from gavel.models.errors import shorten
 from gavel.models.types import ResponseFormat
+from gavel.models.wire import CHOICE_FIELD
 
 PROFILE = "gavel/qa-abstention-v1"
 TARGETS = ("nemo_abstention_v1",)
 ASSETS = ("gavel_qa_abstention_v1.txt",)
 NEUTRALISER = Neutraliser(("<question>", "</question>", "<reference>", "</reference>", "<candidate>", "</candidate>"))
-_VERSION = "1"
+_VERSION = "2"
 _WORDS = {"CORRECT": "correct", "INCORRECT": "incorrect", "NOT_ATTEMPTED": "abstained"}
 _FORMAT = ResponseFormat(choice=tuple(_WORDS))
 _SLOTS = frozenset(QUESTION_SLOTS)
@@ -50,12 +52,16 @@ def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def parse(text: str) -> Verdict:
-    """Read a reply that is one of the three words and nothing else; blanks around it do not count.
+    """Read a reply that is one of the three words and nothing else, alone or as the only member of the object that is asked of servers
+    without a closed choice. Thinking before it, a fence around it and blanks do not count.
 
     Raises:
         Unparseable: anything else.
     """
-    label = _WORDS.get(text.strip())
+    body, _ = visible_reply(text)
+    members = read_members(body, (CHOICE_FIELD,))
+    word = body if members is None else members[CHOICE_FIELD]
+    label = _WORDS.get(word.strip()) if isinstance(word, str) else None
     if label is None:
         raise Unparseable(f"the reply is not one of {', '.join(_WORDS)}: {shorten(text)}")
     return Verdict(label, "exact")

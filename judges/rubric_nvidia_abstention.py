@@ -6,7 +6,6 @@ The permissive reading is part of that contract; every verdict says by which rul
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
@@ -15,19 +14,14 @@ from gavel.judges.neutralise import hostile
 from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
+from gavel.models.thinking import split_thinking
 
 PROFILE = "nvidia/qa-abstention-v1"
 TARGETS = ("nemo_abstention_v1",)
 ASSETS = ("omniscience_grader.txt",)
-_VERSION = "1"
+_VERSION = "2"
 _LETTERS = {"A": "correct", "B": "incorrect", "C": "abstained"}
 _SLOTS = frozenset(QUESTION_SLOTS)
-_THINKING = (
-    re.compile(r"<think>.*?</think>", re.DOTALL),
-    re.compile(r"<thinking>.*?</thinking>", re.DOTALL),
-    re.compile(r"\A.*?</think>", re.DOTALL),
-    re.compile(r"\A.*?</thinking>", re.DOTALL),
-)
 
 
 def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
@@ -57,19 +51,14 @@ def parse(text: str) -> Verdict:
     Raises:
         Unparseable: nothing is left after the thinking block, or the block never ends (the generation did not reach its answer).
     """
-    visible = _without_thinking(text)
+    split = split_thinking(text)
+    if not split.finished:
+        raise Unparseable("the thinking block never ends")
+    visible = split.answer.strip()
     if not visible:
         raise Unparseable("the reply is empty")
     letter, how = _read(visible)
     return Verdict(_LETTERS[letter], how, details={"letter": letter})
-
-
-def _without_thinking(text: str) -> str:
-    for pattern in _THINKING if "</think" in text else ():
-        text = pattern.sub("", text)
-    if "<think" in text and re.search(r"<think(?:ing)?>", text):
-        raise Unparseable("the thinking block never ends")
-    return text.strip()
 
 
 def _read(visible: str) -> tuple[str, str]:

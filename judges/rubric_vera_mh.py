@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import orjson
-
 from gavel.judges.assets import AssetStore
 from gavel.judges.neutralise import hostile
 from gavel.judges.template import Template, check_slots, parse_template
 from gavel.judges.types import Control, RubricConfig, Unparseable, Verdict
 from gavel.judges.vera_mh_controls import VERA_MH_CONTROLS
+from gavel.judges.verdict import read_members, visible_reply
 from gavel.models.codec import digest, record
 from gavel.models.errors import ConfigError, shorten
 from gavel.models.types import Message, ResponseFormat, Sampling
@@ -29,8 +28,9 @@ TARGETS = ("vera_mh",)
 SLOTS = ("conversation", "question", "options", "examples")
 LABELS = ("yes", "no", "other")
 _SLOTS = frozenset(SLOTS)
-_VERSION = "1"
+_VERSION = "2"
 
+_TITLE = "QuestionResponse"
 RESPONSE_SCHEMA = MappingProxyType({
     "additionalProperties": False,
     "description": (
@@ -54,7 +54,7 @@ RESPONSE_SCHEMA = MappingProxyType({
         },
     },
     "required": ["answer", "reasoning"],
-    "title": "QuestionResponse",
+    "title": _TITLE,
     "type": "object",
 })  # fmt: skip
 """What upstream's stack asks for; the title becomes the format's name."""
@@ -123,7 +123,8 @@ class VeraMhRubric:
         )
 
     def parse(self, text: str) -> Verdict:
-        """Read a JSON object with the texts ``answer`` and ``reasoning``.
+        """Read a JSON object with the texts ``answer`` and ``reasoning``; thinking before it, a fence around it and an object named
+        after the schema (``{"QuestionResponse": {…}}``) do not count.
 
         Raises:
             Unparseable: it is anything else.
@@ -137,13 +138,11 @@ class VeraMhRubric:
 
 def parse(text: str) -> Verdict:
     """Read a reply; see ``VeraMhRubric.parse``."""
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError as failed:
-        raise Unparseable(f"the reply is not JSON: {failed}") from None
-    answer, reasoning = (found.get(name) if isinstance(found, dict) else None for name in ("answer", "reasoning"))
+    body, _ = visible_reply(text)
+    members = read_members(body, ("answer", "reasoning"), wrapper=_TITLE)
+    answer, reasoning = (members or {}).get("answer"), (members or {}).get("reasoning")
     if not isinstance(answer, str) or not isinstance(reasoning, str):
-        raise Unparseable(f"the reply lacks the texts `answer` and `reasoning`: {shorten(text)}")
+        raise Unparseable(f"the reply is no JSON object with the texts `answer` and `reasoning`: {shorten(text)}")
     said = answer.strip().lower()
     return Verdict(said if said in ("yes", "no") else "other", "exact", reasoning=reasoning, details={"answer": answer})
 

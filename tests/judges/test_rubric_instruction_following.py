@@ -29,7 +29,7 @@ RUBRIC = make_rubric(RubricConfig(PROFILE), AssetStore())
         ('The set {1} is fine. {"reasoning": "it says \\"}{\\"", "verdict": "NO"}', "no", "object"),
         ('an open { and then {"verdict": "YES"}', "yes", "object"),
         ('<think>{"verdict": "NO"}</think>{"verdict": "YES"}', "yes", "exact"),
-        ("First I thought [[NO]], but it is [[yes]]", "yes", "marker"),
+        ("It has one simile, so it is [[no]]", "no", "marker"),
         ("It is polite.\nverdict: YES", "yes", "last_line"),
         ("**Verdict: NO.**", "no", "last_line"),
         ("YES.", "yes", "last_line"),
@@ -44,7 +44,8 @@ def test_a_reply_that_states_one_verdict_is_read(text: str, label: str, how: str
     "text",
     ["", "   ", "I think so.", "YES and NO", "It is not a NO", '{"verdict": "MAYBE"}', '{"reasoning": "YES"}', "[]", "1",
      '{"verdict": "YES"} {"verdict": "NO"}', '{"verdict": "YES', '{"verdict": {"verdict": "YES"}}', "EYES", "NOT",
-     '<think>I lean to {"reasoning": "a", "verdict": "YES"}', "<thinking>\nso\nYES"],
+     '<think>I lean to {"reasoning": "a", "verdict": "YES"}', "<thinking>\nso\nYES",
+     "First I thought [[NO]], but it is [[yes]]"],
 )  # fmt: skip
 def test_a_reply_that_does_not_is_never_guessed(text: str) -> None:
     with pytest.raises(Unparseable):

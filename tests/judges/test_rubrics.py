@@ -75,7 +75,8 @@ def test_the_strict_profile_reads_a_whole_word(text: str, label: str) -> None:
     "text",
     [
         "The predicted Answer contradicts the gold target. Grade: B", "Grade: C (NOT_ATTEMPTED)", "A", "correct", "CORRECT.",
-        "CORRECT\nINCORRECT", '{"answer": "CORRECT"} {"answer": "CORRECT"}', "<think>x</think>CORRECT", "", "NOT ATTEMPTED",
+        "CORRECT\nINCORRECT", '{"answer": "CORRECT"} {"answer": "CORRECT"}', "<think>x</think>CORRECT INCORRECT",
+        "", "NOT ATTEMPTED", "<think>CORRECT", "```\nCORRECT\n```\nor so", '{"answer": "CORRECT", "answer": "INCORRECT"}',
     ],
 )  # fmt: skip
 def test_the_strict_profile_refuses_everything_else(text: str) -> None:
