@@ -44,7 +44,7 @@ def _keep_flag(match: re.Match[str]) -> bool:
 
 
 def _keep_mark(match: re.Match[str]) -> bool:
-    return _RIGHT_TO_LEFT.search(match.string) is not None and _before(match) not in ("\u061c", "\u200e", "\u200f")
+    return _before(match) not in ("\u061c", "\u200e", "\u200f")
 
 
 def _keep_joiner(match: re.Match[str]) -> bool:
@@ -76,6 +76,7 @@ _CHARACTERS: tuple[tuple[str, re.Pattern[str], Keep, str], ...] = (
 _TOKEN_NAMES = (
     "s|bos|eos|pad|unk|mask|cls|sep|think|thinking|answer|tools|tool_call|tool_calls|tool_response|function_calls|"
     "start_of_turn|end_of_turn|start_of_image|end_of_image|image_soft_token|extra_id_[0-9]+|unused[0-9]+|"
+    "special_[0-9]+|reserved(?:_[a-z]{1,20}){0,3}_?[0-9]+|(?:seed|mm|minimax|longcat|antml):[a-z_]{1,40}|longcat_[a-z_]{1,40}|"
     "fim[-_][a-z]+|repo_name|reponame|file_sep|filename|gh_stars|issue_start|issue_comment|issue_closed|jupyter_start|jupyter_text|"
     "jupyter_code|jupyter_output|jupyter_script|empty_output|commit_before|commit_msg|commit_after"
 )
@@ -83,13 +84,26 @@ _BRACKET_NAMES = (
     "INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|MODEL_SETTINGS|THINK|IMG|IMG_BREAK|IMG_END|"
     "PREFIX|MIDDLE|SUFFIX|AUDIO|BEGIN_AUDIO|TRANSCRIBE|CLS|SEP|MASK|PAD|UNK|BOS|EOS|gMASK|sMASK|sop|eop"
 )
-_TOKENS = rf"<[|｜][^<>|｜\n]{{1,64}}[|｜]>|<</?SYS>>|</?(?:{_TOKEN_NAMES})>|\[/?(?:{_BRACKET_NAMES})\]"
-"""Chat-template and other special tokens of the common model families (ChatML, Llama, Mistral, Gemma, DeepSeek, GLM, StarCoder)."""
+_LEFT, _RIGHT = "[<\uff1c\ufe64\u2329\u3008\u27e8]", "[>\uff1e\ufe65\u232a\u3009\u27e9]"
+"""Angle brackets, and what looks like them to a reader."""
+_TOKENS = "|".join((
+    rf"{_LEFT}[|｜][^<>|｜\n]{{1,64}}[|｜]{_RIGHT}",  # ChatML, Llama, Phi, DeepSeek, GLM, harmony
+    rf"{_LEFT}[|｜][\w ▁:./\"-]{{1,64}}{_RIGHT}|{_LEFT}/?[\w▁:./-]{{1,64}}[|｜]{_RIGHT}",  # Gemma 4: <|turn> … <turn|>
+    rf"{_LEFT}/?[|｜] ?DSML ?[|｜][^<>\n]{{0,64}}{_RIGHT}",  # DeepSeek's calls
+    rf"{_LEFT}{_LEFT}/?SYS{_RIGHT}{_RIGHT}",
+    rf"{_LEFT}[/／]?(?:{_TOKEN_NAMES}){_RIGHT}",
+    rf"\[/?(?:{_BRACKET_NAMES})\]",  # Mistral
+    r"\[[|｜][^\[\]|｜\n]{1,64}[|｜]\]",  # EXAONE
+    r"\]~!?[a-z][\[\]]|\[e~\[|\]![a-z]~\[|\]<\][a-z ]{1,20}\[>\[",  # MiniMax
+))  # fmt: skip
+"""Chat-template and other special tokens of the common model families; a judge whose tokenizer can be read adds its own."""
 
 _TOKEN = re.compile(_TOKENS, re.IGNORECASE)
-_BRACKETS = str.maketrans("<>[]", "‹›⟦⟧")
+_BRACKETS = str.maketrans("<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9", "‹›⟦⟧‹›‹›‹›‹›‹›")
+_ROUNDS = 8
+"""Tokens may stand inside one another; no form above nests deeper than three times."""
 _SUSPECT = (
-    "\r<\\[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\r<\uff1c\ufe64\u2329\u3008\u27e8\\[\\]\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _PLAIN = re.compile(f"[^{_SUSPECT}]*")
@@ -124,10 +138,13 @@ class Neutraliser:
     """Makes texts harmless for one template.
 
     ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their letters do not
-    matter, since they do not matter to a reader either.
+    matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the special tokens
+    of the judge's own tokenizer (``special_tokens``).
     """
 
     delimiters: tuple[str, ...]
+    tokens: tuple[str, ...] = ()
+    _own: re.Pattern[str] = field(init=False, repr=False)
     _markup: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -135,39 +152,48 @@ class Neutraliser:
             if not re.fullmatch(r"</?[a-z_]+>", tag):
                 raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
         names = sorted({tag.strip("</>") for tag in self.delimiters})
-        own = rf"|<\s*/?\s*(?:{'|'.join(names)})\s*/?\s*>" if names else ""
-        object.__setattr__(self, "_markup", re.compile(_TOKENS + own, re.IGNORECASE))
+        wide = "|".join("".join(map(_in_any_width, name)) for name in names)
+        slash = r"\s*+(?:[/／]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
+        own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
+        tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
+        object.__setattr__(self, "_own", re.compile(own or r"(?!)", re.IGNORECASE))
+        object.__setattr__(self, "_markup", re.compile("|".join(filter(None, (tokens, _TOKENS, own))), re.IGNORECASE))
 
     def clean(self, text: str) -> str:
         """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it is."""
-        if _PLAIN.fullmatch(text):
+        if _PLAIN.fullmatch(text) and not self.tokens:
             return text
         cleaned, _ = _clean_characters(text)
-        while True:  # a token may stand inside another; each round takes at least one bracket away, so this ends
+        for _ in range(_ROUNDS):
             softened = self._markup.sub(_soften, cleaned)
             if softened == cleaned:
                 return cleaned
             cleaned = softened
+        return cleaned.translate(_BRACKETS)
 
     def flags(self, text: str) -> tuple[str, ...]:
         """Name what is hostile in ``text`` for this template, each name once."""
         flags = hostile(text)
-        if "<" in text and self._own_tag(text):
+        if _PLAIN.fullmatch(text) is None and self._own.search(_clean_characters(text)[0]):
             flags = (*flags, "template_delimiter")
         return flags
 
-    def _own_tag(self, text: str) -> bool:
-        cleaned, _ = _clean_characters(text)
-        return any(not _TOKEN.fullmatch(match[0]) for match in self._markup.finditer(cleaned))
+
+def _in_any_width(letter: str) -> str:
+    return f"[{letter}{chr(ord(letter) + 0xFEE0)}]"
 
 
 def _soften(match: re.Match[str]) -> str:
-    return match[0].translate(_BRACKETS)
+    softened = match[0].translate(_BRACKETS)
+    # A token of a tokenizer may have no bracket: a mark within it keeps it from being read as one, and shows it still.
+    return softened if softened != match[0] else f"{match[0][:1]}\u00b7{match[0][1:]}"
 
 
 def _clean_characters(text: str) -> tuple[str, list[str]]:
     found: list[str] = []
-    for flag, pattern, keep, substitute in _CHARACTERS:
+    right_to_left = _RIGHT_TO_LEFT.search(text) is not None  # once: per mark it would be quadratic
+    for flag, pattern, always, substitute in _CHARACTERS:
+        keep = _never if always is _keep_mark and not right_to_left else always
         changed = pattern.sub(lambda match, keep=keep, substitute=substitute: match[0] if keep(match) else substitute, text)  # type: ignore[misc]
         if changed != text and flag and flag not in found:
             found.append(flag)
