@@ -23,10 +23,15 @@ def unfinished(reply: Reply) -> Finish | None:
     return Finish(Outcome("", failure=Failure(FailureKind.PROVIDER_UNAVAILABLE, "policy", reason)))
 
 
-def called_in_vain(failed: ModelFailure) -> Finish:
+def end_failed_call(failed: ModelFailure) -> Finish:
     """Return the ungraded end of a transition whose judge or simulator failed; the receipts of its calls are kept."""
     stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
-    return Finish(Outcome("", failure=Failure(failed.kind, stage, failed.reason)), receipts=failed.receipts)
+    return Finish(Outcome("", failure=Failure(failed.kind, stage, make_encodable(failed.reason))), receipts=failed.receipts)
+
+
+def make_encodable(text: str) -> str:
+    """Return a text that can be stored and sent: half of a surrogate pair, which no JSON carries, becomes ``?``."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def was_cut(reply: Reply) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gavel.envs.source_files import Origin, SourceConfig, check_source, local_fi
 from gavel.envs.sources import Licence, SourceAdapter, licence_of
 from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
 from gavel.envs.tasks import BadRow, TaskReader
-from gavel.envs.types import Task, TaskError
+from gavel.envs.types import EnvironmentInfo, Task, TaskError
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, InputError
 
@@ -115,6 +115,7 @@ class _AnyTarget:
     """Adapted rows come with their targets parsed."""
 
     name: str
+    info: EnvironmentInfo = field(default_factory=EnvironmentInfo)
 
     def parse_target(self, raw: Any) -> Any:
         return raw

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from gavel.envs.plugins import added, note_of
 from gavel.envs.sources import SourceAdapter
-from gavel.envs.types import Environment, RewardPolicy, Task
+from gavel.envs.types import Environment, EnvironmentInfo, HasInfo, RewardPolicy, Task
 from gavel.judges.types import Judge
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, nearest, shorten
@@ -106,30 +106,20 @@ def make_generator(env: Mapping[str, Any], source: Mapping[str, Any], judge: Jud
         ConfigError: an unknown environment or option.
     """
     options, _ = _options("env", env, ENVIRONMENTS)
-    _check_binding(options, judge)
+    _check_binding(_read_info(options), judge)
     cls, make = GENERATORS[env["name"]].load()
     own = decode(cls, dict(source), prefix="source", error=ConfigError) if source.get("name") == env["name"] else cls()
     return cast("Generator", make(options, own, judge))
 
 
-def called_services(env: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the services that an environment calls itself, besides its judge: its options' ``called_services``.
+def describe_environment(env: Mapping[str, Any]) -> EnvironmentInfo:
+    """Return what the options of an environment say that it needs, before it is made: their ``info``, the defaults without.
 
     Raises:
         ConfigError: an unknown environment or option.
     """
     options, _ = _options("env", env, ENVIRONMENTS)
-    return tuple(getattr(options, "called_services", ()))
-
-
-def spare_services(env: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of services that may be declared and not used: its options' ``spare_services``, which a profile declares for it.
-
-    Raises:
-        ConfigError: an unknown environment or option.
-    """
-    options, _ = _options("env", env, ENVIRONMENTS)
-    return tuple(getattr(options, "spare_services", ()))
+    return _read_info(options)
 
 
 CONTENT_NOTES: Mapping[str, str] = {"vera_mh": "these conversations are about suicide risk"}
@@ -176,12 +166,24 @@ def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[
         ConfigError: an unknown name or option, with the nearest valid ones.
     """
     options, make = _options("env", config, ENVIRONMENTS)
-    _check_binding(options, judge)
-    return cast("Environment", make(options, judge, services))
+    _check_binding(_read_info(options), judge)
+    made = make(options, judge, services)
+    if not isinstance(made, HasInfo):
+        raise ConfigError(
+            "this environment does not say what it needs", field="env.name", found=f"{config['name']}, a {type(made).__name__}",
+            allowed="an environment with `info`, an EnvironmentInfo",
+            remedy="give its class `info = EnvironmentInfo(policy_turns=1)`, with the most replies of one episode",
+        )  # fmt: skip
+    _check_binding(made.info, judge)
+    return cast("Environment", made)
 
 
-def _check_binding(options: Any, judge: Judge) -> None:
-    binding = getattr(options, "binding", None)
+def _read_info(options: object) -> EnvironmentInfo:
+    return options.info if isinstance(options, HasInfo) else EnvironmentInfo()
+
+
+def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
+    binding = info.binding
     if binding is None:
         return
     try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gavel.envs.registry import load_source, sources_of
 from gavel.envs.rows import Line, read_rows
 from gavel.envs.sources import SourceAdapter
-from gavel.envs.types import Environment, Task, TaskError
+from gavel.envs.types import Environment, HasInfo, Task, TaskError
 from gavel.models.codec import load, non_finite, plain, record
 from gavel.models.errors import ConfigError, InputError, shorten
 from gavel.models.types import Message
@@ -20,7 +20,7 @@ _HEAD = 20
 """Rows looked at to recognise the format."""
 
 
-class Targets(Protocol):
+class Targets(HasInfo, Protocol):
     """What reading needs of an environment."""
 
     @property
@@ -103,7 +103,7 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         self._path, self._environment = path, environment
         self._adapter = load_source(source, environment.name) if source is not None else None
         self._ours: bool | None = None if source is None else False
-        self._binding = binding or getattr(environment, "binding", None)
+        self._binding = binding or environment.info.binding
         self._lines: dict[str, int] = {}
 
     @property
@@ -178,7 +178,7 @@ def read_task(row: Mapping[str, Any], environment: Environment | Targets, adapte
             found=shorten(f"the fields {', '.join(sorted(map(str, row))) or '(none)'}"),
             allowed=f"schema {Task.SCHEMA}, or a row of the source {' or '.join(adapter.name for adapter in adapters) or '(none)'}",
         )  # fmt: skip
-    return _task(row, environment, adapter, getattr(environment, "binding", None), "")
+    return _task(row, environment, adapter, environment.info.binding, "")
 
 
 def _task(
@@ -204,8 +204,7 @@ def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str)
         raise TaskError("this id is blank", field="task_id", found=repr(task.task_id), allowed="a text")
     if "/" not in task.verifier.strip("/"):
         raise TaskError("this names no verifier", field="verifier", found=task.verifier, allowed="<target format>/<binding>")
-    # An environment that ``speaks_first`` makes the user's words itself.
-    _check_messages(task.messages, needs_user=not getattr(environment, "speaks_first", False))
+    _check_messages(task.messages, needs_user=not environment.info.speaks_first)
     if not isinstance(task.target, Mapping):
         raise TaskError("the target is not an object", field="target", found=str(task.target), allowed="an object")
     return replace(task, target=environment.parse_target(task.target))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from gavel.models.codec import digest, non_finite, plain, record
+from gavel.models.codec import FieldError, digest, non_finite, plain, record
 from gavel.models.errors import InputError, shorten
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.types import Message, Receipt
@@ -224,7 +224,49 @@ class ServiceNeeded(Exception):
     """A transcript is only to be graded, and the environment would call this service, which does not judge: the episode is not over."""
 
 
-class Environment(Protocol):
+def _always_ask(task: Task) -> bool:  # noqa: ARG001
+    return True
+
+
+@record
+class EnvironmentInfo:
+    """What an environment needs and allows; every field has a default, so that a one-reply environment says nothing.
+
+    Attributes:
+        policy_turns: the most replies of the policy in one episode; None: not declared, and then nothing can train on it, for an
+            episode that is cut is never graded.
+        speaks_first: the environment makes the first words of the user itself, so that a task may hold none.
+        keeps_filtered: what a provider's filter left of a reply is part of the episode instead of a failure.
+        binding: the binding of judge and rubric that tasks are read for, None if a task's ``verifier`` alone says it.
+        called_services: the services that the environment calls itself, besides its judge.
+        spare_services: services that may be declared and not used, because a profile declares them for it.
+        asks_judge: whether grading this task may ask a judge.
+    """
+
+    policy_turns: int | None = None
+    speaks_first: bool = False
+    keeps_filtered: bool = False
+    binding: str | None = None
+    called_services: tuple[str, ...] = ()
+    spare_services: tuple[str, ...] = ()
+    asks_judge: Callable[[Task], bool] = _always_ask
+
+    def __post_init__(self) -> None:
+        if self.policy_turns is not None and self.policy_turns < 1:
+            raise FieldError("policy_turns", self.policy_turns, "at least 1, or None")
+
+
+@runtime_checkable
+class HasInfo(Protocol):
+    """What says what an environment needs: the environment itself, and its options where it is known before anything is made."""
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What it needs and allows."""
+        ...
+
+
+class Environment(HasInfo, Protocol):
     """A transition over a transcript; all state is in the task and the transcript."""
 
     name: str

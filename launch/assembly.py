@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gavel.envs.assembly import Assembly, LateModels, Parts, assemble_parts
-from gavel.envs.registry import called_services, spare_services
+from gavel.envs.registry import describe_environment
 from gavel.judges.assets import AssetsConfig, AssetStore
 from gavel.launch.schema import Composition, RunConfig
 from gavel.models.service import config_key
@@ -36,7 +36,8 @@ def assemble(config: Composition, *, with_policy: bool, grading_only: bool = Fal
         ConfigError: names the key that does not fit; also where a new run would lack a credential, so that no folder is left behind.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
-    called, spare = called_services(config.env), spare_services(config.env)
+    info = describe_environment(config.env)
+    called, spare = info.called_services, info.spare_services
     declared = tuple(name for name in config.services if name not in called and name not in spare)
     kept = tuple(name for name in config.services if name in called or name in declared)
     kept = (*kept, "policy") if with_policy else kept

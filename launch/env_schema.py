@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from gavel.envs.plugins import added
-from gavel.envs.registry import ENVIRONMENTS, choose
+from gavel.envs.registry import ENVIRONMENTS, choose, describe_environment
 from gavel.envs.types import Task
 from gavel.launch.os_errors import file_to_write
 from gavel.launch.running.files import write_whole
@@ -53,8 +53,7 @@ def task_schema(env: str) -> dict[str, Any]:
     definitions: dict[str, Any] = {"Message": _message()}
     made_by = _class(env)
     target = _target(made_by)
-    # An environment that ``speaks_first`` makes the user's words itself.
-    asked = {} if getattr(made_by, "speaks_first", False) else {"contains": {"properties": {"role": {"const": "user"}}}}
+    asked = {} if describe_environment({"name": env}).speaks_first else {"contains": {"properties": {"role": {"const": "user"}}}}
     if target is not None:
         made = TypeAdapter(target).json_schema(ref_template="#/$defs/{model}")
         definitions.update(made.pop("$defs", {}))

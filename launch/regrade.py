@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from gavel.envs.episode import EpisodeState
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment
 from gavel.judges.types import StoredAnswer
@@ -21,7 +22,7 @@ from gavel.launch.running.deadline import Deadline
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.identity import identity_of
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
-from gavel.launch.running.journal import RowKey, RowState, read_journal
+from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.manifest import RunHead, read_manifest
 from gavel.launch.running.session import Session, digest_of, run_async, run_session
 from gavel.launch.schema import RegradeConfig, RolloutConfig
@@ -112,11 +113,11 @@ def _regrade(
         return run_async(lambda: run_session(session, folder, console), console)
 
 
-def _transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, RowState]:
+def _transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, EpisodeState]:
     """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said stays."""
     states = read_journal(parent / "transcripts.jsonl", own_messages(rows))
     return {key: replace(state, answers=_said(state, assembly)) for key, state in states.items()}
 
 
-def _said(state: RowState, assembly: Assembly) -> dict[str, StoredAnswer]:
+def _said(state: EpisodeState, assembly: Assembly) -> dict[str, StoredAnswer]:
     return {key: answer for key, answer in state.answers.items() if answer.binding not in assembly.bindings}

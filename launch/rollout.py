@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.envs.play import make_invalid
 from gavel.envs.registry import content_note, make_reward
 from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
-from gavel.envs.types import Digests, Outcome, Result, Timing, Transcript
+from gavel.envs.types import Digests, Result
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
@@ -35,7 +36,6 @@ from gavel.launch.running.story import tell
 from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import digest, plain
 from gavel.models.errors import ConfigError, InputError, nearest
-from gavel.models.failures import Failure
 from gavel.models.service import config_key
 
 _PACKAGE = "pkg:"
@@ -222,17 +222,7 @@ def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> 
     known = {result.task_id for result in read_results(folder.path, "errors.jsonl") if result.status == "invalid_task"}
     for row in bad:
         if row.task_id not in known:
-            folder.add(_invalid(row, config_digest))
-
-
-def _invalid(row: BadRow, config_digest: str) -> Result:
-    failure = Failure(row.error.kind, "task", str(row.error))
-    return Result(
-        task_id=row.task_id, task_digest="", rollout_index=0, attempt=1, status="invalid_task", transcript=Transcript(),
-        outcome=Outcome("", details={"should_skip_rollout": True}, failure=failure), reward=None, receipts=(),
-        timing=Timing(time.time(), 0.0, 0.0, 0.0),
-        digests=Digests(config_digest, {}), metadata={"line": row.line},
-    )  # fmt: skip
+            folder.add(make_invalid(row.error, row.task_id, Digests(config_digest, {}), metadata={"line": row.line}))
 
 
 def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows: Sequence[PlannedRow]) -> Table:

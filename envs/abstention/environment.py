@@ -9,7 +9,7 @@ from gavel.envs.abstention.extraction import Extraction, extract
 from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
 from gavel.envs.abstention.target import AbstentionTarget, parse_target
 from gavel.envs.endings import unfinished
-from gavel.envs.types import Check, Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import record
@@ -29,6 +29,11 @@ class AbstentionConfig:
     binding: str = "abstention"
     exact_match_rule: bool = True
 
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What the environment needs."""
+        return EnvironmentInfo(policy_turns=1, binding=self.binding)
+
 
 class AbstentionEnvironment:
     """One question, one reply, one verdict; see ``step``."""
@@ -36,7 +41,7 @@ class AbstentionEnvironment:
     name = NAME
 
     def __init__(self, config: AbstentionConfig, judge: Judge) -> None:
-        self.binding = config.binding
+        self.info = config.info
         self._config, self._judge = config, judge
         self._rules: dict[str, tuple[Rule, ...]] = {}
         self._rules_for(config.binding)

@@ -14,7 +14,7 @@ from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 from gavel.envs.instruction_following.judged import queries
 from gavel.envs.instruction_following.target import InstructionItem, InstructionTarget, parse_target
 from gavel.envs.instruction_following.visible import visible_text
-from gavel.envs.types import Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.envs.types import EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import FieldError, record
@@ -40,6 +40,11 @@ class InstructionFollowingConfig:
         if self.max_reply_characters < 1:
             raise FieldError("max_reply_characters", self.max_reply_characters, "at least 1")
 
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What the environment needs."""
+        return EnvironmentInfo(policy_turns=1, binding=self.binding, asks_judge=_asks_judge)
+
 
 class FastChecks(Protocol):
     """What runs fast checks away from the event loop."""
@@ -55,7 +60,7 @@ class InstructionFollowingEnvironment:
     name = NAME
 
     def __init__(self, config: InstructionFollowingConfig, judge: Judge, checkers: FastChecks | None = None) -> None:
-        self.binding = config.binding
+        self.info = config.info
         self._config, self._judge = config, judge
         self._checkers: FastChecks = checkers or Checkers()
         _check_rubric(judge, config.binding)
@@ -67,11 +72,6 @@ class InstructionFollowingEnvironment:
     def parse_target(self, raw: Mapping[str, Any]) -> InstructionTarget:
         """Read a target; raises ``TaskError`` naming the field, or its subclass ``LanguageUnsupported``."""
         return parse_target(raw)
-
-    def asks_judge(self, task: Task) -> bool:
-        """Tell whether a task has an item that no program checks."""
-        target: InstructionTarget = task.target
-        return bool(target.llm_judge) or not all(_is_fast(item) for item in target.instructions)
 
     async def open(self, task: Task) -> Opening:
         """Return the task's own messages, as they are."""
@@ -150,6 +150,12 @@ class InstructionFollowingEnvironment:
         from gavel.envs.instruction_following.metrics import summarize  # numpy is not needed to grade
 
         return summarize(results)
+
+
+def _asks_judge(task: Task) -> bool:
+    """Tell whether a task has an item that no program checks."""
+    target: InstructionTarget = task.target
+    return bool(target.llm_judge) or not all(_is_fast(item) for item in target.instructions)
 
 
 def build(

@@ -6,13 +6,13 @@ the same outcome and reward wherever it is graded.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from gavel.envs.endings import called_in_vain
+from gavel.envs.episode import MemoryRecord, Policy, Stopwatch
+from gavel.envs.play import EpisodePlayer, end_ungraded, list_receipts, make_invalid
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.tasks import read_task
 from gavel.envs.types import (
@@ -21,7 +21,6 @@ from gavel.envs.types import (
     Finish,
     Observe,
     Opening,
-    Outcome,
     Result,
     RewardPolicy,
     ServiceNeeded,
@@ -31,13 +30,10 @@ from gavel.envs.types import (
     Transcript,
 )
 from gavel.judges.bindings import Binding, parse_verifier
-from gavel.models.errors import ConfigError, GavelError, InputError, nearest, shorten
-from gavel.models.failures import Failure, FailureKind, ModelFailure
-from gavel.models.types import Message, Receipt, Reply
+from gavel.models.errors import ConfigError, InputError, nearest, shorten
+from gavel.models.failures import FailureKind
+from gavel.models.types import Message, Reply
 
-_T = TypeVar("_T")
-
-FALLBACK = 0.0
 POLICY = "policy"
 """The model's name in a reply that came without one."""
 
@@ -107,9 +103,17 @@ class ServedEnvironment:
                 )  # fmt: skip
         return Transcript((*messages[:own], *(_replied(message) for message in messages[own:])))
 
+    @property
+    def player(self) -> EpisodePlayer:
+        """Plays this environment's episodes."""
+        return EpisodePlayer(self.environment, self.reward, self.digests, self.deadline)
+
     async def open(self, task: Task) -> Opening | Finish:
         """Return the messages an episode starts with, or an ungraded end. Raises nothing but cancellation."""
-        return await self._bounded(lambda: self.environment.open(task))
+        try:
+            return await self.player.open_episode(task)
+        except ServiceNeeded:
+            return _end_unfinished()
 
     async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Say what follows the newest reply. Raises nothing but cancellation: a failure is an ungraded end.
@@ -117,8 +121,8 @@ class ServedEnvironment:
         Where the newest message is no reply, the episode must be over: nobody speaks twice in a row.
         """
         if not transcript.messages or transcript.messages[-1].reply is None:
-            return await self._graded(task, transcript)
-        return await self._bounded(lambda: self.environment.step(task, transcript))
+            return await self._grade(task, transcript)
+        return await self._take_step(self.player, task, transcript)
 
     async def grade(self, task: Task | Mapping[str, Any], said: Said, *, rollout_index: int = 0, attempt: int = 1) -> Result:
         """Grade what a policy said.
@@ -139,70 +143,43 @@ class ServedEnvironment:
         try:
             transcript = self.transcript(read, said)
         except TranscriptError as failed:
-            transcript, finish = Transcript(read.messages), _failed(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
+            transcript, finish = Transcript(read.messages), end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
         else:
-            finish = await self._graded(read, transcript)
+            finish = await self._grade(read, transcript)
         seconds = time.perf_counter() - begun
         timing = Timing(started, 0.0, seconds, seconds)
         return self.result(read, transcript, finish, timing, rollout_index=rollout_index, attempt=attempt)
 
+    async def play(self, task: Task, policy: Policy, *, rollout_index: int, attempt: int) -> Result:
+        """Play one episode to its end; the result's transcript holds every message. Raises nothing but cancellation."""
+        return await self.player.play(task, policy, MemoryRecord(), Stopwatch(), rollout_index=rollout_index, attempt=attempt)
+
     def result(
         self, task: Task, transcript: Transcript, finish: Finish, timing: Timing, *, rollout_index: int = 0, attempt: int = 1
     ) -> Result:
-        """Return the row of an episode that ended with ``finish``; a reward policy that refuses leaves it ungraded."""
-        outcome = finish.outcome
-        reward = None
-        if outcome.graded:
-            try:
-                reward = self.reward.reward(outcome)
-            except GavelError as failed:
-                outcome = _without_verdict(outcome, str(failed))
-            except Exception as failed:  # noqa: BLE001 - the boundary of a reward policy's own code
-                outcome = _without_verdict(outcome, f"{type(failed).__name__}: {failed}")
-        return Result(
-            task_id=task.task_id, task_digest=task.digest, rollout_index=rollout_index, attempt=attempt,
-            status="judge_error" if reward is None else "graded", transcript=transcript + finish.messages, outcome=outcome,
-            reward=reward, receipts=_receipts(transcript) + finish.receipts, timing=timing, digests=self.digests,
-            metadata=task.metadata, fallback_reward=FALLBACK if reward is None else None,
-        )  # fmt: skip
+        """Return the row of an episode that ended with ``finish``; the receipts of its messages come before those of its end."""
+        whole = replace(finish, receipts=(*list_receipts(transcript), *finish.receipts))
+        return self.player.make_result(task, transcript, whole, timing, rollout_index=rollout_index, attempt=attempt)
 
     def invalid(self, error: TaskError, raw: Mapping[str, Any], *, rollout_index: int = 0) -> Result:
         """Return the row of a task that cannot be used."""
         found = raw.get("task_id", raw.get("id"))
-        return Result(
-            task_id=str(found) if isinstance(found, str | int) and not isinstance(found, bool) else "", task_digest="",
-            rollout_index=rollout_index, attempt=1, status="invalid_task", transcript=Transcript(),
-            outcome=Outcome("", details={"should_skip_rollout": True}, failure=Failure(error.kind, "task", str(error))),
-            reward=None, receipts=(), timing=Timing(time.time(), 0.0, 0.0, 0.0), digests=self.digests, metadata={},
-        )  # fmt: skip
+        task_id = str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+        return make_invalid(error, task_id, self.digests, rollout_index=rollout_index)
 
-    async def _graded(self, task: Task, transcript: Transcript) -> Finish:
+    async def _grade(self, task: Task, transcript: Transcript) -> Finish:
         grader = self.grader or self.environment
         ends_with_reply = bool(transcript.messages) and transcript.messages[-1].reply is not None
-        if not ends_with_reply and not getattr(grader, "speaks_first", False):
-            return _failed(FailureKind.EPISODE_CUT, "verifier", "the last message is no reply of the policy: nothing to grade")
-        said = await self._bounded(lambda: grader.step(task, transcript))
-        return said if isinstance(said, Finish) else _not_over()
+        if not ends_with_reply and not grader.info.speaks_first:
+            return end_ungraded(FailureKind.EPISODE_CUT, "verifier", "the last message is no reply of the policy: nothing to grade")
+        said = await self._take_step(replace(self.player, environment=grader), task, transcript)
+        return said if isinstance(said, Finish) else _end_unfinished()
 
-    async def _bounded(self, work: Callable[[], Awaitable[_T]]) -> _T | Finish:
-        """The boundary where every failure of a transition becomes an ungraded end."""
+    async def _take_step(self, player: EpisodePlayer, task: Task, transcript: Transcript) -> Observe | Finish:
         try:
-            async with asyncio.timeout(self.deadline) as limit:
-                return await work()
-        except TimeoutError as failed:
-            if not limit.expired():
-                return _failed(FailureKind.VERIFIER_ERROR, "verifier", f"TimeoutError: {failed}")
-            return _failed(FailureKind.TRANSPORT_TIMEOUT, "verifier", f"it took longer than the deadline of {self.deadline:g} s")
+            return await player.take_step(task, transcript)
         except ServiceNeeded:
-            return _not_over()
-        except ModelFailure as failed:
-            return called_in_vain(failed)
-        except TaskError as failed:
-            return _failed(failed.kind, "task", str(failed))
-        except GavelError as failed:
-            return _failed(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
-        except Exception as failed:  # noqa: BLE001 - the boundary of an environment's own code: a bug there must not become a reward
-            return _failed(FailureKind.VERIFIER_ERROR, "verifier", f"{type(failed).__name__}: {failed}")
+            return _end_unfinished()
 
     def _check_verifier(self, verifier: str) -> None:
         try:
@@ -229,19 +206,7 @@ def _replied(message: Message) -> Message:
     return replace(message, reply=Reply(message.content, "stop", POLICY))
 
 
-def _receipts(transcript: Transcript) -> tuple[Receipt, ...]:
-    return tuple(receipt for message in transcript.messages for receipt in message.receipts)
-
-
-def _failed(kind: FailureKind, stage: str, reason: str) -> Finish:
-    return Finish(Outcome("", failure=Failure(kind, stage, reason)))
-
-
-def _not_over() -> Finish:
-    return _failed(
+def _end_unfinished() -> Finish:
+    return end_ungraded(
         FailureKind.EPISODE_CUT, "verifier", "the conversation is not over: it goes on with a step, and is graded at its end"
     )
-
-
-def _without_verdict(outcome: Outcome, reason: str) -> Outcome:
-    return replace(outcome, label="", failure=Failure(FailureKind.VERIFIER_ERROR, "verifier", f"the reward policy refused: {reason}"))

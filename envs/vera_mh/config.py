@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gavel.envs.types import EnvironmentInfo
 from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT, utterance_limit
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
@@ -46,9 +47,20 @@ class VeraMhConfig:
         return tuple(simulator.service for simulator in self.simulators)
 
     @property
-    def spare_services(self) -> tuple[str, ...]:
-        """The services that the recommended profile declares, whether they are called or not."""
-        return tuple(simulator.service for simulator in VeraMhConfig().simulators)
+    def info(self) -> EnvironmentInfo:
+        """What the environment needs.
+
+        The persona speaks first: a task holds the chatbot's instructions only. What a provider's filter left of a chatbot's words was
+        said, as upstream has it. The recommended profile declares its simulators whether they are called or not.
+        """
+        return EnvironmentInfo(
+            policy_turns=self.policy_turns,
+            speaks_first=True,
+            keeps_filtered=True,
+            binding=self.binding,
+            called_services=self.called_services,
+            spare_services=tuple(simulator.service for simulator in VeraMhConfig().simulators),
+        )
 
     @property
     def utterance_limit(self) -> int:

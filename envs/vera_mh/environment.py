@@ -32,12 +32,10 @@ class VeraMhEnvironment:
     """Persona first, then turn by turn; see ``step``."""
 
     name = NAME
-    speaks_first = True  # the persona: a task holds the chatbot's instructions only
-    keeps_filtered = True  # what a provider's filter left of a chatbot's words was said, as upstream has it
 
     def __init__(self, config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> None:
         config.check()
-        self.binding = config.binding
+        self.info = config.info
         self.config, self._judge = config, judge
         self._texts = self._rubric_of(config.binding)
         self.rubric = Rubric.from_text(self._texts.texts.rubric, where="rubric.tsv")
@@ -45,11 +43,6 @@ class VeraMhEnvironment:
         sampling = {simulator.service: simulator.sampling for simulator in config.simulators}
         self._simulators = Simulators(services, sampling)
         self._prompts = {name: persona.prompt(self._texts.texts.persona) for name, persona in self.personas.items()}
-
-    @property
-    def policy_turns(self) -> int:
-        """Replies of the policy at most in one conversation."""
-        return self.config.policy_turns
 
     def parse_target(self, raw: Mapping[str, Any]) -> VeraMhTarget:
         """Read ``{persona, simulator}``.

@@ -144,7 +144,7 @@ class RunSource:
 
     def _take(self, name: str, offset: int, row: dict[str, Any]) -> None:
         key = (row["task_id"], row["rollout_index"])
-        if row["status"] == "invalid_task" and row["task_id"] in self._tasks:
+        if not row["task_digest"] and row["task_id"] in self._tasks:
             return  # mended since
         self.attempts.setdefault(key, []).append((name, offset))
         number = self._numbers.setdefault(key, len(self.entries))

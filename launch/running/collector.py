@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gavel.envs.episode import EpisodeState, Policy, Stopwatch
 from gavel.envs.failure_policy import FailureWatch
-from gavel.envs.types import Digests, Environment, Finish, Outcome, Result, RewardPolicy, Timing, Transcript
-from gavel.launch.running.episode import Policy, PolicyNeeded, Stopwatch, play
+from gavel.envs.play import EpisodePlayer, PolicyNeeded, end_ungraded
+from gavel.envs.types import Result, Timing
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.inputs import PlannedRow
-from gavel.launch.running.journal import RowJournal, RowState
+from gavel.launch.running.journal import RowJournal
 from gavel.models.errors import GavelError
-from gavel.models.failures import Failure, FailureKind
+from gavel.models.failures import FailureKind
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class OwedRow:
     """A row to be played: what its journal knows, and which attempt this is (from 1)."""
 
     row: PlannedRow
-    state: RowState
+    state: EpisodeState
     attempt: int
 
 
@@ -52,29 +53,25 @@ class Collector:
     """Plays rows and stores them.
 
     Args:
-        environment: whose transitions are played.
-        reward: applied to graded outcomes.
+        player: plays the episodes and makes their results.
         policy: None where no reply may be asked for; rows that need one are passed over and counted as skipped.
         folder: the run folder, open for writing.
         watch: the failure policy at work.
-        digests: stored in each row.
         on_end: called with each stored result, for progress and metrics.
         spent: asked before each row; a reason says that none may be begun any more.
     """
 
     def __init__(
         self,
-        environment: Environment,
-        reward: RewardPolicy,
+        player: EpisodePlayer,
         policy: Policy | None,
         folder: RunFolder,
         watch: FailureWatch,
-        digests: Digests,
         on_end: Callable[[Result], None],
         spent: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._environment, self._reward, self._policy = environment, reward, policy
-        self._folder, self._watch, self._digests, self._on_end = folder, watch, digests, on_end
+        self._player, self._policy = player, policy
+        self._folder, self._watch, self._on_end = folder, watch, on_end
         self._spent, self._over_budget = spent, False
         self.counts = Counts(0)
         self.stopped: str | None = None
@@ -86,7 +83,7 @@ class Collector:
         leaves no row behind, and neither does cancellation.
 
         Raises:
-            GavelError: a row could not be stored, or the reward policy refuses an outcome.
+            GavelError: a row could not be stored.
         """
         self.counts.planned = total
         rows = iter(owed)
@@ -97,7 +94,7 @@ class Collector:
         except* GavelError as group:
             raise _first(group) from None
         for left in rows if not self._over_budget else ():
-            self._store(left, _cancelled(self.stopped or ""), Stopwatch(), time.time(), 0.0, observe=False)
+            self._store(self._cancel(left))
         return self.stopped
 
     async def _work(self, rows: Iterator[OwedRow]) -> None:
@@ -116,38 +113,36 @@ class Collector:
                 self.counts.running.discard(watch)
 
     async def _play(self, owed: OwedRow, watch: Stopwatch) -> None:
-        row, started, begun = owed.row, time.time(), watch.begun
+        row = owed.row
         journal = RowJournal(self._folder.journal, row.key, owed.attempt, owed.state)
         try:
-            finish = await play(self._environment, row.task, row.rollout_index, journal, self._policy, watch)
+            result = await self._player.play(
+                row.task, self._policy, journal, watch, rollout_index=row.rollout_index, attempt=owed.attempt
+            )
         except PolicyNeeded:
             self.counts.skipped += 1
             return
-        self._store(owed, finish, watch, started, time.perf_counter() - begun)
+        self._store(replace(result, metadata=_keep_slices(row.task.metadata)))
+        if self.stopped is None and result.status != "invalid_task":  # a bad row says nothing of judges
+            self.stopped = self._watch.observe(graded=result.outcome.graded)
 
-    def _store(self, owed: OwedRow, finish: Finish, watch: Stopwatch, started: float, total_s: float, *, observe: bool = True) -> None:
-        row, outcome = owed.row, finish.outcome
-        reward = self._reward.reward(outcome) if outcome.graded else None
-        result = Result(
-            task_id=row.task.task_id,
-            task_digest=row.task_digest,
-            rollout_index=row.rollout_index,
+    def _cancel(self, owed: OwedRow) -> Result:
+        """Return the result of a row that is not begun any more."""
+        finish = end_ungraded(FailureKind.CANCELLED, "run", f"not begun, the run was stopped: {self.stopped}")
+        return self._player.make_result(
+            owed.row.task,
+            owed.state.transcript,
+            replace(finish, receipts=owed.state.receipts),
+            Timing(time.time(), 0.0, 0.0, 0.0),
+            rollout_index=owed.row.rollout_index,
             attempt=owed.attempt,
-            status="graded" if outcome.graded else "judge_error",
-            transcript=Transcript((owed.state.messages or ()) + finish.messages),
-            outcome=outcome,
-            reward=reward,
-            receipts=owed.state.receipts + finish.receipts,
-            timing=Timing(started, watch.policy_s, watch.step_s, total_s),
-            digests=self._digests,
-            metadata=_kept(row.task.metadata),
-            fallback_reward=None if outcome.graded else 0.0,
+            metadata=_keep_slices(owed.row.task.metadata),
         )
+
+    def _store(self, result: Result) -> None:
         self._folder.add(result)
         self._folder.heartbeat()
         self._count(result)
-        if observe and self.stopped is None:
-            self.stopped = self._watch.observe(graded=outcome.graded)
         self._on_end(result)
 
     def _count(self, result: Result) -> None:
@@ -159,13 +154,9 @@ class Collector:
             self.counts.ungraded[kind] = self.counts.ungraded.get(kind, 0) + 1
 
 
-def _kept(metadata: Mapping[str, object]) -> Mapping[str, object]:
+def _keep_slices(metadata: Mapping[str, object]) -> Mapping[str, object]:
     """Return the metadata that metrics slice by; long texts stay in ``inputs.jsonl``."""
     return {key: value for key, value in metadata.items() if isinstance(value, str | int | float | bool) and len(str(value)) <= 200}
-
-
-def _cancelled(reason: str) -> Finish:
-    return Finish(Outcome("", failure=Failure(FailureKind.CANCELLED, "run", f"not begun, the run was stopped: {reason}")))
 
 
 def _first(group: BaseExceptionGroup[GavelError]) -> GavelError:

@@ -8,11 +8,11 @@ lines of a row gives its transcript and the answers it has.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gavel.envs.types import Observe, Opening, Transcript
+from gavel.envs.episode import EpisodeState, make_reply_message
+from gavel.envs.types import Observe, Opening
 from gavel.judges.types import StoredAnswer
 from gavel.launch.running.files import JsonLines, read_lines
 from gavel.models.codec import decode, load, record, to_json
@@ -42,52 +42,24 @@ class _Reply:
     receipt: Receipt
 
 
-@dataclass(slots=True)
-class RowState:
-    """What is known of one row: its transcript so far, the receipts of the calls that made it, its answered judge questions."""
+def replay_event(state: EpisodeState, event: str, body: Mapping[str, Any], where: str) -> None:
+    """Apply one stored event to an episode's state.
 
-    messages: tuple[Message, ...] | None = None  # None: not opened
-    receipts: tuple[Receipt, ...] = ()
-    answers: dict[str, StoredAnswer] = field(default_factory=dict)
-    over: bool = False  # the opening ended the episode
-
-    @property
-    def transcript(self) -> Transcript:
-        """The transcript so far."""
-        return Transcript(self.messages or ())
-
-    @property
-    def awaits_step(self) -> bool:
-        """Whether the environment is to answer: the newest message is the policy's, or the policy has no say at all."""
-        return self.over or (bool(self.messages) and self.messages[-1].reply is not None)  # type: ignore[index]
-
-    def take(self, event: str, body: Mapping[str, Any], where: str) -> None:
-        """Apply one stored event.
-
-        Raises:
-            RecordError: the event is unknown or does not fit.
-        """
-        if event == "opening":
-            self.open(decode(Opening, body, where=where))
-        elif event == "reply":
-            reply = decode(_Reply, body, where=where)
-            self.add_reply(reply.message, reply.receipt)
-        elif event == "observe":
-            observed = decode(Observe, body, where=where)
-            self.messages, self.receipts = (self.messages or ()) + observed.messages, self.receipts + observed.receipts
-        elif event == "answer":
-            answer = decode(StoredAnswer, body, where=where)
-            self.answers[answer.key] = answer
-        else:
-            raise RecordError("unknown event", where=where, field="event", found=shorten(event))
-
-    def open(self, opening: Opening) -> None:
-        """Begin with an opening."""
-        self.messages, self.receipts, self.over = opening.messages, self.receipts + opening.receipts, opening.over
-
-    def add_reply(self, message: Message, receipt: Receipt) -> None:
-        """Append the policy's message."""
-        self.messages, self.receipts = (*(self.messages or ()), message), (*self.receipts, receipt)
+    Raises:
+        RecordError: the event is unknown or does not fit.
+    """
+    if event == "opening":
+        state.take_opening(decode(Opening, body, where=where))
+    elif event == "reply":
+        reply = decode(_Reply, body, where=where)
+        state.take_reply(reply.message, reply.receipt)
+    elif event == "observe":
+        state.take_observation(decode(Observe, body, where=where))
+    elif event == "answer":
+        answer = decode(StoredAnswer, body, where=where)
+        state.answers[answer.key] = answer
+    else:
+        raise RecordError("unknown event", where=where, field="event", found=shorten(event))
 
 
 class RowJournal:
@@ -95,30 +67,29 @@ class RowJournal:
 
     __slots__ = ("_head", "_log", "state")
 
-    def __init__(self, log: JsonLines, key: RowKey, attempt: int, state: RowState) -> None:
+    def __init__(self, log: JsonLines, key: RowKey, attempt: int, state: EpisodeState) -> None:
         self._log, self.state = log, state
         self._head = to_json({"schema": _Event.SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
 
     def _write(self, event: bytes, body: object) -> None:
         self._log.append(b'%s,"event":"%s","body":%s}' % (self._head, event, to_json(body)))
 
-    def opened(self, opening: Opening) -> None:
-        """Store the opening."""
-        self._write(b"opening", opening)
-        self.state.open(opening)
+    def add_opening(self, opening: Opening, *, own: bool) -> None:
+        """Store the opening, unless it is the task's ``own`` messages: they stand in ``inputs.jsonl`` already."""
+        if not own:
+            self._write(b"opening", opening)
+        self.state.take_opening(opening)
 
-    def replied(self, completion: Completion) -> None:
+    def add_reply(self, completion: Completion) -> None:
         """Store a reply of the policy."""
-        reply = completion.reply
-        message = Message("assistant", reply.text, reply)
+        message = make_reply_message(completion)
         self._write(b"reply", {"message": message, "receipt": completion.receipt})
-        self.state.add_reply(message, completion.receipt)
+        self.state.take_reply(message, completion.receipt)
 
-    def observed(self, observe: Observe) -> None:
+    def add_observation(self, observed: Observe) -> None:
         """Store what the environment said."""
-        self._write(b"observe", observe)
-        self.state.messages = (self.state.messages or ()) + observe.messages
-        self.state.receipts += observe.receipts
+        self._write(b"observe", observed)
+        self.state.take_observation(observed)
 
     def find(self, key: str) -> StoredAnswer | None:
         """Return the answer to a judge question asked before."""
@@ -130,7 +101,7 @@ class RowJournal:
         self.state.answers[answer.key] = answer
 
 
-def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, RowState]:
+def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, EpisodeState]:
     """Replay a journal.
 
     Args:
@@ -141,15 +112,15 @@ def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Con
     Raises:
         RecordError: names the file and the line.
     """
-    rows: dict[RowKey, RowState] = {}
+    rows: dict[RowKey, EpisodeState] = {}
     for number, line in read_lines(path):
         where = f"{path}:{number}"
         task_id, rollout_index = line.get("task_id"), line.get("rollout_index")
         if isinstance(task_id, str) and isinstance(rollout_index, int) and (task_id, rollout_index) in skip:
             continue
         event = load(_Event, line, where=where)
-        state = rows.setdefault((event.task_id, event.rollout_index), RowState())
+        state = rows.setdefault((event.task_id, event.rollout_index), EpisodeState())
         if state.messages is None and event.event == "reply":
             state.messages = tasks.get(event.task_id, ())
-        state.take(event.event, event.body, where)
+        replay_event(state, event.event, event.body, where)
     return rows

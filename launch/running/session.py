@@ -14,7 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
+from gavel.envs.episode import EpisodeState, Policy
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
+from gavel.envs.play import EpisodePlayer
 from gavel.envs.types import Digests, Result, RewardPolicy
 from gavel.launch.assembly import Assembly, asset_store
 from gavel.launch.exporting.start import exported
@@ -22,10 +24,9 @@ from gavel.launch.qualification import qualification
 from gavel.launch.running.budget import spent
 from gavel.launch.running.collector import Collector, OwedRow
 from gavel.launch.running.deadline import Deadline
-from gavel.launch.running.episode import Policy
 from gavel.launch.running.folder import RunFolder, is_owed, read_results
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
-from gavel.launch.running.journal import RowKey, RowState, read_journal
+from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.progress import progress
 from gavel.launch.running.tally import CALLS, Tally, closing
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
@@ -59,7 +60,7 @@ class Session:
     config_digest: str
     assets: AssetsConfig
     budget: BudgetConfig
-    states: Mapping[RowKey, RowState] = field(default_factory=dict)
+    states: Mapping[RowKey, EpisodeState] = field(default_factory=dict)
     parent: Path | None = None
     persistent: bool = False
     report: bool = True
@@ -180,7 +181,7 @@ def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
     for row in session.rows:
         if row.key in tally.graded or not (session.persistent or is_owed(failed.get(row.key, ()))):
             continue
-        state = begun.get(row.key) or RowState()
+        state = begun.get(row.key) or EpisodeState()
         if state.messages is None and row.key in session.states:
             before = session.states[row.key]
             state.messages, state.receipts, state.over = before.messages, before.receipts, before.over
@@ -210,8 +211,8 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
         assembly.models.start({name: pool.model(name) for name in assembly.services})
         policy = _policy(session, pool)
         collector = Collector(
-            assembly.environment, session.reward, policy, folder, FailureWatch(session.failure),
-            Digests(session.config_digest, assembly.rubric_digests), ended,
+            EpisodePlayer(assembly.environment, session.reward, Digests(session.config_digest, assembly.rubric_digests)),
+            policy, folder, FailureWatch(session.failure), ended,
             spent=lambda: _over(session.budget, pool) or (deadline.reached(collector.counts.oldest) if deadline else None),
         )  # fmt: skip
         async with progress(console, lambda: collector.counts), _beating(folder):
@@ -228,7 +229,7 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
 def _policy(session: Session, pool: ServicePool) -> Policy | None:
     if session.sampling is None:
         return None
-    return Policy(pool.model("policy"), session.sampling, getattr(session.assembly.environment, "keeps_filtered", False))
+    return Policy(pool.model("policy"), session.sampling, session.assembly.environment.info.keeps_filtered)
 
 
 def _over(budget: BudgetConfig, pool: ServicePool) -> str | None:

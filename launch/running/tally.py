@@ -93,7 +93,7 @@ class Tally:
         """Return the failed attempts of each row."""
         rows: dict[RowKey, list[Result]] = {}
         for result in self._failed:
-            if result.status == "judge_error":
+            if result.task_digest:  # else a task that could not be read, and so was never planned
                 rows.setdefault((result.task_id, result.rollout_index), []).append(result)
         return rows
 
@@ -128,11 +128,11 @@ class Tally:
 
     def _skipped(self) -> dict[str, Result]:
         good = {row.task.task_id for row in self._planned}
-        return {row.task_id: row for row in self._failed if row.status == "invalid_task" and row.task_id not in good}
+        return {row.task_id: row for row in self._failed if not row.task_digest and row.task_id not in good}
 
     def ungraded(self) -> list[Result]:
         """Return the newest failed attempt of each row that has no grade."""
-        return [row for key, row in last_attempts(self._failed).items() if key not in self._graded and row.status == "judge_error"]
+        return [row for key, row in last_attempts(self._failed).items() if key not in self._graded and row.task_digest]
 
     def metrics(self, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Return the metrics over every row of the run."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from gavel.envs.episode import Policy
 from gavel.envs.interfaces.http.app import WORKS, build_app
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.records import ServiceLoad
-from gavel.envs.interfaces.nemo_gym.episodes import Policy
 from gavel.envs.interfaces.nemo_gym.gateway import Gateway
 from gavel.envs.interfaces.nemo_gym.names import agent_name
 from gavel.envs.interfaces.nemo_gym.routes import gym_routes

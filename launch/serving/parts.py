@@ -10,7 +10,7 @@ from typing import Any
 
 from gavel.envs.assembly import Assembly, assemble_parts
 from gavel.envs.interfaces.served import ServedEnvironment
-from gavel.envs.registry import called_services, make_reward, sources_of, spare_services
+from gavel.envs.registry import describe_environment, make_reward, sources_of
 from gavel.envs.types import Digests
 from gavel.launch.assembly import parts_of
 from gavel.launch.config import compose
@@ -40,7 +40,7 @@ class Offer:
     def digest(self) -> str:
         """What its grades depend on, wherever it is served."""
         bindings = {name: binding.digest for name, binding in self.assembly.bindings.items()}
-        called = {name: self.assembly.services[name].identity for name in called_services(self.config.env)}
+        called = {name: self.assembly.services[name].identity for name in describe_environment(self.config.env).called_services}
         return digest([self.config.env, self.config.reward, bindings, called])
 
     def served(self) -> ServedEnvironment:
@@ -99,7 +99,7 @@ def services_of(offers: list[Offer]) -> dict[str, Service]:
 
 
 def _offer(name: str, config: ServeConfig) -> Offer:
-    parts, called = parts_of(config), called_services(config.env)
+    parts, called = parts_of(config), describe_environment(config.env).called_services
     grading = assemble_parts(parts, kept=(), withheld=called) if called else None
     make_reward(config.reward)
     return Offer(name, config, assemble_parts(parts, kept=called), grading)
@@ -136,7 +136,8 @@ def _check_words(name: str, words: list[str], own: str) -> None:
 
 def _check_used(config: ServeConfig, offers: list[Offer]) -> None:
     """Refuse a declared service that no binding and no environment uses, as the other verbs do."""
-    spare = {name for offer in offers for name in (*called_services(offer.config.env), *spare_services(offer.config.env))}
+    infos = [describe_environment(offer.config.env) for offer in offers]
+    spare = {name for info in infos for name in (*info.called_services, *info.spare_services)}
     judges = {binding.service for offer in offers for binding in offer.assembly.bindings.values()}
     for name in config.services:
         if name not in spare and name not in judges:

@@ -170,14 +170,14 @@ def _choices(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
 
 
 def policy_turns(assembly: Assembly) -> int:
-    """Return how many replies of the policy an episode may take."""
-    return int(getattr(assembly.environment, "policy_turns", 1))
+    """Return how many replies of the policy an episode may take; 1 where it is not declared, which is refused elsewhere."""
+    return assembly.environment.info.policy_turns or 1
 
 
 def _dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
     return {
         "dataset_name": DATASET, "data_path": str(Path(tasks).expanduser().resolve()), "env_name": name,
-        "env": assembly.environment.name, "binding": getattr(assembly.environment, "binding", None), "split": split,
+        "env": assembly.environment.name, "binding": assembly.environment.info.binding, "split": split,
         "multi_turn": policy_turns(assembly) > 1, "seed": trainer.seed,
     }  # fmt: skip
 

@@ -123,6 +123,8 @@ def _turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     allowed = int((config.get("grpo") or {}).get("max_rollout_turns") or 1)
     found = []
     for name, one in built.items():
+        if one.assembly.environment.info.policy_turns is None:
+            found.append(f"env.{name}: its environment does not say how many replies an episode takes: give it info.policy_turns")
         needed = policy_turns(one.assembly)
         if needed > allowed:
             found.append(

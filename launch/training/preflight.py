@@ -66,6 +66,7 @@ def check(config: TrainConfig, run: Path) -> Checked:
     layout, name, text = None, "", ""
     certified, judged = _Certified(), True
     if assembly is not None:
+        found += [str(failed) for failed in _check_turns(assembly)]
         judged = asks_judge(config, assembly)
         if judged and any(NOWHERE in url for service in assembly.services.values() for url in service.base_urls):
             found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
@@ -78,6 +79,16 @@ def check(config: TrainConfig, run: Path) -> Checked:
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
         found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
     return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged)
+
+
+def _check_turns(assembly: Assembly) -> Iterator[GavelError]:
+    """A trainer must know how many replies to play: an episode that it cuts is never graded, so only early successes would train."""
+    if assembly.environment.info.policy_turns is None:
+        yield ConfigError(
+            "this environment does not say how many replies an episode takes", field="env.name", found=assembly.environment.name,
+            allowed="an `info` with policy_turns, at least 1",
+            remedy="give its class `info = EnvironmentInfo(policy_turns=N)`, N the most replies of the policy in one episode",
+        )  # fmt: skip
 
 
 def _without_credentials(config: TrainConfig) -> TrainConfig:

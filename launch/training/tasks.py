@@ -38,9 +38,7 @@ def task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
 
 def asks_judge(config: TrainConfig, assembly: Assembly) -> bool:
     """Tell whether any task of a run can ask a judge; where it cannot be told, it can."""
-    asks = getattr(assembly.environment, "asks_judge", None)
-    if asks is None:
-        return True
+    asks = assembly.environment.info.asks_judge
     paths = [(task_path(tasks.path), tasks.limit) for tasks in (config.tasks, config.validation) if tasks.path]
     try:
         return any(asks(row.task) for path, limit in paths for row in read_tasks(path, assembly.environment, limit=limit).tasks)

@@ -89,7 +89,7 @@ def _data(tasks: Any, assembly: Assembly) -> dict[str, Any] | None:
         return None
     return {
         "data_path": str(task_path(tasks.path).resolve()), "limit": tasks.limit, "env": assembly.environment.name,
-        "binding": getattr(assembly.environment, "binding", None),
+        "binding": assembly.environment.info.binding,
     }  # fmt: skip
 
 

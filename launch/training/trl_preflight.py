@@ -129,7 +129,7 @@ def _unsupported(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError
 
 
 def _tasks(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
-    binding = getattr(assembly.environment, "binding", None)
+    binding = assembly.environment.info.binding
     try:
         tasks = load_tasks(task_path(str(config.tasks.path)), assembly.environment.name, binding=binding, limit=config.tasks.limit)
     except (GavelError, OSError):

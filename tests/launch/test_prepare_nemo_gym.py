@@ -11,6 +11,7 @@ import pytest
 from tests.support.runs import STRICT, source_row, write_tasks
 
 from gavel.envs.tasks import dump_task, read_tasks
+from gavel.envs.types import EnvironmentInfo
 from gavel.launch.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,7 @@ WORDS = {
 class AsItIs:
     """Reads a file of tasks without the environment."""
 
-    speaks_first = True
+    info = EnvironmentInfo(speaks_first=True)
 
     def __init__(self, name: str) -> None:
         self.name = name

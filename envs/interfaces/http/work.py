@@ -60,7 +60,9 @@ class Work:
         started, begun = time.time(), time.perf_counter()
         opening = await self.served.open(task)
         if isinstance(opening, Finish):
-            return _ungraded(self._result(task, Transcript(task.messages), opening, started, begun), opening)
+            ended = _ended(self._result(task, Transcript(task.messages), opening, started, begun), opening)
+            assert not isinstance(ended, Graded)  # nothing was said that could be graded
+            return ended
         self.tally.opened += 1
         return Opened("opened", task.task_id, opening.messages, opening.receipts, opening.over)
 
@@ -155,8 +157,11 @@ def _whole(value: Any) -> Any:
     return [_whole(part) for part in value] if isinstance(value, list) else value
 
 
-def _ended(result: Result, finish: Finish | None) -> Graded | Ungraded:
+def _ended(result: Result, finish: Finish | None) -> Graded | Ungraded | Invalid:
     """Return the answer for an end; ``finish`` None: nothing was said by the environment."""
+    if result.status == "invalid_task":
+        assert result.outcome.failure is not None
+        return Invalid("invalid", result.task_id, result.outcome.failure, Problem(result.outcome.failure.reason))
     if result.reward is None:
         return _ungraded(result, finish)
     return Graded(

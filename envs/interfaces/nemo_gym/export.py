@@ -15,7 +15,7 @@ from gavel.envs.interfaces.nemo_gym.shapes import shape_of
 from gavel.envs.preparing import PrepareError
 from gavel.envs.rows import read_rows
 from gavel.envs.tasks import read_tasks
-from gavel.envs.types import Task
+from gavel.envs.types import EnvironmentInfo, Task
 from gavel.models.codec import load
 
 FILES: Mapping[str, str] = {"tasks.jsonl": "nemo_gym.jsonl", "validation.jsonl": "nemo_gym_validation.jsonl"}
@@ -45,7 +45,11 @@ class _Targets:
     """What reading a task file needs of an environment that is not made."""
 
     name: str
-    speaks_first: bool = True  # it may: whether somebody must have asked something is the environment's own affair
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What reading the tasks needs; whether somebody must have asked something is the environment's own affair."""
+        return EnvironmentInfo(speaks_first=True)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
         return shape_of(self.name).parse(raw)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gavel.envs.episode import Policy
 from gavel.envs.interfaces.nemo_gym.aggregate import RESULT, aggregate
 from gavel.envs.interfaces.nemo_gym.baseline import Row
-from gavel.envs.interfaces.nemo_gym.episodes import Policy, play, sampling_of
+from gavel.envs.interfaces.nemo_gym.episodes import sampling_of
 from gavel.envs.interfaces.nemo_gym.forms import FormError, run_row, verify_row
 from gavel.envs.interfaces.nemo_gym.names import agent_name, environment_server_name, resources_server_name
 from gavel.envs.interfaces.nemo_gym.replies import reply_of
@@ -50,7 +51,7 @@ class Gateway:
         task = _read(served, row)
         if isinstance(task, Result):
             return self._reply(served, row, row["response"], task, None)
-        if len(messages) == 1 and (turns := getattr(served.environment, "policy_turns", 1)) > 1:
+        if len(messages) == 1 and (turns := served.environment.info.policy_turns or 1) > 1:
             raise FormError(
                 f"the environment {served.name} plays conversations of up to {turns} replies, and one reply of a conversation has no "
                 "grade", field="response.output", found="one reply", allowed="the whole conversation, as /run returns it",
@@ -141,7 +142,8 @@ async def _played(served: ServedEnvironment, policy: Policy, row: Row) -> tuple[
     except TaskError as failed:
         return None, served.invalid(failed, row, rollout_index=_place(row)[0])
     rollout, attempt = _place(row)
-    return task, await play(served, policy, task, sampling, rollout_index=rollout, attempt=attempt)
+    drawn = replace(policy, sampling=sampling, filtered=served.environment.info.keeps_filtered)
+    return task, await served.play(task, drawn, rollout_index=rollout, attempt=attempt)
 
 
 def _read(served: ServedEnvironment, row: Row) -> Task | Result:

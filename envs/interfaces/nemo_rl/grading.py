@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -11,28 +10,26 @@ from typing import Any
 
 import orjson
 
-from gavel.envs.endings import called_in_vain
+from gavel.envs.endings import make_encodable
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict
 from gavel.envs.interfaces.nemo_rl.sample import Sample, next_info, read_sample
+from gavel.envs.play import EpisodePlayer, end_ungraded
 from gavel.envs.types import (
     Digests,
     Environment,
     Finish,
     Observe,
-    Outcome,
     Result,
-    Reward,
-    RewardError,
     RewardPolicy,
+    ServiceNeeded,
     Task,
     TaskError,
     Timing,
     Transcript,
 )
-from gavel.judges.answers import answering
 from gavel.models.codec import load
 from gavel.models.errors import GavelError
-from gavel.models.failures import Failure, FailureKind, ModelFailure
+from gavel.models.failures import Failure, FailureKind
 from gavel.models.files import PersistenceError
 from gavel.models.types import Message, Receipt, Reply, Usage
 
@@ -73,8 +70,8 @@ class Grader:
     def __init__(
         self, environment: Environment, reward: RewardPolicy, ledger: Ledger, digests: Digests, *, deadline: float, policy_model: str
     ) -> None:
-        self._environment, self._reward, self._ledger, self._digests = environment, reward, ledger, digests
-        self._deadline, self._policy_model = deadline, policy_model
+        self._environment, self._ledger, self._policy_model = environment, ledger, policy_model
+        self._player = EpisodePlayer(environment, reward, digests, deadline, LARGEST)
         self._tasks: OrderedDict[str, Task] = OrderedDict()
         self._results: OrderedDict[str, Result] = OrderedDict()
 
@@ -87,10 +84,8 @@ class Grader:
 
         Raises:
             NoDriver: the sample was not stamped, or does not say how the reply ended.
-            RewardError: the reward policy cannot reward this outcome, or not with a number that fits. Every such outcome would fail, so
-                leaving them out would bend what is trained on.
         """
-        reply = _encodable(reply)
+        reply = make_encodable(reply)
         sample = read_sample(info)
         if sample.uid is None or sample.ending is None:
             raise NoDriver(
@@ -101,24 +96,8 @@ class Grader:
             return _ended(known)
         started, begun = time.time(), time.perf_counter()
         message = Message("assistant", reply, _reply(reply, sample.ending, self._policy_model))
-        task: Task | None = None
-        try:
-            task = self._task(sample)
-            said = await self._transition(task, sample, message)
-        except ModelFailure as failed:
-            said = called_in_vain(ModelFailure(failed.kind, _encodable(failed.reason), failed.receipts))
-        except PersistenceError as failed:
-            said = _failed(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
-        except TaskError as failed:
-            said = _failed(failed.kind, "task", str(failed))
-        except GavelError as failed:
-            said = _failed(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
-        except GeneratorExit:
-            raise
-        except BaseException as failed:  # the boundary of an environment's code: no bug there, nor an exit, may end the actor
-            if isinstance(failed, asyncio.CancelledError) and _cancelled():
-                raise
-            said = _failed(FailureKind.VERIFIER_ERROR, "verifier", f"{type(failed).__name__}: {failed}")
+        task, unusable = await self._read_task(sample)
+        said = unusable or await self._take_step(task, sample, message)
         if isinstance(said, Observe):
             observed = _observed(sample, info, message, said)
             if isinstance(observed, Stepped):
@@ -133,46 +112,61 @@ class Grader:
         self._ledger.tidy()
         return [self._ledger.find(uid) for uid in uids], results
 
-    def _task(self, sample: Sample) -> Task:
+    async def _read_task(self, sample: Sample) -> tuple[Task, Finish | None]:
+        """Return the sample's task; an ungraded end beside it where the task cannot be used."""
         task = self._tasks.get(sample.task)
-        if task is None:
-            raw = load(Task, orjson.loads(sample.task))
-            task = replace(raw, target=self._environment.parse_target(raw.target))
-            self._tasks[sample.task] = task
-            if len(self._tasks) > TASKS_KEPT:
-                self._tasks.popitem(last=False)
-        return task
+        if task is not None:
+            return task, None
+        try:
+            raw = load(Task, orjson.loads(sample.task), error=TaskError)
+        except (TaskError, orjson.JSONDecodeError) as failed:
+            nameless = Task("", self._environment.name, "", (), {}, {})
+            return nameless, end_ungraded(FailureKind.TASK_SCHEMA, "task", str(failed))
 
-    async def _transition(self, task: Task, sample: Sample, message: Message) -> Observe | Finish:
+        async def parse() -> Task:
+            return replace(raw, target=self._environment.parse_target(raw.target))
+
+        read = await self._player.guard(parse)
+        if isinstance(read, Finish):
+            return raw, read
+        self._tasks[sample.task] = read
+        if len(self._tasks) > TASKS_KEPT:
+            self._tasks.popitem(last=False)
+        return read, None
+
+    async def _take_step(self, task: Task, sample: Sample, message: Message) -> Observe | Finish:
         if sample.too_long is not None:
-            return _failed(FailureKind.CONTEXT_OVERFLOW, "policy", sample.too_long)
+            return end_ungraded(FailureKind.CONTEXT_OVERFLOW, "policy", sample.too_long)
         assert sample.uid is not None
         transcript = Transcript((*task.messages, *sample.history, message))
         try:
-            async with asyncio.timeout(self._deadline) as limit:
-                with answering(self._ledger.answers(sample.uid, sample.turn)):
-                    return await self._environment.step(task, transcript)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return _failed(FailureKind.TRANSPORT_TIMEOUT, "verifier", f"the step took longer than its deadline of {self._deadline:g} s")
+            said = await self._player.take_step(task, transcript, self._ledger.answers(sample.uid, sample.turn))
+        except PersistenceError as failed:
+            return end_ungraded(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
+        except ServiceNeeded as failed:
+            return end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", f"the service {failed} is not started here")
+        turns = self._environment.info.policy_turns
+        if isinstance(said, Observe) and turns is not None and len(transcript.replies) >= turns:
+            return end_ungraded(
+                FailureKind.VERIFIER_ERROR,
+                "verifier",
+                f"{self._environment.name} declares episodes of at most {turns} replies (info.policy_turns), and goes on after them",
+            )
+        return said
 
-    def _finish(self, task: Task | None, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
+    def _finish(self, task: Task, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
         assert sample.uid is not None
-        outcome = finish.outcome
-        reward = self._rewarded(outcome) if outcome.graded else None
-        messages = task.messages if task is not None else ()
-        result = Result(
-            task_id=task.task_id if task else "", task_digest=task.digest if task else "", rollout_index=sample.rollout, attempt=1,
-            status="graded" if reward is not None else "judge_error",
-            transcript=Transcript((*messages, *sample.history, message, *finish.messages)), outcome=outcome, reward=reward,
-            receipts=_receipts(sample, finish), timing=timing, digests=self._digests, metadata=dict(task.metadata) if task else {},
-            fallback_reward=None if reward is not None else PLACEHOLDER,
-        )  # fmt: skip
+        result = self._player.make_result(
+            task,
+            Transcript((*task.messages, *sample.history, message)),
+            replace(finish, receipts=_receipts(sample, finish)),
+            timing,
+            rollout_index=sample.rollout,
+        )
         try:
             verdict = self._ledger.add(sample.uid, sample.turn, sample.split, result)
         except (PersistenceError, TypeError) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
-            failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", _encodable(str(failed)))
+            failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", make_encodable(str(failed)))
             verdict = _unstored(sample.uid, sample.turn, self._environment.name, failure, result)
             self._ledger.hold(verdict)
             return _ended(verdict)
@@ -180,33 +174,6 @@ class Grader:
         if len(self._results) > RESULTS_KEPT:
             self._results.popitem(last=False)
         return _ended(verdict)
-
-    def _rewarded(self, outcome: Outcome) -> Reward:
-        try:
-            reward = self._reward.reward(outcome)
-        except RewardError:
-            raise
-        except Exception as failed:  # the boundary of a reward policy's own code
-            raise RewardError(
-                "the reward policy failed", field="reward", found=f"{type(failed).__name__} on the label {outcome.label!r}: {failed}",
-                remedy="mend the policy: every outcome like this one would fail",
-            ) from failed  # fmt: skip
-        if abs(reward.value) > LARGEST:
-            raise RewardError(
-                "a trainer cannot compute with this reward", field="value", found=str(reward.value), allowed=f"±{LARGEST:g}",
-            )  # fmt: skip
-        return reward
-
-
-def _cancelled() -> bool:
-    """Tell whether this task was cancelled; else a ``CancelledError`` is one that an environment let slip."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-def _encodable(text: str) -> str:
-    """Return a text that can be stored and sent: half of a surrogate pair, which no JSON carries, becomes ``?``."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _unstored(uid: str, turn: int, env: str, failure: Failure, result: Result) -> Verdict:
@@ -230,11 +197,8 @@ def _ended(verdict: Verdict) -> Stepped:
 def _observed(sample: Sample, info: Mapping[str, Any], message: Message, said: Observe) -> Stepped | Finish:
     if sample.frame is None or any(spoken.role != "user" for spoken in said.messages) or len(said.messages) != 1:
         found = "no turn framing" if sample.frame is None else ", ".join(spoken.role for spoken in said.messages) or "no message"
-        return _failed(FailureKind.VERIFIER_ERROR, "verifier", f"a turn goes on with one user's message and framing; found {found}")
+        reason = f"a turn goes on with one user's message and framing; found {found}"
+        return end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", reason)
     assert sample.ending is not None
     text = sample.frame.turn(said.messages[0].content, ended=sample.ending["last_id"] == sample.frame.end_id)
     return Stepped(text, next_info(info, (message, replace(said.messages[0], receipts=said.receipts))), PLACEHOLDER, terminated=False)
-
-
-def _failed(kind: FailureKind, stage: str, reason: str) -> Finish:
-    return Finish(Outcome("", failure=Failure(kind, stage, _encodable(reason))))

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from gavel.envs.tasks import dump_task, read_tasks
-from gavel.envs.types import Task
+from gavel.envs.types import EnvironmentInfo, Task
 from gavel.models.codec import digest, plain
 from gavel.models.errors import InputError
 
@@ -21,7 +21,11 @@ class RawTargets:
 
     name: str
     binding: str | None = None
-    speaks_first: bool = True
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What reading the tasks needs; whether somebody must have asked something is the environment's own affair."""
+        return EnvironmentInfo(speaks_first=True, binding=self.binding)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
         """Return the target as it is."""

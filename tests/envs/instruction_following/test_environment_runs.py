@@ -179,15 +179,15 @@ async def test_rewards_can_be_exchanged_without_another_call(tmp_path: Path) -> 
     assert means == {task: pytest.approx(sum(map(bool, passed)) / len(passed)) for task, (_, passed) in EXPECTED.items()}
 
 
-async def test_a_reward_that_needs_skipped_checks_refuses_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_row_whose_reward_needs_skipped_checks_is_ungraded_and_the_run_says_what_to_do(tmp_path: Path) -> None:
     tasks = write(tmp_path / "t.jsonl", ROWS[1:2])
     async with FaultServer(reply=reply) as server:
         assert (await run(tasks, tmp_path / "all", server, "env.short_circuit=true")).code == 0
         assert found(tmp_path / "all") == {"2": ("not_followed", [False, None, True])}
         assert server.count == 1
         done = await run(tasks, tmp_path / "mean", server, "env.short_circuit=true", "reward=mean")
-    assert done.code == 2
-    assert "env.short_circuit=false" in done.err
+    assert done.code == 3
+    assert "env.short_circuit=false" in done.out
 
 
 async def test_the_environment_brings_its_reward_and_the_command_line_another(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ async def test_a_reward_policy_that_refuses_leaves_the_row_ungraded(tmp_path: Pa
         )
         status, answer = await service.post(RULES, {"task": task, "reply": "a, b"})
     assert (status, answer["status"], answer["failure"]["kind"]) == (200, "ungraded", "verifier_error")
-    assert "reward policy refused" in answer["failure"]["reason"]
+    assert "the reward policy ChecksReward refused" in answer["failure"]["reason"]
 
 
 async def test_two_environments_are_served_over_one_judge_each_with_its_own_reward(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,19 @@ from tests.envs import abstention_support as abstention
 from gavel.envs.abstention.rules import STRICT
 from gavel.envs.interfaces.served import ServedEnvironment, TranscriptError
 from gavel.envs.registry import make_reward, sources_of
-from gavel.envs.types import Digests, Finish, Observe, Opening, Outcome, RewardError, Summary, Task, TaskError, Transcript
+from gavel.envs.types import (
+    Digests,
+    EnvironmentInfo,
+    Finish,
+    Observe,
+    Opening,
+    Outcome,
+    RewardError,
+    Summary,
+    Task,
+    TaskError,
+    Transcript,
+)
 from gavel.judges.bindings import Binding
 from gavel.judges.types import JudgeFailure
 from gavel.models.errors import ConfigError
@@ -33,7 +45,7 @@ class Broken:
 
     does: Step
     name: str = "abstention"
-    binding: str = "abstention"
+    info: EnvironmentInfo = field(default_factory=lambda: EnvironmentInfo(binding="abstention"))
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
         return raw
@@ -82,7 +94,9 @@ def raising(failed: BaseException) -> Step:
 async def test_whatever_a_step_raises_ends_ungraded_with_its_kind_and_stage(failed: Exception, kind: str, stage: str) -> None:
     environment = served(does=raising(failed))
     result = await environment.grade(ROW, "\\boxed{x}")
-    assert (result.status, result.reward, result.fallback_reward) == ("judge_error", None, 0.0)
+    bad_row = stage == "task"
+    assert (result.status, result.reward) == ("invalid_task" if bad_row else "judge_error", None)
+    assert result.fallback_reward == (None if bad_row else 0.0)
     assert result.outcome.failure is not None
     assert (result.outcome.failure.kind.value, result.outcome.failure.stage) == (kind, stage)
     task = environment.read_task(ROW)

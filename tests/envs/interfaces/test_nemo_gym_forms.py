@@ -19,10 +19,10 @@ from tests.support.runs import source_row
 
 from gavel.envs.abstention.rules import STRICT
 from gavel.envs.abstention.source import NemoAbstentionV1
+from gavel.envs.episode import Policy
 from gavel.envs.instruction_following.source import Verifif
 from gavel.envs.interfaces.nemo_gym.aggregate import aggregate
 from gavel.envs.interfaces.nemo_gym.baseline import by_repeat
-from gavel.envs.interfaces.nemo_gym.episodes import Policy
 from gavel.envs.interfaces.nemo_gym.gateway import Gateway
 from gavel.envs.interfaces.nemo_gym.responses import ResponseError, messages_of, response_of
 from gavel.envs.interfaces.nemo_gym.rows import GymRows, gym_row

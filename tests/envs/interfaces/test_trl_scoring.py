@@ -18,7 +18,7 @@ from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
 from gavel.envs.interfaces.nemo_rl.tasks import task_json
 from gavel.envs.interfaces.trl.config import Extras, read_options
 from gavel.envs.interfaces.trl.scoring import Completion, Scorer
-from gavel.envs.types import Check, Digests, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
+from gavel.envs.types import Check, Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
 from gavel.judges.types import JudgeFailure
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.models.errors import ConfigError
@@ -32,6 +32,7 @@ class Echo:
     """Calls a reply by its text; ``lost`` finds no judge; a reply that was cut is ``cut``."""
 
     name = "echo"
+    info = EnvironmentInfo(policy_turns=1)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
         return raw

@@ -29,7 +29,7 @@ from tests.envs.vera_mh.support import (
 from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel, rows
 
-from gavel.envs.registry import called_services
+from gavel.envs.registry import describe_environment
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import make_rubric
@@ -198,7 +198,7 @@ def test_an_answer_is_kept_in_the_judges_own_words() -> None:
 def test_an_experiment_declares_every_simulator_it_names(experiment: str) -> None:
     server = ["policy.base_url=http://127.0.0.1:9/v1", "policy.model=m"] if experiment == "vera_mh_recommended" else []
     config = compose("rollout", [f"experiment={experiment}", *server])
-    assert set(called_services(config.env)) == set(config.services)
+    assert set(describe_environment(config.env).called_services) == set(config.services)
     assert dict(config.reward) == {"name": "vera"}
 
 
