@@ -24,6 +24,8 @@ from tests.support.runs import STRICT, write_tasks
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, ROOT, gavel, judge_words
 
+from gavel.envs.abstention.environment import AbstentionConfig
+from gavel.envs.types import EnvironmentInfo
 from gavel.launch import train
 from gavel.launch.cli import main
 from gavel.launch.config import compose
@@ -167,6 +169,15 @@ SHAPES = {
         ["judge=qwen3_32b", "judge.gpus=2", "judge.replicas=4", "cluster.nodes=4", "placement.mode=het"], 4, 8,
     ),
 }  # fmt: skip
+
+
+def test_an_environment_that_declares_no_turns_is_not_trained(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AbstentionConfig, "info", EnvironmentInfo(binding="abstention"))
+    text = found([*QWEN], root, tmp_path / "run")
+    assert "env.name: this environment does not say how many replies an episode takes" in text
+    assert "policy_turns=N" in text
+    monkeypatch.setattr(AbstentionConfig, "info", EnvironmentInfo(policy_turns=1, binding="abstention"))
+    assert "how many replies" not in found([*QWEN], root, tmp_path / "run")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
