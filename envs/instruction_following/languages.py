@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import Literal
 
-from gavel.envs.instruction_following.abbreviations import BEFORE_SMALL, NEVER, TELLS
+from gavel.envs.instruction_following.abbreviations import BEFORE_NAMES, BEFORE_SMALL, INITIAL_BEFORE, NEVER, STARTS, TELLS
+
+Stop = Literal["", "small", "names", "never"]
+"""Where a word's full stop ends no sentence: nowhere, before small letters and digits, before names too, anywhere."""
 
 ALIASES: Mapping[str, str] = MappingProxyType({"fr": "fre", "pt": "pt-BR", "zh-CN": "zh"})
 
@@ -43,11 +48,12 @@ TIGHT_BULLETS = "•◦▪▫‣⁃・●○■□►➤"
 """Those that need no blank behind them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Language:
     """One language.
 
-    ``code`` is the code used in tasks, ``icu`` and ``sentencex`` those of the libraries. ``cased``: letters have upper and lower case.
+    ``code`` is the code used in tasks, ``icu`` and ``sentencex`` those of the libraries (in Italian the latter takes
+    forty times as long as in Spanish, and knows no more). ``cased``: letters have upper and lower case.
     ``spaced``: blanks separate words (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a
     quoted word. ``vowels``: base letters that are vowels, whatever their accent.
     ``folds``: letters whose accented forms count as the letter itself where letters are counted. ``marks``: what counts as a question
@@ -55,7 +61,7 @@ class Language:
     may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
     sentence, with no blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
     with a full stop can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a
-    hyphen begin a name, and ``words`` end a sentence before a capital letter. ``numerals``: letters that write numbers. ``braces``:
+    hyphen begin a name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
     placeholders may stand in braces.
     """
 
@@ -76,28 +82,41 @@ class Language:
     ordinals: bool = False
     dates: bool = False
     names: bool = False
-    words: frozenset[str] = frozenset()
+    compounds: tuple[str, ...] = ()
     numerals: str = ""
     braces: bool = False
 
-    @property
-    def titles(self) -> frozenset[str]:
-        """Abbreviations that never end a sentence."""
-        return NEVER.get(self.code, frozenset())
+    def _listed(self, lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return what a language lists; where letters have no case, what English lists too, for the Latin words in a text."""
+        own = lists.get(self.code, frozenset())
+        return own if self.cased else own | lists["en"]
 
-    @property
-    def abbreviations(self) -> frozenset[str]:
-        """Abbreviations that end no sentence before a small letter or a digit."""
-        return BEFORE_SMALL.get(self.code, frozenset())
+    @cached_property
+    def abbreviations(self) -> Mapping[str, Stop]:
+        """For each abbreviation where its full stop ends no sentence."""
+        never, names, small = (self._listed(lists) for lists in (NEVER, BEFORE_NAMES, BEFORE_SMALL))
+        stops: tuple[tuple[frozenset[str], Stop], ...] = ((small, "small"), (names, "names"), (never, "never"))
+        return MappingProxyType({word: stop for listed, stop in stops for word in listed})
+
+    @cached_property
+    def last_parts(self) -> frozenset[str]:
+        """What the abbreviations end in, in small letters: a word that is none of these is no abbreviation."""
+        return frozenset(word.lstrip("=#").rpartition(".")[2].lower() for word in self.abbreviations)
+
+    @cached_property
+    def starts(self) -> frozenset[str]:
+        """Capitalised words that begin sentences."""
+        return self._listed(STARTS)
+
+    @cached_property
+    def initial_before(self) -> frozenset[str]:
+        """Words after which a single capital with a full stop is an initial."""
+        return self._listed(INITIAL_BEFORE)
 
     @property
     def tells(self) -> str | None:
         """A pattern of what follows a quotation that goes on."""
         return TELLS.get(self.code)
-
-
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
 
 
 _KOREAN_ENDINGS = (
@@ -109,12 +128,12 @@ _KOREAN_ENDINGS = (
 """Particles, endings of verbs and adjectives, honorifics, and suffixes that leave the word what it was; 나무 is none of them."""
 
 _ALL = (
-    Language("en", "English", "en", "en", words=_set("etc no")),
-    Language("es", "Spanish", "es", "es", folds="aeiou", marks="¿¡", words=_set("etc no")),
-    Language("fre", "French", "fr", "fr", elides=True, names=True, words=_set("etc")),
-    Language("de", "German", "de", "de", ordinals=True, words=_set("etc usw ff")),
-    Language("it", "Italian", "it", "it", folds="aeiou", elides=True, words=_set("ecc")),
-    Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True, words=_set("etc")),
+    Language("en", "English", "en", "en"),
+    Language("es", "Spanish", "es", "es", folds="aeiou", marks="¿¡"),
+    Language("fre", "French", "fr", "fr", elides=True, names=True),
+    Language("de", "German", "de", "de", ordinals=True, compounds=("str",)),
+    Language("it", "Italian", "it", "es", folds="aeiou", elides=True),
+    Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True),
     Language(
         "ja", "Japanese", "ja", "ja", cased=False, spaced=False,
         speech=("と", "って", "など"), numerals="〇零一二三四五六七八九十百千万億兆",

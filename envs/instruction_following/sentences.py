@@ -1,8 +1,9 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
-The library says where a sentence may end; every such place is looked at again, because it does not know all abbreviations, cuts
-abbreviations with several full stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. It never ends one
-within brackets, at an ellipsis, or after a word such as "No.": these places are looked for here.
+The library says where a sentence may end; every such place is looked at again, because it cuts abbreviations with several full
+stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of abbreviations hold ordinary words
+(mich, otto, bien): before a capital letter, a letter without case or a digit they are kept out of its sight, and ours decide. It
+never ends a sentence within brackets or at an ellipsis: these places are looked for here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from types import MappingProxyType
 import regex
 import sentencex
 
-from gavel.envs.instruction_following.abbreviations import INITIAL_BEFORE, ORDINAL_BEFORE, ORDINAL_NOUNS, SENTENCE_STARTS
 from gavel.envs.instruction_following.languages import END_MARKS, Language
+from gavel.envs.instruction_following.stops import abbreviates
 from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
@@ -30,21 +31,19 @@ _BREAK = re.compile(r"\n+")
 _BLANK = re.compile(r"[^\S ]")
 _MARKS = re.compile(f"[{re.escape(END_MARKS)}]")
 _CLOSERS = "\"'”’»›」』）)］】]*_"
-_OPENERS = "\"'“«„([（「"
 _QUOTES = "\"'“”„«»‹›「」『』’"
 _PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "（": "）", "［": "］", "【": "】"})
 _AFTER_BRACKET = " )]）］】\"'”’»*_"
-_WORD_STOP = re.compile(r"(?:(?<!\w)([^\W\d_]{2,4})\.|…)\s+(?=[\"“«»„¿¡(\[]*[^\W\d_])")
+_ELLIPSIS = re.compile(r"…\s+(?=[\"“«»„¿¡(\[]*([^\W\d_]))")
+_WORD_STOP = regex.compile(r"[\p{L}\p{M}](?=\.[\"'”’»)]*\s+[\"“«»„¿¡(\[]*[\p{Lu}\p{Lt}\p{Lo}\p{Nd}])")
+_DIGIT_START = regex.compile(r"(?<=[\p{L}\p{M}]\.\s)\p{Nd}")
+_MASK = "ж"
+"""Stands for the last letter of a word before a full stop, so that the library does not know the word; in capitals for a digit that
+may begin a sentence, which in German never does to the library."""
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
 _CLOSING = re.compile(r"[)\]）］】]")
 _LETTER = r"(?:\p{L}\p{M}*)"
-_DOTTED = regex.compile(rf"{_LETTER}{{1,3}}(?:\.[-‐‑]?{_LETTER}{{1,3}})+")
-_NAME = regex.compile(r"(?!J.-C)\p{Lu}\p{Ll}?\.[-‐‑]\p{Lu}\p{Ll}?")
-_ABBREVIATION = re.compile(r"(\w+)\.")
 _DASH = regex.compile(r"[—–]\s?\p{Ll}")
-_ROMAN = re.compile(r"[IVXLC]+\b")
-_KOREAN_DATE = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.){2}\Z")
-_KOREAN_DATE_PART = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.)?\Z")
 _SHORT = 3
 """Characters, vowel signs included, of what can be part of an abbreviation where letters have no case."""
 
@@ -81,7 +80,7 @@ def _within(sentence: str, language: Language) -> list[str]:
 
 def _ends(text: str, language: Language) -> Iterator[int]:
     """Yield where sentences end, the end of the text included."""
-    library, capitals, brackets = set(_library(text, language.sentencex)), _capitals(text, language), _bracket_stops(text)
+    library, capitals, brackets = set(_library(text, language.sentencex)), _capitals(text), _bracket_stops(text)
     library.discard(len(text))
     places = sorted(library | capitals | brackets)
     start, previous, worded = 0, 0, False
@@ -103,6 +102,7 @@ def _ends(text: str, language: Language) -> Iterator[int]:
 def _library(text: str, code: str) -> Iterator[int]:
     """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
     text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
+    text = _WORD_STOP.sub(_MASK, _DIGIT_START.sub(_MASK.upper(), text))
     while position < len(text):
         window = text[position : position + _WINDOW]
         ends = list(accumulate(map(len, sentencex.segment(code, window))))
@@ -112,17 +112,9 @@ def _library(text: str, code: str) -> Iterator[int]:
         position += ends[-1] if ends else len(window)
 
 
-def _capitals(text: str, language: Language) -> set[int]:
-    """Return where a capital letter follows an ellipsis, never an end to the library, or a word it takes for an abbreviation."""
-    lower = text.lower()
-    if "…" not in text and not any(f"{word}." in lower for word in language.words):
-        return set()
-    found = set()
-    for stop in _WORD_STOP.finditer(text):
-        follows = text[stop.end() : stop.end() + _REACH].lstrip('"“«»„¿¡([')
-        if follows[:1].isupper() and (stop[1] is None or stop[1].lower() in language.words):
-            found.add(stop.end())
-    return found
+def _capitals(text: str) -> set[int]:
+    """Return where a capital letter follows an ellipsis, never an end to the library."""
+    return {stop.end() for stop in _ELLIPSIS.finditer(text) if stop[1].isupper()} if "…" in text else set()
 
 
 def _bracket_stops(text: str) -> set[int]:
@@ -153,7 +145,7 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
     if len(tail) == len(before) and _is_glued(tail, after, language):
         return True
     words = tail[:-1].split()
-    return bool(words) and _abbreviates(words[-1].lstrip(_OPENERS), tail, after, language)
+    return bool(words) and abbreviates(words, tail, after, language)
 
 
 def _speaks_on(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
@@ -177,6 +169,8 @@ def _tells(pattern: str) -> regex.Pattern[str]:
 def _is_glued(tail: str, after: str, language: Language) -> bool:
     """Tell whether a full stop stands within a name or an abbreviation (ASP.NET, a.C., c.-à-d.), no blank behind it."""
     follows = after.lstrip("-‐‑")[:1]
+    if tail[-2:-1].isspace() or len(tail) == 1:  # .NET
+        return follows.isalnum()
     last = regex.search(rf"{_LETTER}*\Z", tail[:-1])
     before = last[0] if last else ""
     if follows.isdigit() or (before[-1:] or tail[-2:-1]).isdigit():
@@ -186,51 +180,6 @@ def _is_glued(tail: str, after: str, language: Language) -> bool:
     if follows.isascii() or follows.upper() != follows.lower():
         return True
     return language.spaced and not language.joined and len(before) <= _SHORT
-
-
-def _abbreviates(word: str, tail: str, after: str, language: Language) -> bool:
-    """Tell whether the full stop behind a word belongs to the word, by what follows."""
-    if word in language.titles or (language.names and _NAME.fullmatch(word)):
-        return True
-    follows = after.lstrip(_OPENERS)[:1]
-    if language.ordinals and len(word) < 3 and word.isdigit():
-        return follows.islower() or follows.isdigit() or _is_ordinal(tail, after)
-    if language.dates and _is_date(tail, follows):
-        return True
-    known = _is_known(word, language)
-    if follows.islower():
-        return known or len(word) == 1 or _DOTTED.fullmatch(word) is not None
-    if not known:
-        return len(word) == 1 and word.isupper() and follows.isupper() and _is_initial(tail)
-    other = _ABBREVIATION.match(after)  # one after the other: Mon. Tue. Fri.
-    return (
-        follows.isdigit() or follows == "+" or _ROMAN.match(after) is not None or (other is not None and _is_known(other[1], language))
-    )
-
-
-def _is_initial(tail: str) -> bool:
-    """Tell whether a single capital with a full stop begins a name; in "vitamin C." it does not."""
-    before = tail.split()[-2:-1]
-    return not before or before[0][-1] == "." or before[0] in INITIAL_BEFORE
-
-
-def _is_known(word: str, language: Language) -> bool:
-    return word in language.abbreviations or word.lower() in language.abbreviations
-
-
-def _is_ordinal(tail: str, after: str) -> bool:
-    """Tell whether a German number with a full stop goes with the capitalised word behind it."""
-    follows = regex.match(r"\w+", after)
-    noun = follows[0] if follows else ""
-    if noun in ORDINAL_NOUNS:
-        return True
-    before = tail.split()[-2:-1]
-    return bool(before) and before[0].lower() in ORDINAL_BEFORE and bool(noun) and noun not in SENTENCE_STARTS
-
-
-def _is_date(tail: str, follows: str) -> bool:
-    """Tell whether a full stop stands in a Korean date (2024. 5. 3.), or at its end."""
-    return _KOREAN_DATE.search(tail) is not None or (follows.isdigit() and _KOREAN_DATE_PART.search(tail) is not None)
 
 
 def end_marks(sentence: str) -> str:
