@@ -25,7 +25,7 @@ from gavel.models.thinking import split_thinking
 _WHOLE_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]{0,20}[ \t]*\n")
 _VERDICT_LABELS = ("", "json")
 _DECORATION = " \t\r\n*_`\"'#."
-_BLANKS_AND_MARKS = " \t\r\n*_`.~"
+_BLANKS_AND_MARKS = " \t\r\n*_`.~!"
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“", "»": "«", "「": "」"}
 _ATTRIBUTED = re.compile(
     r"\b(?:claim|say|said|hold|state|contain|writ|wrote|quot|inject|includ|print|output|read|text|line|repl|response|candidate|with)\w*"
@@ -40,8 +40,8 @@ _LINE = 200
 """Characters; a longer line is prose, never a verdict alone."""
 _SENTENCE = 120
 """Characters before a statement in which its own sentence is looked at."""
-_BRACES_PER_CHARACTER = 4
-"""Characters of an object may be read that often over all tries to find where one begins."""
+_OBJECT = re.compile(r"\{\s*+[\"}]")
+_MOST_FAILURES = 50
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -221,21 +221,21 @@ def _find_objects(text: str) -> Iterator[tuple[int, int, _Pairs]]:
     """Yield each outermost JSON object; an open brace that begins none is passed over.
 
     Raises:
-        Unparseable: so many open braces that looking behind each would take too long.
+        Unparseable: so many braces begin no object that looking behind each would take too long.
     """
-    position, left = 0, _BRACES_PER_CHARACTER * len(text) + 1000
-    while (start := text.find("{", position)) >= 0:
+    position, failures = 0, 0
+    while (brace := _OBJECT.search(text, position)) is not None:
         try:
-            found, position = _DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as failed:
-            left -= max(failed.pos - start, 1)
-            position = start + 1
+            found, position = _DECODER.raw_decode(text, brace.start())
+        except json.JSONDecodeError:
+            failures += 1  # each may have looked at the whole text
+            position = brace.start() + 1
         except (ValueError, RecursionError):
             raise Unparseable("the reply holds an object that cannot be read") from None
         else:
-            yield start, position, found
-        if left < 0:
-            raise Unparseable("the reply has too many open braces")
+            yield brace.start(), position, found
+        if failures > _MOST_FAILURES:
+            raise Unparseable("the reply has too many braces that begin no object")
 
 
 def _closes_quote(line: str) -> bool:
@@ -285,7 +285,7 @@ class _Shown:
             return True
         if one.whole and one.start <= self.head:
             return True
-        if one.end < self.tail and self._body[one.end : self.tail].strip(_BLANKS_AND_MARKS + "!"):
+        if one.end < self.tail:
             return False
         before = self._body[max(one.start - _SENTENCE, 0) : one.start].rpartition("\n")[2]
         return _OWN.search(before) is not None or _ATTRIBUTED.search(before) is None

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
+_TICKED_LINE = re.compile("[^`\\n]*+`[^\\n]*")
 _TICKS = re.compile("`+")
 
 
@@ -48,26 +49,19 @@ def _regions(found: Iterator[tuple[int, int]]) -> Regions:
 
 
 def _fences(text: str) -> Iterator[tuple[int, int]]:
-    opened, start, position = "", 0, 0
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if mark is None:
-            pass
-        elif not opened:
+    opened, start = "", 0
+    for mark in _FENCE.finditer(text):
+        if not opened:
             # Markdown: the label after backticks holds none.
-            opened, start = ("", 0) if mark[1][0] == "`" and "`" in mark[2] else (mark[1], position)
+            opened, start = ("", 0) if mark[1][0] == "`" and "`" in mark[2] else (mark[1], mark.start())
         elif mark[1][0] == opened[0] and len(mark[1]) >= len(opened) and not mark[2].strip():
-            yield start, position + len(line)
+            yield start, min(mark.end() + 1, len(text))
             opened = ""
-        position += len(line)
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    position = 0
-    for line in text.splitlines(keepends=True):
-        if "`" in line:
-            yield from _spans_of(line, position)
-        position += len(line)
+    for line in _TICKED_LINE.finditer(text):
+        yield from _spans_of(line[0], line.start())
 
 
 def _spans_of(line: str, offset: int) -> Iterator[tuple[int, int]]:

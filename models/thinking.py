@@ -43,7 +43,11 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),  # Apertus
     (r"<\|channel>thought", r"<channel\|>"),  # Gemma 4
 )
-_TAG = re.compile("|".join(f"(?P<o{place}>{opening})|(?P<c{place}>{closing})" for place, (opening, closing) in enumerate(_FAMILIES)))
+_TAG = re.compile(
+    "(?=[<\\[◁])(?:"
+    + "|".join(f"(?P<o{place}>{opening})|(?P<c{place}>{closing})" for place, (opening, closing) in enumerate(_FAMILIES))
+    + ")"
+)
 _SIGNS = ("<", "[", "◁")
 _HEADER = re.compile(r"<\|channel\|>[ \t]{0,4}(\w{1,32})[^<\n]{0,200}(?:<\|constrain\|>[^<\n]{0,40})?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|call|channel)\|>")

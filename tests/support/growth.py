@@ -6,9 +6,9 @@ import gc
 import time
 from collections.abc import Callable
 
-FLOOR = 0.004
+FLOOR = 0.02
 """CPU seconds; the input grows until a call takes that long, so that the clock's grain does not decide."""
-LARGEST = 400_000
+LARGEST = 1_000_000
 """Characters; what takes less than the floor for these is quick enough."""
 
 
