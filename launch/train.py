@@ -76,7 +76,8 @@ def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     plan = _plan(config, path, checked, checked.layout, cwd)
     ray = config.trainer.nemo_rl
     root = config.trainer.nemo_rl_root
-    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray, nemo_rl_root=root)
+    shared = Path(plan.judge_folder) if plan.judge_folder and plan.mode == "shared" else None
+    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray, nemo_rl_root=root, judge_folder=shared)
     files = {"config.yaml": to_yaml(config), checked.config_name: checked.config_text, name: script}
     return Prepared(path, files, plan, checked, name)
 
@@ -101,6 +102,7 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
         unqualified=waived, python_path=python_path(chosen.nemo_rl_root), qualified=config.qualification.required,
         judged=checked.judged,
         canary=config.canary, baselines=checked.baselines,
+        requeues=layout.mode == "shared" and cluster.kind == "slurm" and cluster.requeue,
     )  # fmt: skip
 
 
@@ -162,7 +164,8 @@ def start_slurm(config: TrainConfig, prepared: Prepared, console: Console) -> st
     start_judge(config, prepared, console)
     shared = Path(prepared.plan.judge_folder) if prepared.plan.mode == "shared" and prepared.plan.judge_folder else None
     try:
-        job = slurm.submit(prepared.path / prepared.script)
+        after = judge_folder.read_job(shared).get("job") if shared is not None else None
+        job = slurm.submit(prepared.path / prepared.script, after)
     except GavelError:
         if shared is not None:
             judge_folder.leave(shared, prepared.path)

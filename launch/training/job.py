@@ -14,13 +14,17 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from gavel.launch.running.lease import FolderLock
-from gavel.launch.training import judge_job
+from gavel.launch.training import attempts, judge_folder, judge_job
 from gavel.launch.training.attempts import Record
-from gavel.launch.training.judge_canary import ask_golden, canaries
-from gavel.launch.training.judge_watch import JudgeLost, judge_of, split_gpus
+from gavel.launch.training.judge_canary import GoldenFailed, ask_golden, canaries
+from gavel.launch.training.judge_watch import JudgeAway, JudgeLost, judge_of, split_gpus
 from gavel.launch.training.plan import RunPlan, read_plan
+from gavel.launch.training.progress import judge_progress
 from gavel.launch.training.slurm import seconds_left
 from gavel.launch.training.trainer_config import with_addresses
 from gavel.models.errors import GavelError
@@ -30,6 +34,8 @@ from gavel.models.vllm.process import Supervised, describe_exit
 from gavel.models.vllm.supervisor import descendants
 
 FINISHED, LOST, INTERRUPTED = 0, 4, 130
+TIMEOUT_WORDS = "Timeout has been reached"
+"""What NeMo-RL prints when it ends because the time until its last checkpoint has come."""
 say = judge_job.say
 
 
@@ -57,10 +63,16 @@ def run_training(run: Path, *, follow: bool = False, end_file: Path | None = Non
     an end as SIGTERM does.
 
     Returns:
-        The trainer's exit code; 4 when the judge was lost, 130 when it was told to end.
+        The trainer's exit code; 4 when the judge was lost or the run made no step again and again, 130 when it was told to end, 75 when
+        the trainer has ended and there is more to do, or when the run waits for its shared judge.
     """
     with FolderLock(run):
-        return asyncio.run(_train(read_plan(run), run, follow=follow, end_file=end_file))
+        plan, record = read_plan(run), Record(run)
+        try:
+            return asyncio.run(_train(plan, run, record, follow=follow, end_file=end_file))
+        finally:
+            if plan.mode == "shared" and plan.judge_folder is not None and not (plan.requeues and record.goes_on):
+                judge_folder.leave(Path(plan.judge_folder), run)
 
 
 async def _watch_for(file: Path, asked: asyncio.Event) -> None:
@@ -69,8 +81,11 @@ async def _watch_for(file: Path, asked: asyncio.Event) -> None:
     asked.set()
 
 
-async def _train(plan: RunPlan, run: Path, *, follow: bool, end_file: Path | None) -> int:
-    loop, asked, record = asyncio.get_running_loop(), asyncio.Event(), Record(run)
+async def _train(plan: RunPlan, run: Path, record: Record, *, follow: bool, end_file: Path | None) -> int:
+    if reason := record.stuck():
+        say(f"FAILED: {reason}")
+        return record.ended(attempts.FAILED, attempts.STUCK, reason)
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
     work, asking = asyncio.create_task(_attempt(plan, run, record, asked, follow=follow)), asyncio.create_task(asked.wait())
@@ -80,17 +95,29 @@ async def _train(plan: RunPlan, run: Path, *, follow: bool, end_file: Path | Non
         if record.attempt.state != "training" and not work.done():
             work.cancel()  # nothing of the trainer is there yet
             await asyncio.wait({work})
-            record.ended("interrupted", INTERRUPTED, "told to end before the training began")
-            return INTERRUPTED
+            return record.ended(attempts.INTERRUPTED, INTERRUPTED, "told to end before the training began")
         return await work
     except GavelError as failed:
-        say(f"FAILED: {failed}")
-        record.ended("failed", failed.exit_code, str(failed))
-        return failed.exit_code
+        if _is_away(plan, failed):
+            return _give_up(record, attempts.LOST, attempts.AGAIN, str(failed))
+        return _give_up(record, attempts.FAILED, failed.exit_code, str(failed))
     finally:
         for task in (asking, looking):
             task.cancel()
         await asyncio.wait({asking, looking})
+
+
+def _is_away(plan: RunPlan, failed: GavelError) -> bool:
+    """Whether a start failed for want of its shared judge alone, and can be made again."""
+    vanished = isinstance(failed, GoldenFailed) and plan.requeues and not judge_folder.endpoints(Path(str(plan.judge_folder)))
+    return isinstance(failed, JudgeAway) or vanished
+
+
+def _give_up(record: Record, state: str, code: int, reason: str) -> int:
+    code = record.ended(state, code, reason)
+    again = "this run begins again: " if record.goes_on else "FAILED: "
+    say(f"{again}{record.attempt.reason}")
+    return code
 
 
 async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Event, *, follow: bool) -> int:
@@ -109,7 +136,7 @@ async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Even
             if asked.is_set():
                 raise JudgeLost("told to end before the training began")
             record.training()
-            stop = Stop((judge.lost, *((watched.drifted,) if watched is not None else ())), asked)
+            stop = Stop(judge.lost, watched.drifted if watched is not None else None, asked)
             return await _run_trainer(plan, run, record, stop, config, follow=follow)
 
 
@@ -125,17 +152,20 @@ def _save_by(plan: RunPlan) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What ends a training before its trainer does: reasons, each awaited until it is one, and a signal."""
+    """What ends a training before its trainer does: a judge that is lost or drifts, each awaited until it does, and a signal."""
 
-    reasons: tuple[Callable[[], Coroutine[None, None, str]], ...]
+    lost: Callable[[], Coroutine[None, None, str]]
+    drifted: Callable[[], Coroutine[None, None, str]] | None
     asked: asyncio.Event
 
-    async def reason(self) -> str:
-        """Return the first reason there is."""
-        tasks = [asyncio.create_task(reason()) for reason in self.reasons]
+    async def reason(self) -> tuple[str, bool]:
+        """Return the first reason there is, and whether it is that the judge is lost."""
+        lost = asyncio.create_task(self.lost())
+        tasks = {lost} | ({asyncio.create_task(self.drifted())} if self.drifted is not None else set())
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return next(iter(done)).result()
+            first = next(iter(done))
+            return first.result(), first is lost
         finally:
             for task in tasks:
                 task.cancel()
@@ -154,14 +184,13 @@ async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, con
     try:
         await asyncio.wait({ended, lost, told}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            return _over(ended.result(), record, log)
+            return _over(run, config, ended.result(), record, log)
         if lost.done():
-            reason = f"{lost.result()}\nthe training is stopped; its last checkpoint is whole"
-            say(f"FAILED: {reason}")
-            record.ended("failed", LOST, reason)
+            reason, judge = lost.result()
             await process.end()
-            return LOST
-        return await _interrupted(plan, record, process, ended)
+            state, code = (attempts.LOST, attempts.AGAIN) if judge and plan.requeues else (attempts.FAILED, LOST)
+            return _give_up(record, state, code, f"{reason}\nthe training is stopped; its last checkpoint is whole")
+        return await _interrupted(plan, run, config, record, process, ended)
     finally:
         for task in filter(None, (ended, lost, told, following)):
             task.cancel()
@@ -169,28 +198,38 @@ async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, con
         await process.end()
 
 
-def _over(code: int, record: Record, log: Path) -> int:
-    if code == FINISHED:
-        say("finished")
-        record.ended("finished", FINISHED)
-        return FINISHED
-    reason = f"the trainer {describe_exit(code)}"
-    say(f"FAILED: {reason}; the end of {log}:\n{logtail.tail(log)}")
-    record.ended("failed", code, f"{reason}: {logtail.gist(log)}")
-    return code
+def _over(run: Path, config: Path, code: int, record: Record, log: Path) -> int:
+    """Judge what the end of a trainer means: by the steps it reached, for NeMo-RL ends with code 0 when its time is over, too."""
+    tail = logtail.tail(log)
+    if code != FINISHED:
+        reason = f"the trainer {describe_exit(code)}"
+        say(f"FAILED: {reason}; the end of {log}:\n{tail}")
+        return record.ended(attempts.FAILED, code, f"{reason}: {logtail.gist(log)}")
+    found = judge_progress(run, _read_config(config), code, out_of_time=TIMEOUT_WORDS in tail)
+    if found.state == "failed":
+        return _give_up(record, attempts.FAILED, LOST, str(found.reason))
+    if found.state == "interrupted":
+        return _give_up(record, attempts.INTERRUPTED, attempts.AGAIN, str(found.reason))
+    say("finished")
+    return record.ended(attempts.FINISHED, FINISHED)
 
 
-async def _interrupted(plan: RunPlan, record: Record, process: Supervised, ended: asyncio.Task[int]) -> int:
+def _read_config(path: Path) -> dict[str, Any]:
+    value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return value if isinstance(value, dict) else {}
+
+
+async def _interrupted(plan: RunPlan, run: Path, config: Path, record: Record, process: Supervised, ended: asyncio.Task[int]) -> int:
     """Let the trainer end by itself; its own checkpoints and our ledgers are what it goes on from."""
     say(f"told to end: the trainer has {plan.grace:g} s")
     for pid in descendants(process.pid)[:1]:
         os.kill(pid, signal.SIGTERM)
     await asyncio.wait({ended}, timeout=plan.grace)
     if ended.done() and ended.result() == FINISHED:
-        record.ended("finished", FINISHED)
-        return FINISHED
-    record.ended("interrupted", INTERRUPTED, "told to end; the next start of this run goes on")
-    return INTERRUPTED
+        found = judge_progress(run, _read_config(config), FINISHED, out_of_time=True)
+        if found.state == "finished":
+            return record.ended(attempts.FINISHED, FINISHED)
+    return record.ended(attempts.INTERRUPTED, INTERRUPTED, "told to end; the next start of this run goes on")
 
 
 def _environment(plan: RunPlan) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """A judge's folder, by which processes on different nodes find each other: who serves, who uses it, who is gone.
 
-``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready and is touched while they live;
-``failed-<node>.txt`` says why a node could not serve; ``users/<run>`` is touched by each run that uses the judge and removed when it
-ends; ``closing-<job>`` says that a shared judge has decided to end, ``ended`` (of a shared judge ``ended-<job>``) has the exit code of
-its job. Only the file server's clock is compared, by touching a file of one's own.
+``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready; ``failed-<node>.txt`` says why a node
+could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run that uses the judge and removed
+when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided to end, ``ended``
+(of a shared judge ``ended-<job>``) has the exit code of its job. Only the file server's clock is compared, by touching a file of one's
+own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,8 +27,7 @@ BEAT_S = 5.0
 """Seconds between two touches."""
 STALE_S = 60.0
 """A user that was seen and then was silent for so long is gone."""
-
-
+_BEGUN = ".begun"
 LINGER_S = 15.0
 """Seconds a shared judge waits for another run after the last one left."""
 
@@ -46,7 +46,7 @@ class Endpoint:
 
 
 def publish(folder: Path, endpoint: Endpoint) -> Path:
-    """Say that a node is ready; return the file to be touched."""
+    """Say that a node is ready; return the file that says so."""
     path = folder / f"endpoint-{endpoint.node}.json"
     write_whole(path, dump(endpoint) + b"\n")
     return path
@@ -70,7 +70,23 @@ def endpoints(folder: Path) -> list[Endpoint]:
 
 def failures(folder: Path) -> list[str]:
     """Return why nodes could not serve."""
-    return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("failed-*.txt"))]
+    return _read_all(folder, "failed-*.txt")
+
+
+def deaths(folder: Path) -> list[str]:
+    """Return why nodes that served do not any more, and why others never did."""
+    return [*_read_all(folder, "died-*.txt"), *failures(folder)]
+
+
+def _read_all(folder: Path, pattern: str) -> list[str]:
+    return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob(pattern))]
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier judge of a folder published or left."""
+    for pattern in ("endpoint-*.json", "failed-*.txt", "died-*.txt", "ended", "done"):
+        for old in folder.glob(pattern):
+            old.unlink(missing_ok=True)
 
 
 def ended(folder: Path) -> str | None:
@@ -111,14 +127,14 @@ def closing(folder: Path, judge: str) -> Path:
     return folder / f"closing-{judge}"
 
 
-def close_unless_used(folder: Path, lease: float) -> bool:
+def close_unless_used(folder: Path, lease: float, in_queue: Container[str] = ()) -> bool:
     """Decide that a shared judge ends, unless a run came meanwhile; tell which. Who comes later finds it closing, and starts another.
 
     Deciding and starting are done under one lock; where another process holds it, this is not the moment.
     """
     try:
         with FolderLock(folder):
-            if any(True for _ in waiting(folder, lease)):
+            if any(True for _ in waiting(folder, lease, in_queue)):
                 return False
             closing(folder, me()).touch()
             for endpoint in folder.glob("endpoint-*.json"):
@@ -143,7 +159,7 @@ def enter(folder: Path, run: Path, job: str | None) -> None:
 def name_job(folder: Path, run: Path, job: str) -> None:
     """Say which job a waiting run became; a run that has begun, or is over already, has said so itself."""
     path = user_file(folder, run)
-    if path.exists() and not path.with_suffix(".begun").exists():
+    if path.exists() and not begun(path).exists():
         with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
             file.write(orjson.dumps({"run": str(run), "job": job}))
 
@@ -151,28 +167,67 @@ def name_job(folder: Path, run: Path, job: str) -> None:
 def begin(folder: Path, run: Path) -> None:
     """Say that a run's job has begun: from now on silence means that it is gone."""
     enter(folder, run, os.environ.get("SLURM_JOB_ID"))
-    user_file(folder, run).with_suffix(".begun").touch()
+    begun(user_file(folder, run)).touch()
+
+
+def pause(folder: Path, run: Path) -> None:
+    """Say that a run which had begun waits again, for its next start."""
+    enter(folder, run, os.environ.get("SLURM_JOB_ID"))
+    begun(user_file(folder, run)).unlink(missing_ok=True)
 
 
 def leave(folder: Path, run: Path) -> None:
     """Say that a run does not need the judge any more."""
-    for path in (user_file(folder, run), user_file(folder, run).with_suffix(".begun")):
+    forget(user_file(folder, run))
+
+
+def forget(user: Path) -> None:
+    """Remove the files of a run that does not need the judge any more."""
+    for path in (user, begun(user)):
         path.unlink(missing_ok=True)
 
 
-def waiting(folder: Path, lease: float) -> Iterator[tuple[Path, str | None]]:
+def begun(user: Path) -> Path:
+    """Return the file beside a run's that says that its job has begun."""
+    return user.with_name(user.name + _BEGUN)
+
+
+def users(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield the runs (file, job) that said that they need the judge."""
+    for path in (folder / "users").glob("*"):
+        if not path.name.endswith(_BEGUN):
+            with contextlib.suppress(OSError, orjson.JSONDecodeError):
+                yield path, orjson.loads(path.read_bytes()).get("job")
+
+
+def read_queue(folder: Path) -> set[str]:
+    """Return the jobs in Slurm's queue as the script of the judge's job saw it last; empty where nobody looks.
+
+    The runs whose jobs are not there any more are forgotten, but for one that said something since then: its job may be newer.
+    """
+    path = folder / "queue"
+    try:
+        seen, jobs = path.stat().st_mtime, set(path.read_text(encoding="utf-8").split())
+    except OSError:
+        return set()
+    for user, job in list(users(folder)):
+        with contextlib.suppress(OSError):
+            if job is not None and job not in jobs and user.stat().st_mtime < seen - BEAT_S:
+                forget(user)
+    return jobs
+
+
+def waiting(folder: Path, lease: float, in_queue: Container[str] = ()) -> Iterator[tuple[Path, str | None]]:
     """Yield the runs (file, job) that use the judge or wait for it: one that began is silent for ``STALE_S`` at most, one that did
-    not for ``lease`` seconds."""
+    not, or whose job is ``in_queue`` (it was ended without a word and begins again), for ``lease`` seconds."""
     clock = folder / "clock"
     clock.touch()
     now = clock.stat().st_mtime
-    for path in (folder / "users").glob("*"):
-        if path.suffix == ".begun":
-            continue
-        with contextlib.suppress(OSError, orjson.JSONDecodeError):
-            limit = STALE_S if path.with_suffix(".begun").exists() else lease
-            if now - path.stat().st_mtime < limit:
-                yield path, orjson.loads(path.read_bytes()).get("job")
+    for path, job in users(folder):
+        with contextlib.suppress(OSError):
+            silent = now - path.stat().st_mtime
+            if silent < (STALE_S if begun(path).exists() and job not in in_queue else lease):
+                yield path, job
 
 
 def hosts() -> tuple[str, ...]:

@@ -16,7 +16,6 @@ import aiohttp
 
 from gavel.launch.training import judge_folder
 from gavel.launch.training.plan import JudgePlan, read_judge_plan
-from gavel.launch.training.slurm import job_is_gone
 from gavel.models.errors import GavelError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.service import Service
@@ -25,8 +24,6 @@ from gavel.models.vllm.arguments import LOOPBACK
 
 ENDED, DIED = 0, 4
 EVERYWHERE = "0.0.0.0"
-_QUEUE_EVERY = 6
-"""Beats between two questions to Slurm's queue."""
 
 
 async def serve(folder: Path, node: int) -> int:
@@ -35,19 +32,22 @@ async def serve(folder: Path, node: int) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    work = asyncio.create_task(_serve(plan, folder, node))
+    work, unused = asyncio.create_task(_serve(plan, folder, node)), asyncio.create_task(_unused(plan, folder, node))
     asking = asyncio.create_task(asked.wait())
     try:
-        await asyncio.wait({work, asking}, return_when=asyncio.FIRST_COMPLETED)
-        return work.result() if work.done() else ENDED
+        await asyncio.wait({work, unused, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        say("nobody needs this judge any more" if unused.done() else "told to end")
+        return ENDED
     except GavelError as failed:
         (folder / f"failed-{node}.txt").write_text(str(failed), encoding="utf-8")
         say(str(failed))
         return DIED
     finally:
-        for task in (work, asking):
+        for task in (work, unused, asking):
             task.cancel()
-        await asyncio.wait({work, asking})
+        await asyncio.wait({work, unused, asking})
 
 
 async def _serve(plan: JudgePlan, folder: Path, node: int) -> int:
@@ -63,20 +63,13 @@ async def _serve(plan: JudgePlan, folder: Path, node: int) -> int:
         )  # fmt: skip
         file = judge_folder.publish(folder, endpoint)
         say(f"serving at {', '.join(url for urls in endpoint.urls.values() for url in urls)}")
-        died, unused = asyncio.create_task(pool.wait_failure()), asyncio.create_task(_unused(plan, folder, file, node))
         try:
-            await asyncio.wait({died, unused}, return_when=asyncio.FIRST_COMPLETED)
-            if died.done():
-                (folder / f"failed-{node}.txt").write_text(died.result().report, encoding="utf-8")
-                say(died.result().report)
-                return DIED
-            say("nobody needs this judge any more")
-            return ENDED
+            died = await pool.wait_failure()
         finally:
             judge_folder.withdraw(file, endpoint)
-            for task in (died, unused):
-                task.cancel()
-            await asyncio.wait({died, unused})
+    (folder / f"died-{node}.txt").write_text(died.report, encoding="utf-8")
+    say(died.report)
+    return DIED
 
 
 def here(service: Service, replicas: int) -> Service:
@@ -96,25 +89,18 @@ async def _reachable(pool: ServicePool) -> str:
     return LOOPBACK
 
 
-async def _unused(plan: JudgePlan, folder: Path, file: Path, node: int) -> None:
+async def _unused(plan: JudgePlan, folder: Path, node: int) -> None:
     """Return once the folder says ``done``, or every run that used the judge or waited for it is gone; the first node decides."""
-    beat, unused_since = 0, None
+    unused_since = None
     while not ((folder / "done").exists() or judge_folder.closing(folder, judge_folder.me()).exists()):
         await asyncio.sleep(judge_folder.BEAT_S / 5)
-        beat += 1
-        with contextlib.suppress(OSError):
-            os.utime(file)
         if plan.lease is None or node:
             continue
-        users = list(judge_folder.waiting(folder, plan.lease))
-        unused_since = None if users else unused_since or time.monotonic()
+        queued = judge_folder.read_queue(folder)
+        used = any(True for _ in judge_folder.waiting(folder, plan.lease, queued))
+        unused_since = None if used else unused_since or time.monotonic()
         if unused_since is not None and time.monotonic() - unused_since >= judge_folder.LINGER_S:
-            judge_folder.close_unless_used(folder, plan.lease)
-        if beat % _QUEUE_EVERY == 0:
-            for path, job in users:
-                over: bool = bool(job) and await asyncio.to_thread(job_is_gone, str(job))
-                for file_of_it in (path, path.with_suffix(".begun")) if over else ():
-                    file_of_it.unlink(missing_ok=True)
+            judge_folder.close_unless_used(folder, plan.lease, queued)
 
 
 def say(line: str) -> None:

@@ -28,6 +28,10 @@ class JudgeLost(GavelError):
     exit_code = 4
 
 
+class JudgeAway(JudgeLost):
+    """A shared judge is gone for now, through no fault of the run, which begins again once it is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judge of a job: ``urls`` by service, and ``lost``, which returns why once too little of it is left."""
@@ -41,7 +45,7 @@ async def judge_of(plan: RunPlan, run: Path, say: Callable[[str], None]) -> Asyn
     """Have the judge ready; it is given back, or ended, with the block.
 
     Raises:
-        JudgeLost: it was not ready in time, or could not be.
+        JudgeLost: it was not ready in time, or could not be; a ``JudgeAway`` where the run can begin again.
     """
     if plan.judge is None:
         yield Judge({}, _never)
@@ -101,7 +105,7 @@ async def _elsewhere(plan: RunPlan, judge: JudgePlan, folder: Path, run: Path, s
     finally:
         beating.cancel()
         await asyncio.wait({beating})
-        judge_folder.leave(folder, run)
+        judge_folder.pause(folder, run)
 
 
 async def _beat(folder: Path, run: Path) -> None:
@@ -112,30 +116,37 @@ async def _beat(folder: Path, run: Path) -> None:
 
 
 async def _ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]) -> dict[str, tuple[str, ...]]:
-    limit, told = time.monotonic() + plan.ready_timeout, -1
+    limit, told, refused = time.monotonic() + plan.ready_timeout, -1, ""
     while True:
         found = judge_folder.endpoints(folder)
-        _refuse(judge, found, folder)
+        _refuse(plan, judge, found, folder)
         if len(found) != told:
             told = len(found)
             say(f"judge: {told} of {judge.nodes} nodes ready ({folder})")
         if told >= judge.nodes:
             urls = {name: tuple(url for one in found for url in one.urls[name]) for name in judge.services}
-            await _probe(judge, urls)
-            return urls
+            try:
+                await _probe(judge, urls)
+            except JudgeLost as failed:
+                if not plan.requeues:
+                    raise
+                refused = f"\n{failed}"  # a judge whose node is gone has left its address; the next one takes it back
+            else:
+                return urls
         if time.monotonic() > limit:
-            raise JudgeLost(f"the judge was not ready within {plan.ready_timeout:g} s (placement.ready_timeout): {folder}")
+            lost = JudgeAway if plan.requeues else JudgeLost
+            raise lost(f"the judge was not ready within {plan.ready_timeout:g} s (placement.ready_timeout): {folder}{refused}")
         await asyncio.sleep(0.5)
 
 
-def _refuse(judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
+def _refuse(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
     for one in found:
         if one.digest != judge.digest:
             raise JudgeLost(f"the judge in {folder} is not the one this run is composed with: {one.digest}, not {judge.digest}")
     if failed := judge_folder.failures(folder):
         raise JudgeLost(f"the judge could not be served:\n{failed[0]}")
     if (code := judge_folder.ended(folder)) is not None:
-        raise JudgeLost(f"the judge's job ended before it was ready, with exit code {code}: {folder}")
+        raise (JudgeAway if plan.requeues else JudgeLost)(f"the judge's job ended before it was ready, with exit code {code}: {folder}")
 
 
 async def _probe(judge: JudgePlan, urls: Mapping[str, tuple[str, ...]]) -> None:
@@ -164,7 +175,7 @@ async def watch(urls: Mapping[str, tuple[str, ...]], least: Mapping[str, int], f
             for name, found in urls.items():
                 alive = sum(strikes[url] < STRIKES for url in found)
                 if alive < least[name]:
-                    said = "\n".join(judge_folder.failures(folder))
+                    said = "\n".join(judge_folder.deaths(folder))
                     return f"the judge {name} is lost: {alive} of {len(found)} replicas live, {least[name]} are needed\n{said}".rstrip()
             await asyncio.sleep(POLL_S)
 

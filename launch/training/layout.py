@@ -61,7 +61,7 @@ def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service
     lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
     for one in group(managed(services)):
         service = one.service
-        where = f"{layout.judge_nodes} x {config.cluster.gpus_per_node} GPUs" if layout.judge_nodes else "the policy's node"
+        where = f"{layout.judge_nodes} x {config.cluster.for_judge().gpus_per_node} GPUs" if layout.judge_nodes else "the policy's node"
         cards = "the CPU" if service.cpu else f"{service.gpus} GPUs each, tensor parallel {tensor_parallel(service)}"
         lines.append((one.name, f"{service.replicas} replicas of {service.model} on {where}: {cards}"))
         found = _memory(config, one)
@@ -119,7 +119,7 @@ def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, S
 
 
 def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
-    per_node = config.cluster.gpus_per_node
+    per_node = config.cluster.for_judge().gpus_per_node if layout.judge_nodes else config.cluster.gpus_per_node
     for one in group(managed(services)):
         key, service = one.keys[0], one.service
         try:

@@ -46,6 +46,8 @@ class RunPlan:
     ``min_replicas`` by service: with fewer the training is stopped. Seconds: ``ready_timeout`` for the judge, ``grace`` for a trainer
     that was told to end, ``reserve`` between the last checkpoint and the end of the allocation.
 
+    ``requeues``: the job of a shared judge's run may begin again by itself, so that a judge that is lost is waited for.
+
     ``qualified``: the judges had to show a certificate, so that a wrong golden control stops the start. ``baselines`` by binding: the
     labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is asked before the start.
     """
@@ -73,6 +75,7 @@ class RunPlan:
     judged: bool = True
     canary: CanaryRules | None = None
     baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    requeues: bool = False
 
 
 def write_plan(path: Path, plan: RunPlan | JudgePlan) -> None:

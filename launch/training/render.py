@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,6 +15,7 @@ from gavel.launch.training.schema import ClusterConfig
 from gavel.models.errors import ConfigError
 
 _UNSAFE = "\n\r\0"
+_SPECIAL = "\"'\\#"
 
 
 SBATCH, LOCAL = "train.sbatch", "launch.sh"
@@ -22,7 +24,14 @@ RAY_SUB = "ray.sub"
 
 
 def train_script(
-    cluster: ClusterConfig, layout: Layout, run: Path, cwd: Path, *, ray: bool, nemo_rl_root: str | None = None
+    cluster: ClusterConfig,
+    layout: Layout,
+    run: Path,
+    cwd: Path,
+    *,
+    ray: bool,
+    nemo_rl_root: str | None = None,
+    judge_folder: Path | None = None,
 ) -> tuple[str, str]:
     """Return name and text of the script that starts a run: ``train.sbatch`` on Slurm, else ``launch.sh``.
 
@@ -33,6 +42,7 @@ def train_script(
         cwd: the folder the job runs in.
         ray: whether the trainer needs Ray on every node.
         nemo_rl_root: the checkout whose ``ray.sub`` starts Ray where nodes run containers.
+        judge_folder: of a judge that many runs share.
     """
     het = layout.mode == "het"
     name = SBATCH if cluster.kind == "slurm" else LOCAL
@@ -44,6 +54,7 @@ def train_script(
         f"{name}.j2", cluster, script=run / name, name=f"gavel-{run.name}", run=run, cwd=cwd, nodes=layout.nodes, het=het,
         judge_nodes=layout.judge_nodes, trainer_gpus=layout.trainer_gpus, ray=ray, group0="--het-group=0 " if het else "",
         ray_sub=ray_sub or "", command=command, image=cluster.container or "", mounts=",".join(cluster.mounts),
+        judge_folder=judge_folder or "",
     )  # fmt: skip
 
 
@@ -56,20 +67,15 @@ def ray_sub_of(cluster: ClusterConfig, nemo_rl_root: str | None) -> Path | None:
 def judge_script(cluster: ClusterConfig, nodes: int, folder: Path, cwd: Path) -> str:
     """Return the text of the script that serves a shared judge on Slurm."""
     return _render(
-        "judge.sbatch.j2", cluster, script=folder / "judge.sbatch", name=f"gavel-{folder.name}", folder=folder, cwd=cwd,
+        "judge.sbatch.j2", cluster.for_judge(), script=folder / "judge.sbatch", name=f"gavel-{folder.name}", folder=folder, cwd=cwd,
         judge_nodes=nodes,
     )  # fmt: skip
 
 
 def _render(template: str, cluster: ClusterConfig, **values: object) -> str:
     texts = [*cluster.directives, *cluster.setup, *map(str, values.values())]
-    common = [
-        (name, value) for name, value in (
-            ("account", cluster.account), ("partition", cluster.partition), ("qos", cluster.qos), ("time", cluster.time),
-            ("cpus-per-task", cluster.cpus_per_task), ("mem", cluster.memory), ("comment", _word(cluster.comment)),
-        ) if value is not None
-    ]  # fmt: skip
-    for text in (*texts, *(str(value) for _, value in common)):
+    judge = replace(cluster.for_judge(), time=cluster.time)  # the parts of one job end together
+    for text in (*texts, *(one for options in (cluster, judge) for one in _options(options))):
         if any(character in text for character in _UNSAFE):
             raise ConfigError("a line of a script may not have a line break in it", field="cluster", found=text)
     made = Environment(
@@ -77,16 +83,30 @@ def _render(template: str, cluster: ClusterConfig, **values: object) -> str:
     )
     made.filters["quote"] = lambda value: shlex.quote(str(value))
     made.filters["option"] = lambda value: _word(str(value))
+    made.globals["options_of"] = _options
     made.filters["pattern"] = lambda value: str(value).replace("%", "%%")
     return made.get_template(template).render(
-        common=common, directives=cluster.directives, setup=cluster.setup, gpus=cluster.gpus_per_node, requeue=cluster.requeue,
+        cluster=cluster, judge_cluster=judge, setup=cluster.setup, requeue=cluster.requeue, hf_home=cluster.hf_home or "",
         signal_seconds=cluster.signal_seconds, python=cluster.python or sys.executable, container=_container(cluster), **values,
     )  # fmt: skip
 
 
-def _word(text: str | None) -> str | None:
-    """Return an option's value as sbatch reads it: quoted if it has blanks."""
-    return text if text is None or not any(character.isspace() for character in text) else f'"{text}"'
+def _options(cluster: ClusterConfig) -> list[str]:
+    """Return what sbatch is asked for on each node of a part of a job, a line each."""
+    named = (
+        ("gres", f"gpu:{cluster.gpus_per_node}" if cluster.gpus_per_node else None), ("account", cluster.account),
+        ("partition", cluster.partition), ("qos", cluster.qos), ("time", cluster.time), ("cpus-per-task", cluster.cpus_per_task),
+        ("mem", cluster.memory), ("comment", cluster.comment),
+    )  # fmt: skip
+    whole = ["--exclusive"] if cluster.exclusive else []
+    return [*(f"--{name}={_word(str(value))}" for name, value in named if value is not None), *whole, *cluster.directives]
+
+
+def _word(text: str) -> str:
+    """Return an option's value as sbatch reads it: one with a blank, a quote, a backslash or a hash stands in quotes."""
+    if not any(character.isspace() or character in _SPECIAL for character in text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _container(cluster: ClusterConfig) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from gavel.models.codec import record
+from gavel.models.codec import plain, record
 
 PlacementMode = Literal["external", "same_node", "het", "shared"]
 
@@ -60,12 +61,32 @@ class Placement:
 
 
 @record
+class JudgeJob:
+    """What Slurm is asked for a judge on nodes of its own: the whole job with ``shared``, its part of the job with ``het``, where
+    ``time`` is the training's. None takes what the training asks for; ``gpus`` are those of a node, ``signal_seconds`` as for a
+    training: so long before its limit a judge that is still needed begins anew.
+    """
+
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    time: str | None = None
+    gpus: int | None = None
+    cpus_per_task: int | None = None
+    memory: str | None = None
+    exclusive: bool | None = None
+    directives: tuple[str, ...] | None = None
+    signal_seconds: int | None = None
+
+
+@record
 class ClusterConfig:
     """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part; with ``same_node`` the judge's are among them.
 
     ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else (modules, a venv);
-    ``directives`` further options of sbatch, without ``#SBATCH``. ``signal_seconds`` before the time limit the job is told to end;
-    ``setup_seconds`` is what NeMo-RL takes until its own clock starts.
+    ``directives`` further options of sbatch, without ``#SBATCH``; ``hf_home`` is where every node finds models of the Hugging Face Hub
+    (None: as the environment has it). ``signal_seconds`` before the time limit the job is told to end; ``setup_seconds`` is what
+    NeMo-RL takes until its own clock starts.
     """
 
     kind: Literal["local", "slurm"] = "local"
@@ -78,12 +99,22 @@ class ClusterConfig:
     time: str | None = None
     cpus_per_task: int | None = None
     memory: str | None = None
+    exclusive: bool = False
     comment: str | None = None
     container: str | None = None
     mounts: tuple[str, ...] = ()
     python: str | None = None
     setup: tuple[str, ...] = ()
     directives: tuple[str, ...] = ()
+    hf_home: str | None = None
     requeue: bool = True
     signal_seconds: int = 120
     setup_seconds: int = 900
+    judge: JudgeJob = JudgeJob()
+
+    def for_judge(self) -> ClusterConfig:
+        """Return the machines of a judge on nodes of its own: what ``judge`` names, else what the training asks for."""
+        own, wanted = self.judge, plain(self.judge)
+        named = {key: value for key, value in wanted.items() if value is not None and key not in ("gpus", "directives")}
+        gpus = self.gpus_per_node if own.gpus is None else own.gpus
+        return replace(self, **named, gpus_per_node=gpus, directives=self.directives if own.directives is None else own.directives)

@@ -39,8 +39,7 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
                     remedy="name another placement.folder=…, or wait until it has ended",
                 )  # fmt: skip
             return f"judge: {alive}, in {folder}"
-        for old in (*folder.glob("endpoint-*.json"), *folder.glob("failed-*.txt"), folder / "ended", folder / "done"):
-            old.unlink(missing_ok=True)
+        judge_folder.clear(folder)
         write_plan(folder / JUDGE_PLAN, plan)
         started = _submit(cluster, plan, folder, cwd) if cluster.kind == "slurm" else _spawn(folder, cwd)
         write_whole(folder / "job.json", orjson.dumps(started))

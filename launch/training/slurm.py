@@ -21,13 +21,13 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str] | None:
         return None
 
 
-def submit(script: Path) -> str:
-    """Submit a script; return the job's id.
+def submit(script: Path, after: str | None = None) -> str:
+    """Submit a script; return the job's id. It begins once the job ``after`` has begun, or is cancelled.
 
     Raises:
         ConfigError: Slurm refuses it; has its words.
     """
-    done = _ask("sbatch", "--parsable", str(script))
+    done = _ask("sbatch", "--parsable", *((f"--dependency=after:{after}",) if after else ()), str(script))
     if done is None or done.returncode != 0:
         raise ConfigError(
             "Slurm does not take this job", where=str(script), found=(done.stderr.strip() if done else "sbatch did not answer"),

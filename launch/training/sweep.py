@@ -21,18 +21,19 @@ from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
 from gavel.launch.train import Findings, job_of
 from gavel.launch.training import slurm
+from gavel.launch.training.attempts import AGAIN, is_finished
 from gavel.launch.training.layout import managed
 from gavel.launch.training.probe_command import spelt_out
 from gavel.launch.training.render import SBATCH
-from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index, write_index
+from gavel.launch.training.sweep_index import INDEX, Index, Point, merge, write_index
 from gavel.launch.training.sweep_output import Told, counted
 from gavel.launch.verbs import find_verb
 from gavel.models.codec import digest, plain
-from gavel.models.errors import ConfigError, GavelError, InputError, shorten
+from gavel.models.errors import ConfigError, GavelError, shorten
 
 SWEPT = ("train", "rescore")
 FOLDER_KEY = {"train": "run.dir", "rescore": "into"}
-STATES = {0: "finished", 3: "incomplete"}
+STATES = {0: "finished", 3: "incomplete", AGAIN: "interrupted"}
 MOST = 500
 WHOLE, BAD, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
@@ -59,7 +60,10 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
     shared = tuple(word for word in common if not _values(word)[1:])
     index = Index(verb, shared, tuple(Point(number, _name(number, point), point) for number, point in enumerate(points)))
     dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
-    index = index if dry else _resumed(folder, index)
+    index = merge(folder, index, _name)
+    if not dry:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_index(folder, index)
     told = Told(console, folder, len(points), dry=dry and verb == "train", quiet=verb == "rescore" and not dry)
     for point in index.points:
         done = _play(verb, point, shared, [*config_dirs], runs, folder, told)
@@ -84,27 +88,6 @@ def _refuse_swept(verb: str, words: Sequence[str]) -> None:
                 "a sweep has one value of this", field=word.partition("=")[0], found=word.partition("=")[2],
                 remedy="name one; a folder with a comma in its name needs quotes: \"'a,b'\"",
             )  # fmt: skip
-
-
-def _resumed(folder: Path, index: Index) -> Index:
-    """Make the folder, or find that it holds the same sweep; its points are then gone through again, each going on by itself.
-
-    Raises:
-        InputError: it holds another sweep, or something else.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / INDEX).exists():
-        known = read_index(folder)
-        if (known.verb, known.common, [p.overrides for p in known.points]) != (
-            index.verb,
-            index.common,
-            [p.overrides for p in index.points],
-        ):
-            raise InputError("this folder holds another sweep", where=str(folder), remedy="name another folder")
-    elif any(folder.iterdir()):
-        raise InputError("this folder is not empty and no sweep", where=str(folder), remedy="name another folder")
-    write_index(folder, index)
-    return index
 
 
 def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
@@ -158,6 +141,9 @@ def _play(
         with told.point(point) as console:
             config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
             if isinstance(config, TrainConfig):
+                if not config.dry_run and is_finished(folder / point.name):
+                    say(console, "finished already")
+                    return replace(point, state="finished", code=WHOLE, note=None)
                 if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
                     say(console, f"job {job} is in the queue already")
                     return replace(point, state="submitted", code=None, note=f"job {job}")

@@ -18,7 +18,7 @@ import orjson
 import pytest
 from tests.support.processes import wait_until
 from tests.support.tiny_model import tiny_model
-from tests.support.training import ROOT, gavel
+from tests.support.training import ROOT, SOURCES, gavel
 
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
@@ -200,7 +200,7 @@ def test_two_real_steps_leave_a_ledger_figures_and_a_curve_and_the_same_seed_giv
 def test_told_to_end_it_keeps_its_steps_and_goes_on_from_them(tmp_path: Path) -> None:
     command = words(tmp_path, "trainer.max_steps=400")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     log = tmp_path / "run" / "logs" / "trainer-1.log"
@@ -215,7 +215,7 @@ def test_told_to_end_it_keeps_its_steps_and_goes_on_from_them(tmp_path: Path) ->
     assert f"ended after step {done} of 400" in output.decode()
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*")] == [f"checkpoint-{done}"]
     again = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -15,7 +15,7 @@ import pytest
 from tests.judges.support import STRICT, knowing, word
 from tests.support.fault_server import FaultServer
 from tests.support.processes import matching, wait_until
-from tests.support.training import COMMON, ROOT, gavel, judge_words
+from tests.support.training import COMMON, SOURCES, gavel, judge_words
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.canary import CanaryRules
@@ -149,7 +149,7 @@ def test_a_judge_that_drifts_while_a_run_trains_ends_it_and_status_says_so(tmp_p
     run = tmp_path / "run"
     process = subprocess.Popen(
         [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={run}", "canary.every=5",
-         "canary.stop=true", "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+         "canary.stop=true", "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = run / "logs" / "trainer-1.log"

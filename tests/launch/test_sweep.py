@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import orjson
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, rows, write_tasks
+from tests.support.training import COMMON, judge_words
+from tests.support.training import gavel as training
 
 from gavel.launch.training.sweep_index import read_index
 from gavel.launch.training.sweep_output import ranges
@@ -109,3 +112,52 @@ async def test_a_dry_run_of_a_sweep_shows_the_first_point_whole_and_of_the_other
 def test_numbers_of_points_are_told_in_ranges() -> None:
     assert ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7-8"
     assert ranges([4]) == "4"
+
+
+def _sweep(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return training(
+        ["train", "-m", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'sweep'}", "trainer.overrides={steps: 2}", *words],
+        tmp_path,
+    )
+
+
+def test_a_sweep_that_is_given_again_starts_only_what_is_unfinished_and_can_be_extended(tmp_path: Path) -> None:
+    first = _sweep(tmp_path, "reward.abstain=0.3,0.5", "seed=1")
+    assert first.returncode == 0, first.stdout + first.stderr
+    last = tmp_path / "sweep" / "001-reward.abstain=0.5" / "attempts" / "1.json"
+    last.write_text(last.read_text().replace('"finished"', '"interrupted"'))
+    again = _sweep(tmp_path, "reward.abstain=0.3,0.5", "seed=1")
+    assert again.stdout.count("finished already") == 1
+    assert "2 points: 2 finished" in again.stdout
+    extended = _sweep(tmp_path, "reward.abstain=0.3,0.5", "seed=1,2")
+    assert extended.returncode == 0, extended.stdout + extended.stderr
+    assert extended.stdout.count("finished already") == 2
+    points = read_index(tmp_path / "sweep").points
+    assert [(point.name, point.overrides) for point in points] == [
+        ("000-reward.abstain=0.3", ("reward.abstain=0.3", "seed=1")),
+        ("001-reward.abstain=0.5", ("reward.abstain=0.5", "seed=1")),
+        ("002-reward.abstain=0.3_seed=2", ("reward.abstain=0.3", "seed=2")),
+        ("003-reward.abstain=0.5_seed=2", ("reward.abstain=0.5", "seed=2")),
+    ]
+    counts = [len([*(tmp_path / "sweep" / point.name / "attempts").glob("?.json")]) for point in points]
+    assert counts == [1, 2, 1, 1]
+    other = _sweep(tmp_path, "reward.abstain=0.3,0.7", "seed=1,2")
+    assert other.returncode == 2
+    assert "reward.abstain=0.5" in other.stderr
+
+
+async def test_a_sweep_of_which_nothing_began_may_become_another(tmp_path: Path) -> None:
+    place = f"run.dir={tmp_path / 'sweep'}"
+    assert (await gavel("train", "-m", "trainer=cpu_smoke", "trainer.lr=1e-6,2e-6", place)).code == 2
+    assert len(read_index(tmp_path / "sweep").points) == 2
+    assert (await gavel("train", "-m", "trainer=cpu_smoke", "trainer.rate=1,2,3", place)).code == 2
+    assert [point.overrides for point in read_index(tmp_path / "sweep").points] == [(f"trainer.rate={n}",) for n in (1, 2, 3)]
+
+
+async def test_points_that_never_began_are_left_out_and_those_that_did_keep_their_folders(tmp_path: Path) -> None:
+    run, place = await _run(tmp_path), f"into={tmp_path / 'sweep'}"
+    assert (await gavel("rescore", str(run), "-m", "reward=nonsense,tiered", place)).code == 3
+    assert (await gavel("rescore", str(run), "-m", "reward=omniscience,tiered", place)).code == 0
+    assert [(point.name, point.state) for point in read_index(tmp_path / "sweep").points] == [
+        ("001-reward=tiered", "finished"), ("002-reward=omniscience", "finished"),
+    ]  # fmt: skip

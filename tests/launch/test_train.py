@@ -22,7 +22,7 @@ from tests.launch.test_nemo_rl_launch import checkout
 from tests.support.processes import matching, wait_until
 from tests.support.runs import STRICT, write_tasks
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, gavel, judge_words
+from tests.support.training import COMMON, ROOT, SOURCES, gavel, judge_words
 
 from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.types import EnvironmentInfo
@@ -259,7 +259,7 @@ def test_a_run_here_trains_with_its_judge_and_can_be_started_by_hand(tmp_path: P
         ["bash", tmp_path / "run" / "launch.sh"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": SOURCES},
         check=False,
     )
     assert again.returncode == 0, again.stderr
@@ -280,7 +280,7 @@ def test_the_same_command_goes_on_and_another_config_is_refused(tmp_path: Path) 
 def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
-         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = tmp_path / "run" / "logs" / "trainer-1.log"
@@ -295,7 +295,7 @@ def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
 def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
-         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = tmp_path / "run" / "logs" / "trainer-1.log"
@@ -310,7 +310,7 @@ def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> No
 def test_a_run_that_is_written_refuses_a_second_writer_and_one_that_was_killed_is_told_apart(tmp_path: Path) -> None:
     words = ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}", "trainer.overrides={steps: 1000, pause: 0.1}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "gavel.launch.cli", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = tmp_path / "run" / "logs" / "trainer-1.log"
@@ -421,3 +421,40 @@ def test_a_run_that_never_began_counts_for_the_lease_only(tmp_path: Path) -> Non
     judge_folder.enter(tmp_path, tmp_path / "run", "7")
     assert [job for _, job in judge_folder.waiting(tmp_path, 60.0)] == ["7"]
     assert list(judge_folder.waiting(tmp_path, -1.0)) == []
+
+
+def test_a_trainer_that_ends_with_code_0_because_its_time_is_over_is_not_finished(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["train", *COMMON, *judge_words(tmp_path), f"run.dir={run}", "trainer.overrides={steps: 4, stop_at: 2}"]
+    first = gavel(words, tmp_path)
+    assert first.returncode == 75, first.stdout + first.stderr
+    assert "this run begins again: it ended at step 2" in first.stdout
+    second = gavel(words, tmp_path)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert [attempt.state for attempt in read_attempts(run)] == ["interrupted", "finished"]
+
+
+def test_a_run_between_two_starts_is_waited_for_while_its_job_is_in_the_queue(tmp_path: Path) -> None:
+    run, user = tmp_path / "000-reward.abstain=0.3_seed=1", judge_folder.user_file(tmp_path, tmp_path / "000-reward.abstain=0.3_seed=1")
+    judge_folder.enter(tmp_path, run, "7")
+    judge_folder.begun(user).touch()
+    ago = time.time() - judge_folder.STALE_S - 60
+    os.utime(user, (ago, ago))  # killed without a word
+    assert list(judge_folder.waiting(tmp_path, 86400.0)) == []
+    (tmp_path / "queue").write_text("6\n7\n")
+    assert [job for _, job in judge_folder.waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))] == ["7"]
+    (tmp_path / "queue").write_text("6\n")
+    assert list(judge_folder.waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))) == []
+    assert list((tmp_path / "users").iterdir()) == [], "its job is over"
+
+
+def test_a_run_whose_job_is_newer_than_the_last_look_at_the_queue_is_not_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "queue").write_text("6\n")
+    judge_folder.enter(tmp_path, tmp_path / "run", "7")
+    assert judge_folder.read_queue(tmp_path) == {"6"}
+    assert [job for _, job in judge_folder.waiting(tmp_path, 60.0)] == ["7"]
+
+
+def test_two_runs_whose_names_end_alike_begin_each_for_itself(tmp_path: Path) -> None:
+    first, second = (judge_folder.user_file(tmp_path, tmp_path / f"run.{number}") for number in (1, 2))
+    assert judge_folder.begun(first) != judge_folder.begun(second)

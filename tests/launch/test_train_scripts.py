@@ -15,12 +15,14 @@ import pytest
 from tests.launch.test_nemo_rl_launch import checkout
 from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, gavel, judge_words
+from tests.support.training import COMMON, ROOT, SOURCES, gavel, judge_words
 
 from gavel.launch import train
 from gavel.launch.config import compose
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.preflight import check
+from gavel.launch.training.render import judge_script
+from gavel.launch.training.schema import ClusterConfig, JudgeJob
 
 WORDS = [
     "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",
@@ -103,7 +105,7 @@ def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("fail_at: 1", "pause: 0.1"))
     process = subprocess.Popen(
         [sys.executable, "-m", "gavel.launch.training.job", "train", str(run), "--end-file", str(run / "end")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": SOURCES}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = run / "logs" / "trainer-2.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
@@ -159,3 +161,33 @@ def test_on_several_nodes_without_a_container_ray_runs_on_each_and_ends_with_the
         assert json.loads(line.partition("--resources=")[2]) == {"worker_units": 8, "slurm_managed_ray_cluster": 1}
     assert [attempt.state for attempt in read_attempts(run)] == ["failed"], "the stand-in has no trainer"
     wait_until(lambda: matching(str(tmp_path)) == [], 20, "the end of every process")
+
+
+OPTIONS = ("plain", "two words", 'say "hi"', "it's", "back\\slash", "number #1", "a\tb", "ünï")
+
+
+def test_options_of_sbatch_are_read_as_they_were_written(slurm: Slurm, tmp_path: Path) -> None:
+    for number, text in enumerate(OPTIONS):
+        cluster = ClusterConfig("slurm", gpus_per_node=0, comment=text, directives=("--hold",))
+        script = tmp_path / f"{number}.sbatch"
+        script.write_text(judge_script(cluster, 1, tmp_path / "judge", tmp_path))
+        job = slurm.run("sbatch", "--parsable", str(script)).stdout.strip()
+        assert slurm.run("squeue", "-h", "-j", job, "-o", "%k").stdout.rstrip("\n") == text
+        slurm.run("scancel", job)
+
+
+def test_a_judge_of_its_own_is_asked_for_with_what_cluster_judge_names(tmp_path: Path, root: Path) -> None:
+    judge = JudgeJob(partition="inference", time="08:00:00", gpus=4, account="us", directives=())
+    cluster = ClusterConfig("slurm", gpus_per_node=8, account="me", partition="train", qos="high", time="04:00:00", judge=judge,
+                            directives=("--reservation=mine",))  # fmt: skip
+    lines = judge_script(cluster, 2, tmp_path / "judge", tmp_path).splitlines()
+    for wanted in ("--nodes=2", "--gres=gpu:4", "--account=us", "--partition=inference", "--qos=high", "--time=08:00:00"):
+        assert f"#SBATCH {wanted}" in lines
+    assert not any("reservation" in line for line in lines)
+    words = contained(tmp_path, "cluster.judge.partition=inference", "cluster.judge.gpus=4", "cluster.judge.time='08:00:00'")
+    het = script(words, root, tmp_path / "run").partition("#SBATCH hetjob")
+    assert "--partition" not in het[0]
+    assert "#SBATCH --partition=inference" in het[2]
+    assert "#SBATCH --gres=gpu:8" in het[0]
+    assert "#SBATCH --gres=gpu:4" in het[2]
+    assert "08:00:00" not in het[2], "the parts of one job end together"

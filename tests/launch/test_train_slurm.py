@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, gavel, judge_words
+from tests.support.training import COMMON, SOURCES, gavel, judge_words
 
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.sweep_index import read_index
@@ -114,7 +114,7 @@ def test_a_shell_that_exits_at_once_loses_nothing(slurm: Slurm, tmp_path: Path) 
     command = [sys.executable, "-m", "gavel.launch.cli", "train", *words]
     shell = subprocess.Popen(
         ["sh", "-c", 'setsid "$@" >out 2>&1 </dev/null &', "sh", *command], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **slurm.environment},
+        env={**os.environ, "PYTHONPATH": SOURCES, **slurm.environment},
     )  # fmt: skip
     assert shell.wait(5) == 0
     wait_until(lambda: (tmp_path / "run" / "job.json").exists(), 60, "the submission")
@@ -192,16 +192,41 @@ def requeued(slurm: Slurm, folder: Path) -> None:
 
 
 def limited(slurm: Slurm, folder: Path) -> None:
-    run, job = submit(slurm, folder, "cluster.time='01:00:00'", "cluster.signal_seconds=60", LONG)
+    """Its time is over three times: once by the clock, then as that clock signals it. The last time it ends by itself, with code 0."""
+    words = ("cluster.time='01:00:00'", "cluster.signal_seconds=60", "trainer.overrides={steps: 400, pause: 0.05, stop_at: 390}")
+    run, job = submit(slurm, folder, *words)
     wait_until(lambda: "step 2:" in log_of(run), 90, "the second step")
     limit_soon(slurm, job)
     wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 60, "the signal")
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     wait_until(lambda: "starting after" in log_of(run, 2), 90, "the second start")
-    assert read_attempts(run)[0].state == "interrupted"
-    assert int(log_of(run, 2).split("after step ")[1].split()[0]) >= 1
-    slurm.run("scancel", job)
+    for number in (2, 3):
+        wait_until(lambda number=number: "step " in log_of(run, number).partition("after step")[2], 90, "a step")  # type: ignore[misc]
+        slurm.run("scancel", "--batch", "--signal=TERM", job)
+        wait_until(lambda number=number: read_attempts(run)[number - 1].ended is not None, 30, "the end of a start")  # type: ignore[misc]
+        wait_until(lambda number=number: "starting after" in log_of(run, number + 1), 90, "the next start")  # type: ignore[misc]
+    wait_for_end(slurm, job, timeout=120)
+    assert [attempt.state for attempt in read_attempts(run)] == ["interrupted"] * 4 + ["finished"], explain(run)
+    assert slurm.show(job)["ExitCode"] == "0:0"
+    steps = {json.loads(line)["step"] for line in (run / "ledger" / "steps.jsonl").read_text().splitlines()}
+    assert steps == set(range(1, 401))
+
+
+def stuck(slurm: Slurm, folder: Path) -> None:
+    """A trainer that does no step and does not hear: its time is over three times."""
+    run, job = submit(slurm, folder, "cluster.signal_seconds=30", "trainer.overrides={deaf: true}")
+    for number in (1, 2, 3):
+        wait_until(lambda number=number: "starting after step 0" in log_of(run, number), 90, "a start")  # type: ignore[misc]
+        slurm.run("scancel", "--batch", "--signal=TERM", job)
+        wait_until(lambda number=number: read_attempts(run)[number - 1].ended is not None, 30, "its end")  # type: ignore[misc]
     wait_for_end(slurm, job)
+    last = read_attempts(run)[-1]
+    assert [attempt.state for attempt in read_attempts(run)] == ["interrupted", "interrupted", "failed"], explain(run)
+    assert str(last.reason).startswith("no new step in 3 starts (after step 0)")
+    assert slurm.show(job)["ExitCode"] == "4:0"
+    assert matching(str(folder)) == []
+    shown = " ".join(gavel(["status", str(run)], folder, slurm.environment).stdout.split())
+    assert "no new step in 3 starts" in shown, shown
 
 
 def swept(slurm: Slurm, folder: Path) -> None:
@@ -233,7 +258,7 @@ def swept(slurm: Slurm, folder: Path) -> None:
     assert shown.stdout.count("finished") == 4, shown.stdout
 
 
-STORIES = {"requeued": requeued, "limited": limited, "swept": swept}
+STORIES = {"requeued": requeued, "limited": limited, "stuck": stuck, "swept": swept}
 """What waits on Slurm's own clocks for most of its time: it plays while the other tests do."""
 
 
@@ -251,8 +276,14 @@ def test_a_job_that_is_requeued_goes_on_in_the_same_folder(stories: dict[str, Fu
     stories["requeued"].result(200)
 
 
-def test_a_job_whose_time_is_limited_is_told_before_its_end_and_begins_again(stories: dict[str, Future[None]]) -> None:
+def test_a_job_whose_time_is_limited_three_times_is_told_before_each_end_and_reaches_its_last_step(
+    stories: dict[str, Future[None]],
+) -> None:
     stories["limited"].result(200)
+
+
+def test_a_run_that_is_stuck_before_a_step_for_three_starts_has_failed_and_leaves_the_queue(stories: dict[str, Future[None]]) -> None:
+    stories["stuck"].result(200)
 
 
 def test_four_points_that_are_swept_share_one_judge_that_ends_with_them(stories: dict[str, Future[None]]) -> None:

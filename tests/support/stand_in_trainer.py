@@ -3,7 +3,8 @@
     python -m tests.support.stand_in_trainer CONFIG
 
 ``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step), ``fail_at`` (a step at which it ends with code 9) and
-``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder).
+``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder), ``stop_at`` (a step after which it ends with
+code 0 as NeMo-RL does when its time is over) and ``deaf`` (it ignores SIGTERM and does no step).
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ async def train(config: dict[str, Any]) -> None:
     async with open_services(assembly.services, log_dir=run / "logs", progress=say) as pool:
         assembly.models.start(pool.models)
         for step in range(done + 1, int(options.get("steps", 3)) + 1):
+            if options.get("deaf"):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                await asyncio.Event().wait()
             if step == options.get("fail_at"):
                 say(f"RuntimeError: step {step} has no luck")
                 sys.exit(9)
@@ -71,6 +75,9 @@ async def train(config: dict[str, Any]) -> None:
             await asyncio.sleep(float(options.get("pause", 0.0)))
             if step == options.get("hold_at"):
                 await released(run / "go")
+            if step == options.get("stop_at"):
+                say("Timeout has been reached, stopping training early")
+                return
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.support.fake_vllm import fake_python, model_directory
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+"""The import path of a process that runs this very tree, whatever is installed."""
 COMMON = (
     "experiment=debug_cpu", "trainer.kind=command",
     f"trainer.command=[{sys.executable},-m,tests.support.stand_in_trainer,'{{config}}']", "tasks.limit=2", "cluster.gpus_per_node=0",
@@ -29,7 +31,7 @@ def gavel(
     words: Sequence[str], cwd: Path, extra: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(extra or {})}
+    environment = {**os.environ, "PYTHONPATH": SOURCES, **(extra or {})}
     return subprocess.run(
         (sys.executable, "-m", "gavel.launch.cli", *words), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout,
         stdin=subprocess.DEVNULL, check=False,
