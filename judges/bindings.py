@@ -86,6 +86,7 @@ def _check_fit(binding: Binding, field: str, service: Service) -> None:
     limit, answer = service.max_context_length, binding.rubric.sampling.max_response_tokens
     if limit is None or answer is None:
         return
+    answer += service.thinking_tokens
     empty = binding.rubric.render(dict.fromkeys(binding.rubric.slots, ""))
     prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
     if prompt + answer > limit:

@@ -99,12 +99,12 @@ def check_identity(
     served = tuple(sorted({receipt.served_model for receipt in receipts if receipt.served_model}))
     if facts.models is None:
         notes.append("the server does not list its models")
-    elif asked not in facts.models and service.mode != "managed":
+    elif not {asked, *service.served_as} & {*facts.models} and service.mode != "managed":
         problems.append(f"the server does not list {asked}; it lists {', '.join(facts.models[:5])}")
     problems += [
         f"asked for {asked}, the server answered as {name}"
         for name in served
-        if service.mode == "external" and not same_model(asked, name)
+        if service.mode == "external" and not any(same_model(each, name) for each in (asked, *service.served_as))
     ]
     problems += _root_problems(service, facts.root)
     if service.max_context_length and facts.max_model_len and facts.max_model_len < service.max_context_length:

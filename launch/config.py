@@ -23,15 +23,14 @@ from omegaconf.errors import OmegaConfBaseException
 from gavel.envs.registry import check_reward
 from gavel.launch import schema as schemas
 from gavel.launch.config_errors import explain
-from gavel.launch.groups import CONF, choices, groups, search_path
+from gavel.launch.groups import choices, groups, search_path
 from gavel.launch.keys import check_keys, find
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
 from gavel.launch.own_config import check_begun, own_sections
+from gavel.launch.services_check import check_read, check_services
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
 from gavel.models.codec import decode, plain
 from gavel.models.errors import ConfigError, nearest, shorten
-from gavel.models.service import Service
-from gavel.models.service_check import check_secrets, check_service
 
 T = TypeVar("T")
 
@@ -79,9 +78,10 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         raise explain(failed) from None
     check_keys(schema, values)
     config = decode(schema, values, error=ConfigError)
+    check_read(verb, config, settings)
     if isinstance(config, schemas.Composition) and (reward := getattr(config, "reward", None)) is not None:
         check_reward(config.env.get("name"), reward)
-    _check_services(verb, config)
+    check_services(verb, config)
     return config
 
 
@@ -255,29 +255,3 @@ def _plain(tree: DictConfig, name: str) -> Any:
     if not OmegaConf.is_config(value):
         return value
     return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-
-
-def _check_services(verb: str, config: Any) -> None:
-    """Refuse a service that cannot work; those no binding uses may stay incomplete."""
-    if isinstance(config, schemas.Composition):
-        # Every service is stored with the run, also one that this verb does not call.
-        for name, service in (("policy", config.policy), ("judge", config.judge)):
-            check_secrets(name, service)
-        for name, service in config.services.items():
-            check_service(f"services.{name}", service)
-        if verb == "rollout" or (isinstance(config, schemas.ServeConfig) and config.gym.play):
-            _check_chosen("policy", config.policy)
-        judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
-        if judged and any(binding.judge == "general" for binding in config.judging.bindings.values()):
-            _check_chosen("judge", config.judge)
-    elif verb != "judge" and (judge := getattr(config, "judge", None)) is not None:  # `judge` says itself what it cannot serve
-        _check_chosen("judge", judge)
-
-
-def _check_chosen(group: str, service: Service) -> None:
-    if service.mode == "external" and service.base_url is None and service.model is None:
-        raise ConfigError(
-            f"{group}=external needs {group}.base_url and {group}.model", field=group, allowed=", ".join(choices(group, [CONF])),
-            remedy=f"set {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose another: {group}=smollm2",
-        )  # fmt: skip
-    check_service(group, service)

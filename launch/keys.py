@@ -8,6 +8,7 @@ deeper down (``engine_args``) takes any key.
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -16,6 +17,25 @@ from functools import cache
 from typing import Any, cast
 
 from gavel.models.errors import ConfigError, shorten
+
+_UNREAD = re.compile(r"(?:judge|services\.[^.]+)\.sampling(?:\.|$)")
+"""Keys that no code reads; they are in the schema because a policy has them, and no advice may name them."""
+
+_MEANT = {
+    "extra": "extra_body",
+    "body": "extra_body",
+    "enable_thinking": "extra_body",
+    "thinking": "extra_body",
+    "seed": "extra_body",
+    "stop": "extra_body",
+    "api_version": "query",
+    "api-version": "query",
+    "max_completion_tokens": "max_tokens_field",
+    "json_schema": "response_format",
+    "structured_outputs": "response_format",
+    "auth_header": "key_header",
+}
+"""Words that people write for keys of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +142,11 @@ def _unknown(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, n
     above = ".".join(parts[:depth])
     bad = ".".join(parts[: depth + 1])
     here = depth == len(parts) - 1
-    near = suggest(key, known_keys(schema, tree), [f"{above}.{name}" if above else name for name in names] if here else ())
+    known = [name for name in known_keys(schema, tree) if not _UNREAD.match(name)]
+    near = suggest(key, known, [f"{above}.{name}" if above else name for name in names] if here else ())
+    if (meant := _MEANT.get(_last(key))) is not None:
+        beside = tuple(name for name in known if name in (f"judge.{meant}", f"{above}.{meant}"))
+        near = list(dict.fromkeys((*beside, *near)))[:3]
     if not names and above:
         return ConfigError(
             f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _or(near)

@@ -76,7 +76,9 @@ def cache_seed(service: Service, engine: str, sampling: Sampling, response_forma
     urls = sorted(service.base_urls) if service.mode == "external" else []
     base_url = urls[0] if len(urls) == 1 else urls or None
     sampled = replace(sampling, extra=extra)
-    return hashlib.sha256(canonical([service.identity, base_url, engine, sampled, response_format])).digest()
+    parts = [service.identity, base_url, engine, sampled, response_format]
+    # Replies of this API that were kept before only its last message was read are not used again.
+    return hashlib.sha256(canonical([*parts, "last message"] if service.api == "responses" else parts)).digest()
 
 
 def cache_key(seed: bytes, messages: bytes, sample: int) -> bytes:

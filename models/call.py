@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gavel.models.cache import StoredReply
@@ -18,12 +18,13 @@ UNNAMED = "the server does not name its model"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What calls of one kind share: the encoded part of the body, the seed of the cache's key, and whether the prompt opens the
-    thinking block."""
+    """What calls of one kind share: the encoded part of the body, the seed of the cache's key, whether the prompt opens the thinking
+    block, and further names the server may give itself."""
 
     plan: Plan
     cache_seed: bytes
     thinking_opened: bool = False
+    served_as: tuple[str, ...] = ()
 
 
 class Call:
@@ -52,6 +53,19 @@ class Call:
         """Return the request's body."""
         return self.kind.plan.body(self.messages)
 
+    def rewrite(self, kind: Kind) -> bool:
+        """Let the call be written anew; tell whether its request is another one now."""
+        changed = kind.plan.tail != self.kind.plan.tail
+        if changed:
+            own = self.notes[len(self.kind.plan.notes) :]
+            self.kind, self.notes = kind, (*kind.plan.notes, *own)
+        return changed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that a reply may carry: the one asked for, and those the config accepts."""
+        return (self.model, *self.kind.served_as)
+
     def note(self, text: str) -> None:
         """Add a note to the receipt."""
         self.notes = (*self.notes, text)
@@ -62,7 +76,7 @@ class Call:
 
     def unfinished(self, decoded: Decoded) -> Refusal | None:
         """Return the failed try that a reply is which the engine did not finish, or None if it is finished (or another model's)."""
-        if decoded.finish_reason in ENDED or not _same(self.model, decoded):
+        if decoded.finish_reason in ENDED or not _same(self.names, decoded):
             return None
         reason = f"the engine did not finish the reply: finish_reason is {decoded.finish_reason[:80] or 'missing'!r}"
         raw = decoded.text or decoded.reasoning
@@ -77,7 +91,7 @@ class Call:
         text = decoded.text if decoded.text is not None else (decoded.refusal or "")
         if self.kind.plan.unwrap_choice:
             text = unwrap_choice(text)
-        problem = _problem(self.request, self.model, decoded, text)
+        problem = _problem(self.request, self.names, decoded, text)
         if decoded.model is None:
             self.note(UNNAMED)
         if problem is not None:
@@ -102,7 +116,7 @@ class Call:
     def from_cache(self, stored: StoredReply) -> Completion | None:
         """Return the completion of a stored reply, or None if this role cannot use it."""
         decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
-        if _problem(self.request, self.model, decoded, stored.text) is not None:
+        if _problem(self.request, self.names, decoded, stored.text) is not None:
             return None
         reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened)
         return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
@@ -114,7 +128,7 @@ class Call:
         decoded = Decoded(
             completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
         )  # fmt: skip
-        problem = _problem(self.request, self.model, decoded, completion.reply.text)
+        problem = _problem(self.request, self.names, decoded, completion.reply.text)
         if problem is not None:
             raise ModelFailure(*problem, (ours,), completion.reply.text)
         return Completion(completion.reply, ours)
@@ -130,10 +144,11 @@ class Call:
         )  # fmt: skip
 
 
-def _problem(request: ChatRequest, model: str, decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
+def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
     """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
-    if not _same(model, decoded):
-        return FailureKind.IDENTITY_MISMATCH, f"asked for {model!r}, the server answered as {(decoded.model or '')[:120]!r}"
+    if not _same(names, decoded):
+        said = (decoded.model or "")[:120]
+        return FailureKind.IDENTITY_MISMATCH, f"asked for {names[0]!r}, the server answered as {said!r}"
     role, finish = request.role, decoded.finish_reason
     if role == "policy" and request.filtered and text:
         return None
@@ -150,5 +165,5 @@ def _problem(request: ChatRequest, model: str, decoded: Decoded, text: str) -> t
     return None
 
 
-def _same(model: str, decoded: Decoded) -> bool:
-    return decoded.model is None or same_model(model, decoded.model)
+def _same(names: Sequence[str], decoded: Decoded) -> bool:
+    return decoded.model is None or any(same_model(name, decoded.model) for name in names)

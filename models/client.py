@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlencode
 
 from gavel.models.admission import Admission, Ticket
 from gavel.models.breaker import Breaker
@@ -19,6 +20,7 @@ from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
 from gavel.models.meter import Meter
 from gavel.models.receipts import call_id, encode_messages
+from gavel.models.request_form import form_of, learn
 from gavel.models.retry import (
     TRANSPORT_ERRORS,
     Backoff,
@@ -39,9 +41,14 @@ RAW_LIMIT = 20_000
 """Characters of a bad body that a failure keeps."""
 
 _PATHS = {"chat_completions": "/chat/completions", "responses": "/responses"}
+_REFUSED_KINDS = frozenset((FailureKind.JUDGE_FAILED, FailureKind.PROVIDER_UNAVAILABLE))
 _KINDS = 256  # kinds of calls whose encoded part is remembered
 
 __all__ = ["ChatClient", "call_id"]
+
+
+def _tell_nobody(line: str) -> None:
+    pass
 
 
 class ChatClient:
@@ -58,7 +65,7 @@ class ChatClient:
         engine: name and version of the server's software where known; part of the cache's key.
         cache: where replies that were confirmed are kept; None: nowhere. The caller closes it.
         meter: counts what goes over the network.
-        progress: told when a replica leaves or comes back, one line each.
+        progress: told when a replica leaves or comes back, and what a server will not take, one line each.
         key: where the service stands in the config, for errors; None: ``name``.
         backoff: the waits between tries.
         rng: draws the waits; None: seeded by the system.
@@ -83,7 +90,8 @@ class ChatClient:
         self._model = model_name or service.model or ""
         self._vllm = service.mode == "managed" if vllm is None else vllm
         self._engine, self._cache, self._meter = engine, cache, meter or Meter()
-        path = _PATHS[service.api]
+        self._form, self._tell, self._key = form_of(service, self._model), progress or _tell_nobody, key or name
+        path = _PATHS[service.api] + (f"?{urlencode(dict(service.query))}" if service.query else "")
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
         self._transport = Transport(
@@ -146,8 +154,8 @@ class ChatClient:
             ModelFailure: no usable reply within the deadline and the attempts; its receipt lists every try.
         """
         call = Call(self._name, self._model, request, self._kind(request.sampling, request.response_format), self._clock)
-        if not cacheable(request):
-            return await self._ask(call)
+        if not cacheable(request) or call.kind.plan.fields.get("temperature", 1.0) != request.sampling.temperature:
+            return await self._ask(call)  # a temperature that is not sent is the server's own, above 0 for all we know
         key = cache_key(call.kind.cache_seed, call.messages, request.sample)
         stored = self._cache.get(key) if self._cache is not None else None
         found = call.from_cache(stored) if stored is not None else None
@@ -177,8 +185,13 @@ class ChatClient:
             return known[2]
         if len(self._kinds) >= _KINDS:
             self._kinds.clear()
-        plan = make_plan(self._service, self._model, sampling, response_format, vllm=self._vllm)
-        kind = Kind(plan, cache_seed(self._service, self._engine, sampling, response_format), self._service.thinking_opened)
+        plan = make_plan(self._service, self._model, sampling, response_format, vllm=self._vllm, form=self._form)
+        kind = Kind(
+            plan,
+            cache_seed(self._service, self._engine, sampling, response_format),
+            self._service.thinking_opened,
+            self._service.served_as,
+        )
         self._kinds[ids] = (sampling, response_format, kind)  # holds both, so that their ids stay theirs
         return kind
 
@@ -196,6 +209,8 @@ class ChatClient:
             result = await self._try(call, ticket, deadline)
             if isinstance(result, Completion):
                 return result
+            if self._learned(call, result):
+                continue
             failures += 1
             if not result.retryable or failures >= self._service.attempts:
                 raise call.failure(result.kind, result.reason, result.raw)
@@ -206,6 +221,21 @@ class ChatClient:
                 raise call.failure(result.kind, late, result.raw)
             await asyncio.sleep(wait)
 
+    def _learned(self, call: Call, refusal: Refusal) -> bool:
+        """Rewrite a call whose form the server refused in plain words; tell whether it is another one now. It costs no attempt."""
+        if refusal.retryable or refusal.trips or refusal.kind not in _REFUSED_KINDS:
+            return False
+        asked = call.request.sampling, call.request.response_format
+        if call.rewrite(self._kind(*asked)):  # another call has learned meanwhile; what was refused is no longer sent so
+            return True
+        lesson = learn(self._form, refusal.reason, call.kind.plan.fields)
+        if lesson is None:
+            return False
+        self._form = lesson.form
+        self._kinds.clear()
+        self._tell(f"{self._key}: the server {lesson.told} (receipts say so)")
+        return call.rewrite(self._kind(*asked))
+
     def _check_breaker(self, call: Call, *, peek: bool) -> None:
         """Fail at once where the breaker says so; ``peek`` leaves the role of the probe to one that is about to send."""
         if self._breaker.state == "closed" or (peek and self._breaker.ready(self._clock())):
@@ -215,7 +245,7 @@ class ChatClient:
             raise call.failure(self._breaker.kind, refused)
 
     async def _check_context(self, call: Call) -> None:
-        reserved = call.request.sampling.max_response_tokens or 1
+        reserved = (call.request.sampling.max_response_tokens or 1) + self._service.thinking_tokens
         if self._context.surely_fits(call.request.messages, reserved):
             return
         problem, note = await self._context.problem(call.request.messages, call.messages, reserved)
@@ -227,7 +257,7 @@ class ChatClient:
     def _estimate(self, call: Call) -> float:
         if not self._admission.counts_tokens:
             return 0.0
-        return len(call.messages) / 4 + (call.request.sampling.max_response_tokens or 0)
+        return len(call.messages) / 4 + (call.request.sampling.max_response_tokens or 0) + self._service.thinking_tokens
 
     async def _wait(self, call: Call, tokens: float, failures: int, deadline: float) -> Ticket:
         patience = deadline - self._clock() if failures else self._service.deadline

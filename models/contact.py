@@ -22,7 +22,7 @@ PATIENCE_S = 10.0
 """How long a server may take for its first answer."""
 GLANCE_S = 3.0
 """How long one may take whose answer is not waited for."""
-ENGINES = frozenset({"vllm", "sglang"})
+ENGINES = frozenset({"vllm", "sglang", "llamacpp"})
 """Owners in a listing of models that is known to be whole. A gateway may serve what it does not list."""
 
 
@@ -88,7 +88,7 @@ def _check(key: str, service: Service, said: list[_Said]) -> None:
                 f"{one.url.rstrip('/')}/models is not there, and {one.meant}/models is", field=f"{key}.base_url", found=one.url,
                 allowed="a URL that ends before /chat/completions", remedy=f"did you mean {one.meant}?",
             )  # fmt: skip
-        if one.models is not None and service.model not in one.models:
+        if one.models is not None and not {service.model, *service.served_as} & {*one.models}:
             raise ConfigError(
                 f"{one.url} does not serve this model", field=f"{key}.model",
                 found=service.model or "null", allowed=", ".join(one.models),

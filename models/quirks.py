@@ -1,7 +1,8 @@
-"""What differs between providers, as tables: names of fields, fields a model refuses, words for why a reply ended.
+"""What differs between models, as tables: names of fields, fields a model refuses, words for why a reply ended.
 
-Sources: the dropped sampling fields are those VERA-MH's clients drop (``gpt-<major >= 5>`` without ``chat``; four Claude models);
-``max_completion_tokens`` and the refusal of sampling fields by the o-series are OpenAI's API reference.
+A model's name tells little (a deployment or an alias hides it, new ones come), so the table only saves a first refusal where the name
+is plain; ``request_form`` learns the rest from the servers. Sources: VERA-MH's clients (``gpt-<major >= 5>`` without ``chat``, four
+Claude models), OpenAI's API reference, and Anthropic's refusals of sampling fields since Claude Opus 4.7.
 """
 
 from __future__ import annotations
@@ -12,12 +13,25 @@ from dataclasses import dataclass
 
 _GPT = re.compile(r"gpt-(\d+)", re.IGNORECASE)
 _O_SERIES = re.compile(r"(?:^|/)o\d+(?:$|[-@])", re.IGNORECASE)
-_CLAUDE = re.compile(r"opus-4-7|opus-4-8|fable-5|sonnet-5", re.IGNORECASE)
+_CLAUDE = re.compile(
+    r"(?P<family>opus|sonnet|fable)-(?P<major>\d{1,2})(?!\d)(?:-(?P<minor>\d{1,2})(?!\d))?"
+    r"|claude-(?P<first>\d{1,2})(?:-(?P<second>\d{1,2}))?-(?P<last>opus|sonnet|fable)",
+    re.IGNORECASE,
+)
 
 
 def _reasoning_gpt(model: str) -> bool:
     major = _GPT.search(model)
     return major is not None and int(major.group(1)) >= 5 and "chat" not in model.lower()
+
+
+def _unsampled_claude(model: str) -> bool:
+    """Tell whether this is Claude Opus from 4.7 or another Claude from 5; both orders of words occur (``claude-4-5-opus``)."""
+    found = _CLAUDE.search(model)
+    if found is None:
+        return False
+    version = (int(found["major"] or found["first"]), int(found["minor"] or found["second"] or 0))
+    return version >= (5, 0) or (version >= (4, 7) and (found["family"] or found["last"]).lower() == "opus")
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,7 @@ _OPENAI_DROPS = frozenset(("temperature", "top_p", "presence_penalty", "frequenc
 QUIRKS: tuple[Quirk, ...] = (
     Quirk("gpt-5 and later, not chat", _reasoning_gpt, _OPENAI_DROPS, "max_completion_tokens"),
     Quirk("o-series", lambda model: _O_SERIES.search(model) is not None, _OPENAI_DROPS, "max_completion_tokens"),
-    Quirk("claude of 2026", lambda model: _CLAUDE.search(model) is not None, frozenset(("temperature", "top_p", "top_k"))),
+    Quirk("claude of 2026", _unsampled_claude, frozenset(("temperature", "top_p", "top_k"))),
 )
 """The first that matches wins."""
 

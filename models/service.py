@@ -8,6 +8,9 @@ from typing import Any, Literal
 from gavel.models.codec import digest, record
 from gavel.models.types import Sampling
 
+OMITTED = ("temperature", "top_p", "max_response_tokens", "seed", "stop", "reasoning_effort")
+"""Fields of a request that a service may leave out, by their names in a sampling."""
+
 _KEYS = {"policy": "policy", "general": "judge"}
 RESERVED_PORTS = range(1200, 9000)
 """NeMo-RL and Ray use ports of this range; a managed server stays out of it."""
@@ -31,8 +34,14 @@ class Service:
     ``thinking_opened``: the chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply without its
     closing tag has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could be
     read, and answer equal calls at temperature 0 from them, in this run and later ones.
+    How requests are written, whoever makes them: ``max_tokens_field`` names the output limit (None: by the model's name, or as the
+    server says); ``omit`` are fields that are never sent (of ``OMITTED``); ``response_format`` is how a closed form of reply is asked
+    for (``tgi``: text-generation-inference's own; ``none``: not at all); ``thinking_tokens`` are added to every output limit, for a
+    model that thinks first; ``extra_body`` goes into each request as it is.
     External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names the variable
-    that holds the key (or several, the first one set wins); ``header_env`` maps headers that hold credentials to variables.
+    that holds the key (or several, the first one set wins), ``key_header`` the header it goes into (None: ``Authorization``, as a
+    bearer); ``query`` holds parameters of the URL (``api-version``); ``served_as`` are further names that the server may call the model
+    by; ``header_env`` maps headers that hold credentials to variables.
     Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter
     that has vLLM; ``cpu`` asks for the CPU build; ``port`` 0 picks a free one.
     """
@@ -46,7 +55,15 @@ class Service:
     default_headers: Mapping[str, str] | None = None
     header_env: Mapping[str, str] | None = None
     organization: str | None = None
+    key_header: str | None = None
+    query: Mapping[str, str] | None = None
+    served_as: tuple[str, ...] = ()
     sampling: Sampling = Sampling()
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
+    omit: tuple[str, ...] = ()
+    response_format: Literal["json_schema", "json_object", "tgi", "none"] | None = None
+    thinking_tokens: int = 0
+    extra_body: Mapping[str, Any] | None = None
     max_in_flight: int = 64
     rpm: int | None = None
     tpm: int | None = None
@@ -56,8 +73,8 @@ class Service:
     min_replicas: int = 1
     cache: bool = False
     max_context_length: int | None = None
-    chat_template_kwargs: Mapping[str, Any] | None = None
     thinking_opened: bool = False
+    chat_template_kwargs: Mapping[str, Any] | None = None
     cpu: bool = False
     gpus: int = 1
     tensor_parallel_size: int | None = None
@@ -87,9 +104,12 @@ class Service:
     @property
     def identity(self) -> str:
         """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports, limits."""
+        written = [sorted(self.omit), self.response_format, self.thinking_tokens, self.extra_body]
         return digest([
             self.model, self.revision, self.dtype, self.quantization, self.chat_template_kwargs, self.max_context_length, self.api,
-            *(("thinking_opened",) if self.thinking_opened else ()),  # only then: services without it keep their digest
+            # What is not set is left out: services without it keep their digest.
+            *(("thinking_opened",) if self.thinking_opened else ()),
+            *(written if any(written) else ()),
         ])  # fmt: skip
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, shorten
+from gavel.models.quirks import RESERVED_FIELDS
 from gavel.models.secrets import header_names_a_credential, looks_like_a_key, names_a_credential, suspect_field
-from gavel.models.service import RESERVED_PORTS, Service
+from gavel.models.service import OMITTED, RESERVED_PORTS, Service
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REVISION = re.compile(r"[0-9a-f]{40}")
@@ -31,6 +33,8 @@ def check_service(name: str, service: Service) -> None:
     if not service.model:
         raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
     _check_ranges(name, service)
+    _check_effects(name, service)
+    _check_body(name, service)
     (_check_external if service.mode == "external" else _check_managed)(name, service)
     replicas = len(service.base_urls) if service.mode == "external" else service.replicas
     if service.min_replicas > replicas:
@@ -64,6 +68,7 @@ RANGES: Mapping[str, Range] = {
     "sampling.temperature": Range(0.0),
     "sampling.top_p": Range(0.0, 1.0, above=True),
     "sampling.max_response_tokens": _COUNT,
+    "thinking_tokens": Range(0),
     "max_in_flight": _COUNT,
     "rpm": _COUNT,
     "tpm": _COUNT,
@@ -92,6 +97,74 @@ def _check_ranges(name: str, service: Service) -> None:
             raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten(value), allowed=str(allowed))
 
 
+_EXTERNAL_ONLY = ("base_url", "api_key_env", "key_header", "query", "served_as", "organization")
+_MANAGED_ONLY = ("cpu", "gpus", "tensor_parallel_size", "replicas", "kv_cache_gb", "port", "python", "startup_timeout", "engine_args")
+
+
+def _check_effects(name: str, service: Service) -> None:
+    """Refuse a key that this kind of service does not read, unless it says what it would be without it."""
+    unread = _MANAGED_ONLY if service.mode == "external" else _EXTERNAL_ONLY
+    other = "a managed service" if service.mode == "external" else "an external service"
+    found = [(key, f"only {other} reads it; this one has mode={service.mode}") for key in unread]
+    if service.api == "responses":
+        found.append(("max_tokens_field", "api=responses has one name for the output limit"))
+    if not service.key_variables:
+        found.append(("key_header", "no api_key_env names the key that would go into it"))
+    for key, why in found:
+        if getattr(service, key) not in (_UNSET[key], None, (), {}):
+            raise ConfigError(
+                f"this key has no effect here: {why}",
+                field=f"{name}.{key}",
+                found=shorten(getattr(service, key)),
+                remedy=f"remove it, or unset it on the command line: ~{name}.{key}",
+            )
+    if service.api == "responses" and service.response_format == "tgi":
+        raise ConfigError("no server has both", field=f"{name}.response_format", found="tgi", allowed="with api=chat_completions only")
+
+
+_UNSET: Mapping[str, Any] = {item.name: item.default for item in fields(Service)}
+
+
+_ELSEWHERE = {
+    "temperature": "a judge's is rubrics.NAME.temperature, a policy's policy.sampling.temperature",
+    "top_p": "a judge's is rubrics.NAME.top_p, a policy's policy.sampling.top_p",
+    "max_tokens": "a judge's is rubrics.NAME.max_response_tokens, a policy's policy.sampling.max_response_tokens",
+    "response_format": "set {name}.response_format",
+}
+_ELSEWHERE |= dict.fromkeys(("max_completion_tokens", "max_output_tokens"), _ELSEWHERE["max_tokens"])
+
+
+def _check_body(name: str, service: Service) -> None:
+    """Refuse fields of the body that are the client's, or that stand elsewhere, where more depends on them."""
+    for field in service.omit:
+        if field not in OMITTED:
+            raise ConfigError(
+                "there is no such field to leave out",
+                field=f"{name}.omit",
+                found=shorten(field),
+                allowed=", ".join(OMITTED),
+                remedy=f"a response format is left out by {name}.response_format=none" if "format" in field else "",
+            )
+        if getattr(service.sampling, field) not in (None, ()):
+            raise ConfigError(
+                f"this key has no effect here: {name}.omit leaves the field out",
+                field=f"{name}.sampling.{field}",
+                found=shorten(getattr(service.sampling, field)),
+                remedy=f"set {name}.sampling.{field}=null (it is not sent then), or take it out of {name}.omit",
+            )
+    for field in service.extra_body or {}:
+        if field in RESERVED_FIELDS:
+            raise ConfigError("this field belongs to the client", field=f"{name}.extra_body.{field}", remedy="remove it")
+        if field in _ELSEWHERE:
+            raise ConfigError(
+                "this field has a key of its own", field=f"{name}.extra_body.{field}", remedy=_ELSEWHERE[field].format(name=name)
+            )
+    if name == "policy" and "seed" in (service.extra_body or {}):
+        raise ConfigError(
+            "every rollout of a task would be drawn alike", field="policy.extra_body.seed", remedy="set policy.sampling.seed"
+        )
+
+
 def check_secrets(name: str, service: Service) -> None:
     """Refuse a credential that stands in a config itself; what is suspected is never shown.
 
@@ -116,11 +189,11 @@ def check_secrets(name: str, service: Service) -> None:
                 "a header that holds a credential may not stand in a config", field=f"{name}.default_headers.{header}",
                 remedy=f"give the variable that holds it: {name}.header_env.{header}=VARIABLE",
             )  # fmt: skip
-    for key, fields in (
+    for key, held in (
         ("sampling.extra", service.sampling.extra), ("engine_args", service.engine_args),
-        ("chat_template_kwargs", service.chat_template_kwargs),
+        ("chat_template_kwargs", service.chat_template_kwargs), ("extra_body", service.extra_body), ("query", service.query),
     ):  # fmt: skip
-        if (path := suspect_field(fields)) is not None:
+        if (path := suspect_field(held)) is not None:
             raise ConfigError(
                 "a credential may not stand in a config", field=f"{name}.{key}.{path}", found="(not shown)",
                 remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own variables",
@@ -159,7 +232,8 @@ def _check_url(field: str, url: str) -> None:
     if parts.query or parts.fragment:
         raise ConfigError(
             "a base URL may not have parameters: the path of each call is put after it", field=field,
-            found=f"{_bare(parts)}?…", allowed=_URL, remedy="remove what follows the ?; other headers go into default_headers",
+            found=f"{_bare(parts)}?…", allowed=_URL,
+            remedy=f"put what follows the ? into query: {field.rpartition('.')[0]}.query={{name: value}}",
         )  # fmt: skip
 
 

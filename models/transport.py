@@ -197,7 +197,7 @@ def _headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ..
         headers["OpenAI-Organization"] = service.organization
     if service.key_variables:
         secrets.append(_secret(f"{name}.api_key_env", service.key_variables))
-        headers["Authorization"] = f"Bearer {secrets[-1]}"
+        headers[service.key_header or "Authorization"] = secrets[-1] if service.key_header else f"Bearer {secrets[-1]}"
     for header, variable in (service.header_env or {}).items():
         secrets.append(_secret(f"{name}.header_env.{header}", (variable,)))
         headers[header] = secrets[-1]

@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 
 from gavel.models.errors import ConfigError
-from gavel.models.quirks import RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, Quirk, finish_word, quirk_of
+from gavel.models.quirks import RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
 from gavel.models.receipts import call_seed
+from gavel.models.request_form import BY_MODEL, RequestForm, form_of
 from gavel.models.service import Service
 from gavel.models.types import ResponseFormat, Sampling, Usage
 
@@ -26,13 +27,14 @@ CHOICE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body."""
+    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what ``tail`` holds."""
 
     head: bytes
     tail: bytes
     seed: bytes
     notes: tuple[str, ...]
     unwrap_choice: bool
+    fields: Mapping[str, Any]
 
     def body(self, messages: bytes) -> bytes:
         """Return the body of a request with ``messages`` (JSON)."""
@@ -60,7 +62,15 @@ class BadBody(Exception):
         self.reason, self.error, self.code = reason, error, code
 
 
-def make_plan(service: Service, model: str, sampling: Sampling, response_format: ResponseFormat | None, *, vllm: bool) -> Plan:
+def make_plan(
+    service: Service,
+    model: str,
+    sampling: Sampling,
+    response_format: ResponseFormat | None,
+    *,
+    vllm: bool,
+    form: RequestForm | None = None,
+) -> Plan:
     """Encode what calls of one kind share.
 
     Args:
@@ -69,31 +79,35 @@ def make_plan(service: Service, model: str, sampling: Sampling, response_format:
         sampling: fields that are None are not sent.
         response_format: ``choice`` becomes vLLM's ``structured_outputs``, or a JSON schema with one field elsewhere.
         vllm: whether the server is a vLLM.
+        form: how the request is written; None: as config and model say.
 
     Raises:
         ConfigError: ``sampling.extra`` sets a field of the client's own, or the response format is not one of the two forms.
     """
     seed = call_seed(service.identity, sampling, response_format)
-    quirk = quirk_of(model)
+    form = form or form_of(service, model)
     responses = service.api == "responses"
-    wrapped = response_format is not None and bool(response_format.choice) and (responses or not vllm)
-    if wrapped and sampling.max_response_tokens is not None:
-        sampling = replace(sampling, max_response_tokens=sampling.max_response_tokens + CHOICE_TOKENS)
-    fields, notes = _sampling_fields(sampling, quirk, responses)
-    if response_format is not None:
-        fields |= _format_fields(response_format, responses=responses, vllm=vllm)
-    if service.chat_template_kwargs:
+    asked, said = _format_fields(response_format, form, responses=responses, vllm=vllm) if response_format is not None else ({}, ())
+    wrapped = response_format is not None and bool(response_format.choice) and bool(asked) and "structured_outputs" not in asked
+    if sampling.max_response_tokens is not None:
+        room = service.thinking_tokens + (CHOICE_TOKENS if wrapped else 0)
+        sampling = replace(sampling, max_response_tokens=sampling.max_response_tokens + room)
+    fields, notes = _sampling_fields(sampling, form, responses)
+    fields |= asked
+    if service.chat_template_kwargs and "chat_template_kwargs" not in form.omit:
         fields["chat_template_kwargs"] = dict(service.chat_template_kwargs)
-    if responses:
+    if responses and "store" not in form.omit:
         fields["store"] = False
+    fields |= {**form.learned, **_checked_extra(form.extra_body, "extra_body")}
     key = "input" if responses else "messages"
     head = orjson.dumps({"model": model})[:-1] + b',"%s":' % key.encode()
     tail = b"," + orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS)[1:] if fields else b"}"
-    return Plan(head, tail, seed, notes, wrapped)
+    notes = (*notes, *said, *(f"sent, for the server asks for it: {name}={value}" for name, value in form.learned.items()))
+    return Plan(head, tail, seed, notes, wrapped, fields)
 
 
-def _sampling_fields(sampling: Sampling, quirk: Quirk, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    limit = "max_output_tokens" if responses else quirk.max_tokens
+def _sampling_fields(sampling: Sampling, form: RequestForm, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    limit = "max_output_tokens" if responses else form.max_tokens_field
     wanted: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -101,38 +115,54 @@ def _sampling_fields(sampling: Sampling, quirk: Quirk, responses: bool) -> tuple
         "seed": sampling.seed,
         "stop": list(sampling.stop) or None,
     }
+    effort = "reasoning" if responses else "reasoning_effort"
     if sampling.reasoning_effort is not None:
-        wanted |= {"reasoning": {"effort": sampling.reasoning_effort}} if responses else {"reasoning_effort": sampling.reasoning_effort}
-    wanted |= _checked_extra(sampling.extra)
+        wanted[effort] = {"effort": sampling.reasoning_effort} if responses else sampling.reasoning_effort
+    wanted |= _checked_extra(sampling.extra, "sampling.extra")
+    lacked = dict.fromkeys(RESPONSES_LACKS if responses else (), BY_MODEL)
+    own_names = {"max_response_tokens": limit, "reasoning_effort": effort}
+    refused = lacked | {own_names.get(name, name): why for name, why in form.omit.items()}
     wanted = {name: value for name, value in wanted.items() if value is not None}
-    refused = quirk.drops | (RESPONSES_LACKS if responses else frozenset())
-    notes = tuple(f"not sent, the model or the API refuses it: {name}" for name in wanted if name in refused)
+    notes = tuple(f"not sent, {refused[name]}: {name}" for name in wanted if name in refused)
     return {name: value for name, value in wanted.items() if name not in refused}, notes
 
 
-def _checked_extra(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+def _checked_extra(extra: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
     for name, value in (extra or {}).items():
         if name in RESERVED_FIELDS and not (name == "stream" and value is False):
             raise ConfigError(
                 "this field belongs to the client",
-                field=f"sampling.extra.{name}",
+                field=f"{place}.{name}",
                 remedy="remove it; rollouts_per_task draws several replies",
             )
     return dict(extra or {})
 
 
-def _format_fields(wanted: ResponseFormat, *, responses: bool, vllm: bool) -> dict[str, Any]:
+def _format_fields(wanted: ResponseFormat, form: RequestForm, *, responses: bool, vllm: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the fields that ask for a closed form, and notes on what was not asked."""
     if bool(wanted.choice) == (wanted.json_schema is not None):
         raise ConfigError("a response format is either a choice or a JSON schema", field="response_format", found=repr(wanted)[:120])
+    written = form.response_format
+    # A choice is one word; an object of no stated shape would only hide it.
+    if written == "none" or (written == "json_object" and wanted.choice):
+        return {}, (f"not sent, {form.format_reason}: response_format",)
     if wanted.choice and vllm and not responses:
-        return {"structured_outputs": {"choice": list(wanted.choice)}}
+        return {"structured_outputs": {"choice": list(wanted.choice)}}, ()
     schema = dict(wanted.json_schema) if wanted.json_schema is not None else _choice_schema(wanted.choice)
     if not vllm:
         schema = _without_lengths(schema)
+    return (
+        {"text": {"format": _written(schema, written, flat=True)}} if responses else {"response_format": _written(schema, written)}
+    ), ()
+
+
+def _written(schema: Mapping[str, Any], form: str, *, flat: bool = False) -> dict[str, Any]:
+    if form == "json_object":
+        return {"type": "json_object"}
+    if form == "tgi":
+        return {"type": "json_object", "value": schema}
     named = {"name": schema.get("title", "reply"), "schema": schema, "strict": True}
-    if responses:
-        return {"text": {"format": {"type": "json_schema", **named}}}
-    return {"response_format": {"type": "json_schema", "json_schema": named}}
+    return {"type": "json_schema", **named} if flat else {"type": "json_schema", "json_schema": named}
 
 
 def _without_lengths(schema: Any) -> Any:
@@ -187,20 +217,38 @@ def decode_document(body: dict[str, Any], *, responses: bool) -> Decoded:
     Raises:
         BadBody: an error object, or no choice in it.
     """
-    if body.get("error"):
+    if body.get("error") or body.get("object") == "error":
         raise error_of(body)
     return (_decode_responses if responses else _decode_chat)(body)
 
 
 def error_of(body: Mapping[str, Any]) -> BadBody:
-    """Return what the error object of a body says."""
+    """Return what the error object of a body says; of a gateway's, also what the provider behind it said (``metadata.raw``)."""
     error = body.get("error", body)
     if not isinstance(error, dict):
-        return BadBody(str(error), error=str(error))
+        words = [str(body[key]) for key in ("error_type", "error") if body.get(key)]
+        return BadBody(": ".join(words), error=": ".join(words))
     words = [str(error[key]) for key in ("code", "type", "message", "detail") if error.get(key)]
+    metadata = error.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("raw"):
+        words.append(_raw_reason(metadata["raw"]))
     text = ": ".join(dict.fromkeys(words)) or "an error without a message"
-    codes = [error[key] for key in ("code", "status") if type(error.get(key)) is int]
+    codes = [int(error[key]) for key in ("code", "status") if _is_number(error.get(key))]
     return BadBody(text, error=text, code=codes[0] if codes else None)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3)
+
+
+def _raw_reason(raw: object) -> str:
+    """Return what a provider behind a gateway said: its own error's text, where its body is one."""
+    if isinstance(raw, str):
+        try:
+            raw = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            return " ".join(str(raw).split())
+    return error_of(raw).reason if isinstance(raw, dict) else str(raw)
 
 
 def error_text(data: bytes) -> str:
@@ -216,14 +264,17 @@ def _decode_chat(body: dict[str, Any]) -> Decoded:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadBody("the reply has no choices")
+    if choices[0].get("error"):  # a gateway whose provider broke off: what text there is was never finished
+        raise error_of(choices[0])
     message = choices[0].get("message")
     if not isinstance(message, dict):
         raise BadBody("the reply's first choice has no message")
     finish = _text(choices[0].get("finish_reason")) or ""
+    text, thought = _content(message.get("content"))
     return Decoded(
-        _content(message.get("content")), finish_word(finish), _text(body.get("model")), _text(body.get("id")),
+        text, finish_word(finish), _text(body.get("model")), _text(body.get("id")),
         _usage(body.get("usage"), "prompt", "completion"),
-        _text(message.get("reasoning_content")) or _text(message.get("reasoning")), _text(message.get("refusal")),
+        _text(message.get("reasoning_content")) or _text(message.get("reasoning")) or thought, _text(message.get("refusal")),
     )  # fmt: skip
 
 
@@ -232,14 +283,15 @@ def _decode_responses(body: dict[str, Any]) -> Decoded:
     if not isinstance(output, list) or not any(isinstance(item, dict) for item in output):
         raise BadBody("the reply has no output")
     items = [item for item in output if isinstance(item, dict)]
-    said = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
+    messages = [item for item in items if item.get("type") == "message"]
+    said = _parts(messages[-1].get("content")) if messages else []
     thought = [
         part for item in items if item.get("type") == "reasoning" for key in ("summary", "content") for part in _parts(item.get(key))
     ]
-    texts = [part["text"] for part in said if part.get("type") == "output_text" and isinstance(part.get("text"), str)]
+    texts = [part["text"] for part in said if part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)]
     refusals = [str(part.get("refusal")) for part in said if part.get("type") == "refusal"]
     return Decoded(
-        "".join(texts) if texts else None, _responses_finish(body), _text(body.get("model")), _text(body.get("id")),
+        "\n".join(texts) if texts else None, _responses_finish(body), _text(body.get("model")), _text(body.get("id")),
         _usage(body.get("usage"), "input", "output"),
         "\n".join(part["text"] for part in thought if isinstance(part.get("text"), str)) or None, "\n".join(refusals) or None,
     )  # fmt: skip
@@ -268,14 +320,25 @@ def _parts(value: object) -> list[dict[str, Any]]:
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
-def _content(value: object) -> str | None:
-    """Return a message's text; some gateways send it in parts."""
+_TEXT_PARTS = ("text", "output_text")
+"""Types of the parts that are the answer; others (``reasoning``, ``thinking``, ``refusal``) are not."""
+
+
+def _content(value: object) -> tuple[str | None, str | None]:
+    """Return a message's text and what it holds of thinking; some gateways send a message in parts."""
     if value is None or isinstance(value, str):
-        return value
-    texts = [part["text"] for part in _parts(value) if isinstance(part.get("text"), str)]
-    if not texts:
+        return value, None
+    parts = _parts(value)
+    if not parts and value != []:
         raise BadBody(f"the reply's content is a {type(value).__name__} without text")
-    return "".join(texts)
+    texts = [part["text"] for part in parts if part.get("type", "text") in _TEXT_PARTS and isinstance(part.get("text"), str)]
+    thought = [text for part in parts if part.get("type") in ("reasoning", "thinking") for text in _thoughts(part)]
+    return "".join(texts) if texts else None, "\n".join(thought) or None
+
+
+def _thoughts(part: Mapping[str, Any]) -> list[str]:
+    found = next((part[key] for key in ("text", "thinking", "reasoning") if part.get(key)), None)
+    return [found] if isinstance(found, str) else [str(inner.get("text")) for inner in _parts(found) if inner.get("text")]
 
 
 def _usage(value: object, prompt: str, completion: str) -> Usage | None:

@@ -65,6 +65,11 @@ def test_every_experiment_composes_with_every_verb(verb: str, experiment: str) -
     assert type(compose(verb, words)).__name__ == VERBS[verb].schema
 
 
+def is_preset(group: str, choice: str) -> bool:
+    """Whether this is a service that the user must say the model of."""
+    return group in ("policy", "judge") and "\nmodel: null\n" in (CONF / group / f"{choice}.yaml").read_text()
+
+
 @pytest.mark.parametrize(("group", "choice"), [(g, c) for g in GROUPS for c in choices(g, [CONF])])
 def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group: str, choice: str) -> None:
     for verb in VERBS.values():
@@ -74,7 +79,7 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
         words = [f"{name}=smollm2" for name in both if name != group] + [f"{group}={choice}"]
         words += _needed(verb.name, choice) if group == "experiment" else []
         words += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
-        words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
+        words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if is_preset(group, choice) else []
         compose(verb.name, words)
 
 
@@ -153,8 +158,9 @@ def test_interpolations_are_resolved() -> None:
 
 
 def test_keys_below_an_open_mapping_need_no_declaration() -> None:
-    config = rollout("policy.engine_args.max_num_seqs=4", "policy.default_headers.X-Team=rl", "policy.sampling.extra.top_k=5")
-    assert config.policy.engine_args == {"max_num_seqs": 4}
+    served = compose("probe", ["env=abstention", "judge=smollm2", "judge.engine_args.max_num_seqs=4"])
+    assert served.judge.engine_args == {"max_num_seqs": 4}
+    config = rollout("policy.default_headers.X-Team=rl", "policy.sampling.extra.top_k=5")
     assert config.policy.default_headers == {"X-Team": "rl"}
     assert config.policy.sampling.extra is not None
     assert config.policy.sampling.extra["top_k"] == 5

@@ -77,6 +77,6 @@ def test_a_judge_that_is_served_elsewhere_cannot_be_served_here_and_that_is_what
 def test_a_service_asks_for_its_policy_only_where_it_plays() -> None:
     words = ["env=abstention", "judge=smollm2"]
     assert not compose("serve", words).gym.play
-    with pytest.raises(ConfigError, match=r"policy=external needs policy\.base_url"):
+    with pytest.raises(ConfigError, match=r"this choice needs policy\.base_url"):
         compose("serve", [*words, "gym.play=true"])
     assert compose("serve", [*words, "gym.play=true", "policy=smollm2"]).policy.mode == "managed"

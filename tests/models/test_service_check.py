@@ -133,8 +133,9 @@ def test_what_only_sounds_like_a_credential_is_allowed() -> None:
     arguments = {"max_num_batched_tokens": 2048, "tokenizer": "other", "tokenizer_mode": "auto", "hf_token": True}
     check_service(
         "policy",
-        replace(GOOD, sampling=Sampling(extra=extra), engine_args=arguments, default_headers={"X-Team": "a", "anthropic-version": "1"}),
+        replace(GOOD, sampling=Sampling(extra=extra), default_headers={"X-Team": "a", "anthropic-version": "1"}),
     )
+    check_service("policy", Service(mode="managed", model="embedded:smollm2", engine_args=arguments))
     assert not names_a_credential("author")
     assert header_names_a_credential("X-Gate-Token")
 
