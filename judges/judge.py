@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gavel.judges.answers import answer_key, current_log
 from gavel.judges.bindings import Binding
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.textwork import work_on
 from gavel.models.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt
 
@@ -50,7 +51,7 @@ class BoundJudges:
         binding = self._binding(query.binding)
         rubric = binding.rubric
         key = answer_key(query, rubric.digest)
-        return _replayed(rubric, query, key) or await self._ask(binding, query, key)
+        return await _replayed(rubric, query, key) or await self._ask(binding, query, key)
 
     def _binding(self, name: str) -> Binding:
         try:
@@ -64,7 +65,8 @@ class BoundJudges:
 
     async def _ask(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
         rubric, model = binding.rubric, self._models(binding.service)
-        messages = rubric.render(query.slots)
+        length = _length(query.slots.values())
+        messages = await work_on(length, rubric.render, query.slots)
         receipts = _receipts_before(key)
         for retry in range(query.retries + 1):
             try:
@@ -72,10 +74,10 @@ class BoundJudges:
                 completion = await _complete(model, request)
                 reply, receipts = completion.reply, (*receipts, completion.receipt)
                 _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
-                verdict = rubric.parse(reply.text)
+                verdict = await work_on(len(reply.text), rubric.parse, reply.text)
                 if binding.judge is not None and binding.judge.cache and isinstance(model, Confirming):
                     model.confirm(request, completion)  # only what could be read is kept
-                return _grade(rubric, query, verdict, reply.text, receipts)
+                return await _grade(rubric, query, verdict, reply.text, receipts)
             except Unparseable as failed:
                 problem, raw = str(failed), reply.text
             except ModelFailure as failed:
@@ -126,20 +128,25 @@ def _receipts_before(key: str) -> tuple[Receipt, ...]:
     return stored.receipts if stored is not None else ()
 
 
-def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
+async def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
     """Read a stored reply again; one that has no verdict is not used, so that a resumed row asks anew."""
     log = current_log()
     stored = log.find(key) if log is not None else None
     if stored is None or stored.unread:
         return None
     try:
-        return _grade(rubric, query, rubric.parse(stored.raw), stored.raw, stored.receipts)
+        verdict = await work_on(len(stored.raw), rubric.parse, stored.raw)
     except Unparseable:
         return None
+    return await _grade(rubric, query, verdict, stored.raw, stored.receipts)
 
 
-def _grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
+def _length(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
+
+
+async def _grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
     details = {**(verdict.details or {}), "parse": verdict.parse, "calls": len(receipts)}
-    if flags := rubric.flags(query.slots):
+    if flags := await work_on(_length(query.slots.values()), rubric.flags, query.slots):
         details["flags"] = flags
     return Grade(verdict.label, verdict.score, verdict.reasoning, verdict.parse, raw, details, receipts)

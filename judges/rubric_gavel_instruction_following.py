@@ -48,8 +48,12 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
         profile=PROFILE, targets=TARGETS, slots=INSTRUCTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
         digest=rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=INSTRUCTION_CONTROLS,
         template=parse_template(text, _SLOTS | {"fence"}),
-        prepare=_values, reader=parse, flagger=lambda slots: NEUTRALISER.flags(slots["reply"]),
+        prepare=_values, reader=parse, flagger=_flags,
     )  # fmt: skip
+
+
+def _flags(slots: Mapping[str, str]) -> tuple[str, ...]:
+    return NEUTRALISER.flags(slots["reply"])
 
 
 def _values(slots: Mapping[str, str]) -> Mapping[str, str]:

@@ -36,8 +36,12 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
         profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=None,
         digest=rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
         template=parse_template(text, {"question", "target", "predicted_answer"}),
-        prepare=_values, reader=parse, flagger=lambda slots: hostile(slots["answer"]),
+        prepare=_values, reader=parse, flagger=_flags,
     )  # fmt: skip
+
+
+def _flags(slots: Mapping[str, str]) -> tuple[str, ...]:
+    return hostile(slots["answer"])
 
 
 def _values(slots: Mapping[str, str]) -> Mapping[str, str]:

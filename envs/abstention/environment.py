@@ -15,6 +15,7 @@ from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import Failure
+from gavel.models.textwork import work_on
 from gavel.models.types import ChatModel, Receipt
 
 NAME = "abstention"
@@ -66,13 +67,14 @@ class AbstentionEnvironment:
         assert reply is not None, "step is called after a policy's reply"
         if (broken := unfinished(reply)) is not None:
             return broken
-        extraction = extract(reply)
+        extraction = await work_on(len(reply.text), extract, reply)
         if extraction.answer is None:
             assert extraction.gate is not None
             return _gated(extraction.gate, reply.finish_reason)
         _, binding = parse_verifier(task.verifier)
         target: AbstentionTarget = task.target
-        decided = decide(self._rules_for(binding), extraction.answer, target.reference)
+        answer = extraction.answer
+        decided = await work_on(len(answer), decide, self._rules_for(binding), answer, target.reference)
         if decided is not None:
             return _ruled(extraction, decided.label, decided.rule)
         slots = {"question": target.question, "reference": target.reference, "answer": extraction.answer}

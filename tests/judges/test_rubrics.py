@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 from pathlib import Path
 
@@ -194,3 +195,16 @@ def test_both_profiles_are_in_the_table_and_take_the_same_target() -> None:
     assert {name: profile.targets for name, profile in PROFILES.items() if "abstention" in name} == {
         NATIVE: ("nemo_abstention_v1",), STRICT: ("nemo_abstention_v1",),
     }  # fmt: skip
+
+
+def test_the_work_of_a_rubric_can_be_handed_to_another_process(rubric: Rubric) -> None:
+    for work in (rubric.render, rubric.flags):
+        copy = pickle.loads(pickle.dumps(work))
+        assert copy(QUERY) == work(QUERY)
+    pickle.dumps(rubric.parse)
+
+
+@pytest.mark.parametrize("profile", ["gavel/instruction-following-v1", "gavel/vera-mh-small"])
+def test_so_can_the_work_of_other_rubrics(profile: str) -> None:
+    made = make_rubric(RubricConfig(profile), AssetStore(offline=True))
+    pickle.dumps((made.render, made.parse, made.flags))

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,29 @@ async def test_every_answer_to_64_clients_at_once_is_a_grade(tmp_path: Path) -> 
     figures = json.loads(out[: out.index(b"}") + 1])
     assert figures["answers that were no grade"] == 0
     assert figures["gradings/s, one a request"] > 0
+
+
+async def slowest_health(url: str, until: asyncio.Task[Any]) -> float:
+    """Return the longest that ``/healthz`` took, in seconds, asked again and again until a task is done."""
+    slowest = 0.0
+    async with aiohttp.ClientSession() as session:
+        while not until.done():
+            began = time.perf_counter()
+            async with session.get(f"{url}/healthz") as response:
+                assert response.status == 200
+            slowest = max(slowest, time.perf_counter() - began)
+            await asyncio.sleep(0.005)
+    return slowest
+
+
+@pytest.mark.parametrize("unit", ["x <\n", "a\u200e", "<", "<candidate>", "\\boxed{", "<think >", "\u05d0\u200f"])
+async def test_the_service_answers_while_a_megabyte_of_hostile_text_is_in_work(unit: str) -> None:
+    async with FaultServer(reply=lambda body: "INCORRECT") as judge, service(*ABSTENTION, *judged_at(judge.base_url)) as (_, url):
+        # As large, and nothing to do: what the transport and this machine cost.
+        plain = asyncio.create_task(post(url, "/v1/abstention/grade", judged_item(0, "a " * 500_000)))
+        idle = await slowest_health(url, plain)
+        hostile = unit + unit[-1] * 500_000 + unit * (500_000 // len(unit)) + "x"
+        work = asyncio.create_task(post(url, "/v1/abstention/grade", judged_item(1, hostile)))
+        busy = await slowest_health(url, work)
+        assert (await work)[0] == 200
+    assert busy < 0.2 + 3 * idle, (busy, idle)
