@@ -19,6 +19,10 @@ DEFAULT = "default"
 PARSES = ("exact", "last_line", "substring", DEFAULT)
 PERMISSIVE, STRICT = "nvidia/qa-abstention-v1", "gavel/qa-abstention-v1"
 """The profile that reads a verdict from any reply, and the one that does not."""
+_NOT_STATED = {
+    "substring": "the first of A, B, C that occurs anywhere in the reply was taken, be it a letter of a word",
+    DEFAULT: "the reply holds none of these letters, which counts as incorrect",
+}
 Mask = npt.NDArray[np.bool_]
 
 
@@ -115,14 +119,19 @@ def summarize(results: Sequence[Result]) -> Summary:
 
 
 def remarks(results: Sequence[Result]) -> tuple[str, ...]:
-    """Say how many verdicts were not given by the judge but by a rubric that reads any reply; nothing where all were given."""
-    parses = [parse for result in results if result.status == "graded" and (parse := (result.outcome.details or {}).get("parse"))]
-    if not (made_up := parses.count(DEFAULT)):
-        return ()
-    return (
-        f"{made_up} of {len(parses)} verdicts were not given by the judge: its reply had none, and profile {PERMISSIVE} counts that as "
-        f"incorrect; rubrics.abstention.profile={STRICT} leaves such rows ungraded",
-    )
+    """Say how many verdicts a rubric that reads any reply took from replies that state none; nothing where all were stated."""
+    judged = [result.outcome for result in results if result.status == "graded" and (result.outcome.details or {}).get("parse")]
+    said = []
+    for parse, what in _NOT_STATED.items():
+        found = [outcome for outcome in judged if (outcome.details or {})["parse"] == parse]
+        if found:
+            right = sum(outcome.label == "correct" for outcome in found)
+            said.append(
+                f"{len(found)} of {len(judged)} verdicts were not given by the judge as it was asked to: {what} ({parse}); "
+                f"{right} of them ({right / len(found):.0%}) count as correct. This is how profile {PERMISSIVE} reads; "
+                f"rubrics.abstention.profile={STRICT} leaves such rows ungraded"
+            )
+    return tuple(said)
 
 
 def _figures(rows: Sequence[Row], suffix: str) -> Mapping[str, Metric]:

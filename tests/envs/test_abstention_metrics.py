@@ -104,11 +104,18 @@ def test_ungraded_rows_are_counted_apart_and_touch_no_figure() -> None:
     assert without.tables["counts"] == {"graded": 7, "ungraded": {}}
 
 
-def test_verdicts_that_no_judge_gave_are_remarked_upon_and_only_those() -> None:
-    assert remarks(RESULTS) == ()
+def test_verdicts_that_no_judge_stated_are_remarked_upon_with_the_share_that_counts_as_correct() -> None:
+    stated = [result for result in RESULTS if (result.outcome.details or {}).get("parse") != "substring"]
+    assert remarks(stated) == ()
+    (line,) = remarks(RESULTS)
+    assert line.startswith("1 of 4 verdicts were not given by the judge"), line  # t1/1, t2/1, t3/1 and t4/1 were judged
+    refusals = [row(f"r{number}", 0, "law", "correct", JUDGE, parse="substring") for number in range(3)]
     made_up = row("t5", 0, "law", "incorrect", JUDGE, parse="default")
-    (line,) = remarks([*RESULTS, made_up])
-    assert line.startswith("1 of 5 verdicts were not given by the judge")  # t1/1, t2/1, t3/1, t4/1 and t5/0 were judged
+    substring, default = remarks([*stated, *refusals, made_up])
+    assert substring.startswith("3 of 7 verdicts")
+    assert "3 of them (100%) count as correct" in substring
+    assert default.startswith("1 of 7 verdicts")
+    assert "0 of them (0%)" in default
 
 
 def test_the_tables_count_labels_rules_and_parse_paths() -> None:
