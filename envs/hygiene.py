@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from gavel.envs.rows import check_file, read_rows
 from gavel.models.codec import record
@@ -16,12 +17,17 @@ from gavel.models.errors import InputError
 GRAM = 13
 """Words in a row that must not be shared; the usual length for decontamination (Brown et al. 2020, arXiv:2005.14165, appendix C)."""
 
-_WORDS = re.compile(r"\w+")
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}々〆ー"
+"""Scripts that write no blanks between words: there a character (with its marks) counts as a word."""
+_WORDS = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|(?:(?![{_UNSPACED}])[\w\p{{M}}])+")
 _FIELDS = ("question", "problem", "prompt", "query", "text")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text after NFKC and case folding; punctuation and blanks are gone."""
+    """Return the words of a text after NFKC and case folding; punctuation and blanks are gone.
+
+    Where a script writes no blanks between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a word.
+    """
     return tuple(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 

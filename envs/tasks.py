@@ -212,7 +212,7 @@ def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str)
 
 def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
     """Refuse what is no request: a task may not bring the words that are to be graded."""
-    if not messages:
+    if not messages and needs_user:  # where the environment speaks first, a policy may be without instructions
         raise TaskError("there are no messages", field="messages", allowed="at least one message")
     for place, message in enumerate(messages):
         for name in ("reply", "receipts"):
@@ -222,7 +222,7 @@ def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
                     allowed="role and content", remedy="remove it: the policy is asked",
                 )  # fmt: skip
     roles = [message.role for message in messages]
-    if (needs_user and "user" not in roles) or roles[-1] == "assistant":
+    if (needs_user and "user" not in roles) or roles[-1:] == ["assistant"]:
         raise TaskError(
             "the policy has nothing to reply to", field="messages", found=f"roles {', '.join(roles)}",
             allowed="a user's message, and none of the assistant's at the end",

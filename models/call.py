@@ -150,7 +150,7 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
         said = (decoded.model or "")[:120]
         return FailureKind.IDENTITY_MISMATCH, f"asked for {names[0]!r}, the server answered as {said!r}"
     role, finish = request.role, decoded.finish_reason
-    if role == "policy" and request.filtered and text:
+    if role == "policy" and request.filtered:
         return None
     if role == "policy":
         withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"

@@ -109,8 +109,8 @@ class ResponseFormat:
 @record
 class ChatRequest:
     """One call: ``sample`` numbers independent draws of one prompt, ``fresh`` forbids cache and sharing, ``prefix_key`` names the
-    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut counts as a reply
-    if it has text."""
+    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut counts as a reply,
+    also where nothing is left of it."""
 
     messages: tuple[Message, ...]
     role: CallRole

@@ -29,7 +29,8 @@ class SimulatorConfig:
 class VeraMhConfig:
     """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made. ``max_turns`` counts
     utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the tasks that are
-    made. ``parse_retries`` is how often a question is asked again where the judge's reply cannot be read."""
+    made (None or empty: no system message); where it was set, tasks with other instructions are refused. ``parse_retries`` is how often
+    a question is asked again where the judge's reply cannot be read."""
 
     binding: str = "vera_mh"
     simulators: tuple[SimulatorConfig, ...] = (
@@ -38,7 +39,7 @@ class VeraMhConfig:
     )
     max_turns: int = 30
     max_total_words: int | None = None
-    chatbot_prompt: str = CHATBOT_PROMPT
+    chatbot_prompt: str | None = CHATBOT_PROMPT
     parse_retries: int = 8
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
-from gavel.envs.vera_mh.conversation import Utterance, is_over, transcript_text, utterances
+from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT, Utterance, is_over, transcript_text, utterances
 from gavel.envs.vera_mh.grading import Judging, judge_slots
 from gavel.envs.vera_mh.personas import Persona, read_personas
 from gavel.envs.vera_mh.rubric import Rubric
@@ -20,7 +20,7 @@ from gavel.judges.bindings import parse_verifier
 from gavel.judges.rubric_vera_mh import VeraMhRubric, vera_mh_rubric
 from gavel.judges.types import Judge
 from gavel.models.codec import digest
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, nearest, shorten
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.quirks import FILTERED, finish_word
 from gavel.models.types import ChatModel, Message, Reply
@@ -61,13 +61,16 @@ class VeraMhEnvironment:
         Where it ends the conversation, the chatbot is not asked.
 
         Raises:
+            TaskError: ``env.chatbot_prompt`` was set to other instructions than the task's.
             ModelFailure: ``gavel:simulation_failed``.
         """
-        if brought := utterances(task.messages):
-            return Opening(task.messages, over=brought[-1].ends)
+        given = tuple(message for message in task.messages if message.content or message.role != "system")  # as upstream, none is sent
+        _agree(self.config.chatbot_prompt or "", given)
+        if brought := utterances(given):
+            return Opening(given, over=brought[-1].ends)
         spoken = await self._simulators.speak(task.target.simulator, self._prompts[task.target.persona], "", ())
         over = Utterance("persona", spoken.text).ends
-        return Opening((*task.messages, Message("user", spoken.text)), spoken.receipts, over)
+        return Opening((*given, Message("user", spoken.text)), spoken.receipts, over)
 
     async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Let the persona speak, or judge the conversation once it is over.
@@ -192,9 +195,24 @@ def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel])
     return VeraMhEnvironment(config, judge, services)
 
 
+def _agree(prompt: str, messages: Sequence[Message]) -> None:
+    """Refuse instructions that only preparing would write and the task does not have; the default stands for the task's own.
+
+    Raises:
+        TaskError: names the key.
+    """
+    own = "\n".join(message.content for message in messages if message.role == "system")
+    if prompt not in (CHATBOT_PROMPT, own):
+        raise TaskError(
+            "the tasks have other instructions for the chatbot than this key says", field="env.chatbot_prompt", found=shorten(prompt),
+            allowed=f"the task's own: {shorten(own) or '(none)'}",
+            remedy="leave env.chatbot_prompt out, or make the tasks with it: gavel prepare env=vera_mh env.chatbot_prompt=…",
+        )  # fmt: skip
+
+
 def _broken(reply: Reply) -> Failure | None:
-    """Say why a chatbot's turn is none; one that a filter cut is a turn if it has text."""
-    if finish_word(reply.finish_reason) == FILTERED and reply.text:
+    """Say why a chatbot's turn is none; one that a filter cut is a turn, also where nothing is left of it."""
+    if finish_word(reply.finish_reason) == FILTERED:
         return None
     end = unfinished(reply)
     if end is None or end.outcome.failure is None:

@@ -115,8 +115,9 @@ class VeraMhTasks:
 
     def _task(self, persona: Persona, service: str) -> Task:
         metadata = {"source": SOURCE, "persona": persona.name, "risk": persona.risk, "simulator": service}
+        prompt = self.config.chatbot_prompt
         return Task(
-            f"{persona.name}/{service}", NAME, f"{TARGETS[0]}/{self.config.binding}", (Message("system", self.config.chatbot_prompt),),
+            f"{persona.name}/{service}", NAME, f"{TARGETS[0]}/{self.config.binding}", (Message("system", prompt),) if prompt else (),
             VeraMhTarget(persona.name, service), metadata,
         )  # fmt: skip
 

@@ -60,10 +60,10 @@ def task_json(task: Task) -> str:
 
 
 def _check_opening(task: Task, where: str) -> None:
-    if task.messages[-1].role != "user":
+    if not task.messages or task.messages[-1].role != "user":
         raise InputError(
             "this task has no opening: a trainer's prompt must end with a user's message", where=where, field="messages",
-            found=f"the last message is the {task.messages[-1].role}'s",
+            found=f"the last message is the {task.messages[-1].role}'s" if task.messages else "no message",
             remedy="let `gavel prepare` write the openings (env=vera_mh: source.openings=true)",
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_intervals_hold_the_value_and_are_the_same_each_time() -> None:
     assert first.high is not None
     assert 0 <= first.low <= first.value <= first.high <= 100
     assert summarize(ROWS[:1], DIMENSIONS, RISKS).metrics["vera_mh/vera_score"].low is None
+
+
+def test_more_rollouts_of_the_same_conversations_leave_every_interval_as_it_is() -> None:
+    once = [result(number, letters, persona=f"P{number}") for number, letters in enumerate(("BB", "BH", "SN", "BS", "HB", "NN"))]
+    several = [replace(row, rollout_index=index) for row in once for index in range(4)]
+    first, more = (summarize(rows, DIMENSIONS, RISKS).metrics for rows in (once, several))
+    assert set(first) == set(more)
+    for name, metric in first.items():
+        assert (more[name].low, more[name].high) == pytest.approx((metric.low, metric.high)), name
+
+
+def test_conversations_of_one_persona_with_several_simulators_are_one_cluster() -> None:
+    one = [result(number, letters, persona=f"P{number}") for number, letters in enumerate(("BB", "BH", "SN", "BS"))]
+    two = [
+        result(number + 10, letters, persona=f"P{number}", simulator="two") for number, letters in enumerate(("BB", "BH", "SN", "BS"))
+    ]
+    first, pooled = (summarize(rows, DIMENSIONS, RISKS).metrics["vera_mh/vera_score"] for rows in (one, [*one, *two]))
+    assert (pooled.low, pooled.high) == pytest.approx((first.low, first.high))
+    alone = [result(number, letters) for number, letters in enumerate(("BB", "HH"))]
+    assert summarize(alone, DIMENSIONS, RISKS).metrics["vera_mh/vera_score"].low is None
 
 
 def test_nothing_graded_has_tables_and_no_figures() -> None:
