@@ -9,6 +9,7 @@ import pytest
 from gavel.envs.abstention.source import NemoAbstentionV1, domain_of
 from gavel.envs.abstention.target import AbstentionTarget, parse_target
 from gavel.envs.tasks import BadRow, TaskFile, dump_task, read_tasks
+from gavel.envs.types import EnvironmentInfo
 from gavel.models.errors import ConfigError, InputError
 
 EXAMPLE = Path(__file__).parents[3] / "shared" / "data" / "abstention" / "example.jsonl"
@@ -16,7 +17,7 @@ EXAMPLE = Path(__file__).parents[3] / "shared" / "data" / "abstention" / "exampl
 
 class Abstention:
     name = "abstention"
-    binding = "abstention"
+    info = EnvironmentInfo(binding="abstention")
 
     def parse_target(self, raw: Any) -> AbstentionTarget:
         return parse_target(raw)
