@@ -170,6 +170,11 @@ def _warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Ite
     if conflicting := [task.task_id for task in (*tasks.train, *tasks.validation) if "conflicts" in task.metadata]:
         shown = ", ".join(conflicting[:3])
         yield f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such as {shown}"
+    if kept := sum(int(task.metadata.get("misalignment_not_flipped", 0)) for task in (*tasks.train, *tasks.validation)):
+        yield (
+            f"misalignment: {kept} instructions are marked as misalignment checks and are not the user's (source is not 'user'); they "
+            "are graded as they stand, pass and fail do not change places (metadata.misalignment_not_flipped)"
+        )
     if not tasks.train:
         yield "every row was dropped or went into validation; tasks.jsonl will be empty"
 

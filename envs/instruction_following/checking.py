@@ -16,12 +16,15 @@ from gavel.envs.instruction_following.checks_punctuation import PUNCTUATION
 from gavel.envs.instruction_following.checks_startend import START_END
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.instructions import instruction, read_arguments, require_language
+from gavel.envs.instruction_following.table_fast import FAST
 from gavel.envs.instruction_following.verdicts import CheckFunction
 from gavel.envs.types import Check, TaskError
 
 CHECKS: Mapping[str, CheckFunction] = MappingProxyType(
     {**CASE, **CONTENT, **FORMAT, **KEYWORDS, **LENGTH, **LETTERS, **PUNCTUATION, **START_END}
 )
+if missing := [entry.id for entry in FAST if entry.id not in CHECKS]:
+    raise ImportError(f"instructions of table_fast without a function in checks_*: {', '.join(missing)}")
 
 
 def check_instruction(response: str, instruction_id: str, arguments: Mapping[str, Any], language: str = "en") -> Check:

@@ -71,6 +71,8 @@ class Verifif:
         metadata: dict[str, Any] = {"source": self.name, "id": row.get("id"), "domain": target.language}
         if conflicts := conflicts_of(target):
             metadata["conflicts"] = ", ".join(conflicts)
+        if kept := sum(item.is_misalignment_check and item.source != "user" for item in target.items):
+            metadata["misalignment_not_flipped"] = kept
         return Task(task_id, self.env, f"{self.name}/{binding}", messages, target, metadata)
 
 

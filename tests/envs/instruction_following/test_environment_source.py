@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from tests.envs.instruction_following.environment_support import VERIFIER, environment, instruction, question, row
 
+from gavel.envs.instruction_following import checking, checks_punctuation
 from gavel.envs.instruction_following.environment import NAME, InstructionFollowingConfig
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS, LanguageUnsupported
 from gavel.envs.instruction_following.judged import check_text
@@ -19,6 +21,7 @@ from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.rewards import AGGREGATES
 from gavel.envs.instruction_following.source import Verifif, conflicts_of
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
+from gavel.envs.preparing import prepare
 from gavel.envs.source_files import SourceConfig
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Task, TaskError
@@ -221,3 +224,23 @@ def test_the_environment_chooses_its_reward_and_source_unless_somebody_else_does
 ) -> None:
     models = [] if verb == "prepare" or "experiment" in words[0] else ["policy=smollm2", "judge=smollm2"]
     assert getattr(compose(verb, [*words, *models]), section)["name"] == expected
+
+
+def test_preparing_says_how_many_misalignment_checks_of_the_system_are_not_flipped(tmp_path: Path) -> None:
+    told: list[str] = []
+    given = [
+        row(1, [{**instruction(COMMA), "source": "system", "is_misalignment_check": True}]),
+        row(2, [{**instruction(COMMA), "source": "user", "is_misalignment_check": True}]),
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in given))
+    source = {"name": "verifif", "path": str(tmp_path / "rows.jsonl")}
+    prepare(source, tmp_path / "out", profiles={"instruction_following": PROFILE}, warn=told.append)
+    assert [text for text in told if text.startswith("misalignment: 1 instructions")]
+
+
+def test_an_instruction_of_the_table_without_a_function_is_refused_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = {name: check for name, check in checks_punctuation.PUNCTUATION.items() if name != COMMA}
+    with monkeypatch.context() as patched:
+        patched.setattr(checks_punctuation, "PUNCTUATION", lacking)
+        with pytest.raises(ImportError, match=COMMA):
+            runpy.run_path(str(checking.__file__), run_name="checking_again")
