@@ -26,6 +26,7 @@ from gavel.models.types import Message
 
 TIMEOUT_S = 600.0
 SHOWN = 5
+_INTERPRETER, _LACKING = "upstream_python=PYTHON", ("ModuleNotFoundError", "ImportError")
 _SCORES = ("summary", "aggregates", "dimensions")
 
 
@@ -62,7 +63,8 @@ class Comparison:
 
 def _told(part: Part) -> str:
     if part.error:
-        return f"not compared, upstream failed: {part.error}"
+        hint = f"; name an interpreter that has what it needs: {_INTERPRETER}" if part.error.startswith(_LACKING) else ""
+        return f"not compared, upstream failed: {part.error}{hint}"
     more = f"; different: {', '.join(part.differing[:SHOWN])}{', …' if len(part.differing) > SHOWN else ''}" if part.differing else ""
     return f"{part.identical} of {part.compared} identical{more}"
 
@@ -182,7 +184,7 @@ def _upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: floa
         if done.returncode or not target.is_file():
             raise InputError(
                 "upstream's process failed", where=str(folder), found=shorten(done.stderr.strip()[-600:], 600),
-                remedy="name an interpreter that has upstream's requirements",
+                remedy=f"name an interpreter that has upstream's requirements: {_INTERPRETER}",
             )  # fmt: skip
         made: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
         return made

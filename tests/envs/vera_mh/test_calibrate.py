@@ -210,3 +210,11 @@ async def test_a_run_is_identical_to_the_real_upstream(tmp_path: Path) -> None:
     python = os.environ.get("VERA_MH_UPSTREAM_PYTHON", sys.executable)
     found = calibrate(environment(tmp_path), results, os.environ["VERA_MH_UPSTREAM"], python=python)
     assert found.identical, orjson.dumps(found.parts).decode()
+
+
+def test_a_part_that_lacks_a_module_names_the_key_that_chooses_another_interpreter() -> None:
+    lines = Comparison(
+        {"scores": Part(0, 0, error="ModuleNotFoundError: No module named 'pandas'"), "b": Part(0, 0, error="KeyError: 1")}
+    ).lines()
+    assert "upstream_python=" in lines[0]
+    assert "upstream_python=" not in lines[1]
