@@ -11,7 +11,7 @@ from gavel.launch.verbs import VERBS
 from gavel.models.codec import plain
 from gavel.models.errors import ConfigError, shorten
 from gavel.models.service import OMITTED, Service
-from gavel.models.service_check import check_secrets, check_service
+from gavel.models.service_check import check_effects, check_secrets, check_service
 
 
 def check_services(verb: str, config: Any) -> None:
@@ -22,6 +22,7 @@ def check_services(verb: str, config: Any) -> None:
             check_secrets(name, service)
         for name, service in config.services.items():
             check_service(f"services.{name}", service)
+            check_effects(f"services.{name}", service)
         if verb == "rollout" or (isinstance(config, schemas.ServeConfig) and config.gym.play):
             _check_chosen("policy", config.policy)
         judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
@@ -40,6 +41,7 @@ def _check_chosen(group: str, service: Service) -> None:
             remedy=f"set {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose another: {group}=smollm2",
         )
     check_service(group, service)
+    check_effects(group, service)
     if group == "judge":
         _check_unsampled("judge", service)
 
@@ -78,13 +80,52 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
+_NEEDED = {
+    "deadline_margin": "deadline",
+    "show_sensitive": "inspect",
+    "export.wandb": "export.wandb.project",
+    "export.mlflow": "export.mlflow.tracking_uri",
+    "validation.limit": "validation.path",
+    "upstream_python": "upstream",
+}
+"""Keys, and the key without which none of them is read."""
+
+_OF_JUDGES = ("cache", "response_format")
+"""Keys of a service that only a judge's calls read: a policy's replies are drawn anew each time, in free form."""
+
+
 def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
-    """Refuse keys of the command line that this verb accepts, for other verbs have them, and never reads."""
+    """Refuse keys of the command line that are accepted, for other verbs or compositions have them, and that nothing here reads.
+
+    Raises:
+        ConfigError: names the key, and what would make it count.
+    """
+    values = plain(config)
     judges = {binding.judge for binding in config.judging.bindings.values()} if isinstance(config, schemas.Composition) else set()
     for key in settings:
-        head, _, rest = key.partition(".")
-        if head == "services" and ".sampling." in f"{key}." and rest.partition(".")[0] in config.services:
-            name = rest.partition(".")[0]
-            _check_unsampled(f"services.{name}", config.services[name])
-        if head == "policy" and isinstance(config, schemas.Composition) and "policy" not in {*VERBS[verb].groups, *judges}:
-            raise ConfigError(f"`gavel {verb}` asks no policy", field=key, remedy="remove it")
+        parts = key.split(".")
+        value = _value(values, key)
+        if value in (None, False, [], {}):
+            continue
+        needed = next((other for unread, other in _NEEDED.items() if f"{key}.".startswith(f"{unread}.")), None)
+        if needed is not None and key != needed and _value(values, needed) is None:
+            raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
+        if parts[0] == "services" and parts[2:3] == ["sampling"]:
+            _check_unsampled(f"services.{parts[1]}", config.services[parts[1]])
+        if parts[0] == "policy" and isinstance(config, schemas.Composition) and "policy" not in judges:
+            _check_policy_key(verb, config, key)
+
+
+def _check_policy_key(verb: str, config: schemas.Composition, key: str) -> None:
+    if "policy" not in VERBS[verb].groups:
+        raise ConfigError(f"`gavel {verb}` asks no policy", field=key, remedy="remove it")
+    if isinstance(config, schemas.ServeConfig) and not config.gym.play:
+        raise ConfigError("the service asks its policy only where it plays", field=key, remedy="set gym.play=true, or remove it")
+    if key.split(".")[1] in _OF_JUDGES:
+        raise ConfigError("this key has no effect here: only a judge's calls read it", field=key, remedy="remove it")
+
+
+def _value(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values

@@ -10,6 +10,7 @@ from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.quirks import ENDED, FILTERED, STOP, same_model
 from gavel.models.receipts import derive_call_id, encode_messages, text_digest
 from gavel.models.retry import Refusal
+from gavel.models.service import config_key
 from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, Reply
 from gavel.models.wire import Decoded, Plan, unwrap_choice
 
@@ -91,7 +92,7 @@ class Call:
         text = decoded.text if decoded.text is not None else (decoded.refusal or "")
         if self.kind.plan.unwrap_choice:
             text = unwrap_choice(text)
-        problem = _problem(self.request, self.names, decoded, text)
+        problem = _problem(self.request, self.names, decoded, text, config_key(self._name))
         if decoded.model is None:
             self.note(UNNAMED)
         if problem is not None:
@@ -116,7 +117,7 @@ class Call:
     def from_cache(self, stored: StoredReply) -> Completion | None:
         """Return the completion of a stored reply, or None if this role cannot use it."""
         decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
-        if _problem(self.request, self.names, decoded, stored.text) is not None:
+        if _problem(self.request, self.names, decoded, stored.text, config_key(self._name)) is not None:
             return None
         reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened)
         return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
@@ -128,7 +129,7 @@ class Call:
         decoded = Decoded(
             completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
         )  # fmt: skip
-        problem = _problem(self.request, self.names, decoded, completion.reply.text)
+        problem = _problem(self.request, self.names, decoded, completion.reply.text, config_key(self._name))
         if problem is not None:
             raise ModelFailure(*problem, (ours,), completion.reply.text)
         return Completion(completion.reply, ours)
@@ -144,11 +145,13 @@ class Call:
         )  # fmt: skip
 
 
-def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str) -> tuple[FailureKind, str] | None:
+def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str, key: str) -> tuple[FailureKind, str] | None:
     """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
     if not _same(names, decoded):
         said = (decoded.model or "")[:120]
-        return FailureKind.IDENTITY_MISMATCH, f"asked for {names[0]!r}, the server answered as {said!r}"
+        accepted = ", ".join((*names[1:], said))
+        advice = f"if that is the same model, accept its name: {key}.served_as=[{accepted}]"
+        return FailureKind.IDENTITY_MISMATCH, f"asked for {names[0]!r}, the server answered as {said!r}; {advice}"
     role, finish = request.role, decoded.finish_reason
     if role == "policy" and request.filtered:
         return None

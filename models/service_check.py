@@ -33,7 +33,6 @@ def check_service(name: str, service: Service) -> None:
     if not service.model:
         raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
     _check_ranges(name, service)
-    _check_effects(name, service)
     _check_body(name, service)
     (_check_external if service.mode == "external" else _check_managed)(name, service)
     replicas = len(service.base_urls) if service.mode == "external" else service.replicas
@@ -101,8 +100,14 @@ _EXTERNAL_ONLY = ("base_url", "api_key_env", "key_header", "query", "served_as",
 _MANAGED_ONLY = ("cpu", "gpus", "tensor_parallel_size", "replicas", "kv_cache_gb", "port", "python", "startup_timeout", "engine_args")
 
 
-def _check_effects(name: str, service: Service) -> None:
-    """Refuse a key that this kind of service does not read, unless it says what it would be without it."""
+def check_effects(name: str, service: Service) -> None:
+    """Refuse a key that this kind of service does not read, unless it says what it would be without it.
+
+    For what a user composed; a service that we started ourselves and now reach at its URL keeps the keys it was started with.
+
+    Raises:
+        ConfigError: names the key.
+    """
     unread = _MANAGED_ONLY if service.mode == "external" else _EXTERNAL_ONLY
     other = "a managed service" if service.mode == "external" else "an external service"
     found = [(key, f"only {other} reads it; this one has mode={service.mode}") for key in unread]

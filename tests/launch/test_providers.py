@@ -4,48 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import orjson
 import pytest
-from tests.envs.instruction_following.environment_support import question
-from tests.envs.instruction_following.environment_support import row as instructed
-from tests.support.providers import KEY, PLAIN, PROVIDERS, ProviderServer, serve, words_of
+from tests.support.provider_table import COUNT, NATIVE, ROLES, commands, prompts_at_hand
+from tests.support.providers import KEY, PLAIN, PROVIDERS, serve
 from tests.support.runs import STRICT, expected_label, rows, write_tasks
 
 from gavel.launch.cli import main
 from gavel.launch.groups import CONF, choices
-
-PROMPTS = Path(__file__).parents[3] / "shared" / "data" / "abstention"
-COUNT = 4
-ROLES = ("judge, native rubric", "judge, strict rubric", "judge of instructions", "policy")
-
-
-def commands(role: str, under_test: ProviderServer, other: ProviderServer, folder: Path) -> list[str]:
-    group = "policy" if role == "policy" else "judge"
-    sides = [*words_of(group, under_test), *words_of("judge" if group == "policy" else "policy", other)]
-    tasks = folder / "tasks.jsonl"
-    if role == "judge of instructions":
-        tasks.write_bytes(b"".join(orjson.dumps(instructed(f"i-{n}", [], [question("Is it kind?")])) + b"\n" for n in range(COUNT)))
-        more = ["env=instruction_following"]
-    else:
-        write_tasks(tasks, COUNT)
-        more = ["env=abstention", f"assets.mirror={PROMPTS}" if role == "judge, native rubric" else STRICT]
-    return [
-        "rollout",
-        f"run.dir={folder / 'run'}",
-        f"tasks.path={tasks}",
-        *more,
-        *sides,
-        "report=false",
-        "assets.offline=true",
-        f"assets.cache={folder / 'cache'}",
-    ]
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_row_is_graded(name: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = PROVIDERS[name]
-    if role == "judge, native rubric" and not (PROMPTS / "omniscience_grader.txt").is_file():
+    if role == NATIVE and not prompts_at_hand():
         pytest.skip("the ported prompt is not at hand: no ../shared/data/abstention/omniscience_grader.txt")
     if provider.key_variable:
         monkeypatch.setenv(provider.key_variable, KEY)

@@ -135,6 +135,11 @@ async def test_another_model_under_the_same_name_is_refused(requested: str, serv
             await client.complete(ChatRequest(PROMPT, "judge"))
     assert caught.value.kind is FailureKind.IDENTITY_MISMATCH
     assert caught.value.receipts[0].served_model == served
+    assert f"judge.served_as=[{served}]" in caught.value.reason.replace("services.", "")
+    accepting = replace(external(server, model=requested), served_as=("another", served))
+    again = FaultServer(reply=lambda body: Answer("A", model=served))
+    async with again as server, ChatClient("judge", replace(accepting, base_url=server.base_url), backoff=QUICK) as client:
+        assert (await client.complete(ChatRequest(PROMPT, "judge"))).receipt.served_model == served
 
 
 async def test_a_server_that_names_no_model_is_noted() -> None:

@@ -281,7 +281,7 @@ class ProviderServer:
         if request.path != f"{provider.path}/chat/completions" or any(
             request.query.get(key) != value for key, value in provider.query.items()
         ):
-            return self._refuse((404, {"error": {"code": "404", "message": "Resource not found"}}))
+            return _json(404, {"error": {"code": "404", "message": "Resource not found"}})
         if provider.key_variable and request.headers.get(provider.key_header) != provider.key_value:
             return self._refuse(_openai("Incorrect API key provided.", "invalid_api_key", status=401))
         body = orjson.loads(await request.read())
