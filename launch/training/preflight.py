@@ -19,6 +19,7 @@ from gavel.judges.certificate import require
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import layout as layouts
+from gavel.launch.training.container import container_findings
 from gavel.launch.training.layout import Layout, layout_of, managed
 from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
 from gavel.launch.training.render import ray_sub_of
@@ -62,7 +63,8 @@ def check(config: TrainConfig, run: Path) -> Checked:
         found.append(str(failed))
     found += task_findings(config, assembly)
     found += [str(failed) for failed in _trainer(config)]
-    found += [str(failed) for failed in (*_places(config, run), *_mounts(config, run))]
+    services = {} if assembly is None else {name: config.service_table[name] for name in assembly.services}
+    found += [str(failed) for failed in (*_places(config, run), *container_findings(config, services, run))]
     layout, name, text = None, "", ""
     certified, judged = _Certified(), True
     if assembly is not None:
@@ -72,7 +74,7 @@ def check(config: TrainConfig, run: Path) -> Checked:
             found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
-        found += [str(failed) for failed in _services(config, {name: config.service_table[name] for name in assembly.services}, layout)]
+        found += [str(failed) for failed in _services(config, services, layout)]
         certified = _certificates(config, assembly) if judged else certified
         found += certified.findings
         name, text, more = _config(config, assembly, layout, run)
@@ -185,29 +187,6 @@ def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
         yield ConfigError(
             "there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local"
         )
-
-
-def _mounts(config: TrainConfig, run: Path) -> Iterator[GavelError]:
-    """What a job reads and writes must lie at the same place inside its container."""
-    if config.cluster.container is None:
-        return
-    places = [("run.dir", run), ("placement.folder", config.placement.folder), ("trainer.nemo_rl_root", config.trainer.nemo_rl_root)]
-    places += [(f"{key}.path", tasks.path) for key, tasks in (("tasks", config.tasks), ("validation", config.validation))]
-    for key, place in places:
-        if place and not str(place).startswith("pkg:") and not _mounted(Path(place).expanduser().absolute(), config.cluster.mounts):
-            yield ConfigError(
-                "the container does not see this place", field=key, found=str(place), allowed="a place under a mount with its own name",
-                remedy=f"cluster.mounts=['{Path(place).absolute().parent}:{Path(place).absolute().parent}']",
-            )  # fmt: skip
-
-
-def _mounted(path: Path, mounts: tuple[str, ...]) -> bool:
-    for mount in mounts:
-        source, _, rest = mount.partition(":")
-        target = rest.partition(":")[0] or source
-        if source == target and path.is_relative_to(source):
-            return True
-    return False
 
 
 def _trainer(config: TrainConfig) -> Iterator[GavelError]:

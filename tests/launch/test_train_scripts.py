@@ -20,6 +20,7 @@ from tests.support.training import COMMON, ROOT, SOURCES, gavel, judge_words
 from gavel.launch import train
 from gavel.launch.config import compose
 from gavel.launch.training.attempts import read_attempts
+from gavel.launch.training.container import is_mounted
 from gavel.launch.training.preflight import check
 from gavel.launch.training.render import judge_script
 from gavel.launch.training.schema import ClusterConfig, JudgeJob
@@ -67,17 +68,45 @@ def test_containers_on_several_nodes_are_started_by_nemo_rls_own_script(tmp_path
     assert "#SBATCH --account=me" in text
 
 
-def test_what_is_handed_over_are_variables_that_nemo_rls_script_reads(tmp_path: Path, root: Path) -> None:
-    named = os.environ.get("NEMO_RL_ROOT")
-    if not named or not (Path(named) / "ray.sub").is_file():
-        pytest.skip("no checkout of NeMo-RL: NEMO_RL_ROOT is not set, or has no ray.sub")
-    theirs = (Path(named) / "ray.sub").read_text()
-    text = script(contained(tmp_path, "cluster.nodes=2"), root, tmp_path / "run")
+READ = ("CONTAINER", "MOUNTS", "COMMAND", "GPUS_PER_NODE", "BASE_LOG_DIR", "CPUS_PER_WORKER")
+"""The variables of ray.sub (7ea279ab) that we set; with a checkout they are looked for in it."""
+THEIR_OPTIONS = ("--exclusive", "--account=")
+
+
+def exported(tmp_path: Path, root: Path, *more: str) -> tuple[str, list[str]]:
+    """Return a script of the choice for containers, and the variables it hands over."""
+    words = [
+        *WORDS,
+        "cluster=slurm_container",
+        "cluster.account=me",
+        "placement.mode=het",
+        f"cluster.mounts=['{tmp_path}:{tmp_path}']",
+        *more,
+    ]
+    text = script(words, root, tmp_path / "run")
     exports = " ".join(re.findall(r"^export (.*)$", text, re.MULTILINE))
-    for variable in ("CONTAINER", "MOUNTS", "GPUS_PER_NODE", "BASE_LOG_DIR", "COMMAND"):
-        assert f"{variable}=" in exports
-        assert re.search(rf"\${variable}\b|\${{{variable}:-", theirs), variable
-    assert "SLURM_JOB_ACCOUNT" not in theirs or "--account=" in text, "their script needs an account"
+    return text, re.findall(r"(\w+)=", re.sub(r"'[^']*'", "", exports))
+
+
+def test_what_is_handed_over_are_variables_that_nemo_rls_script_reads(tmp_path: Path, root: Path) -> None:
+    text, names = exported(tmp_path, root, "cluster.cpus_per_task=96", f"cluster.hf_home={tmp_path}/hf")
+    assert sorted(names) == sorted([*READ, "HF_HOME"])
+    assert all(f"#SBATCH {option}" in text for option in THEIR_OPTIONS)
+    assert "export CPUS_PER_WORKER=96\n" in text
+    assert f"export HF_HOME={tmp_path}/hf\n" in text
+    named = os.environ.get("NEMO_RL_ROOT")
+    if named and (Path(named) / "ray.sub").is_file():
+        theirs = (Path(named) / "ray.sub").read_text()
+        for variable in READ:
+            assert re.search(rf"\${variable}\b|\${{{variable}:-", theirs), variable
+        for option in THEIR_OPTIONS:
+            assert f"#SBATCH {option}" in theirs, option
+
+
+def test_without_a_number_of_cores_nemo_rls_script_takes_those_of_whole_nodes(tmp_path: Path, root: Path) -> None:
+    text, names = exported(tmp_path, root)
+    assert "CPUS_PER_WORKER" not in names
+    assert text.count("#SBATCH --exclusive") == 2, "both parts of the job"
 
 
 def test_a_signal_reaches_a_trainer_behind_nemo_rls_script_as_a_file(tmp_path: Path, root: Path) -> None:
@@ -116,16 +145,70 @@ def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
     assert matching(str(tmp_path)) == []
 
 
+UNSEEN = "the container does not see this place"
+
+
+def found_of(words: list[str], root: Path, run: Path) -> tuple[str, ...]:
+    config = compose("train", [*words, f"trainer.nemo_rl_root={root}"])
+    return check(config, run).findings
+
+
+def fields(found: tuple[str, ...], text: str = UNSEEN) -> list[str]:
+    return [one.partition(": ")[0] for one in found if text in one]
+
+
 def test_places_that_a_container_does_not_see_are_found(tmp_path: Path, root: Path) -> None:
     shutil.copy(ROOT / "envs" / "abstention" / "data" / "samples.jsonl", tmp_path / "tasks.jsonl")
+    model = tmp_path / "models" / "mine"
     words = contained(
-        tmp_path, "cluster.nodes=2", f"cluster.mounts=['{tmp_path}:/elsewhere','{root}']", f"tasks.path={tmp_path}/tasks.jsonl"
-    )
-    config = compose("train", [*words, f"trainer.nemo_rl_root={root}"])
-    found = [one for one in check(config, tmp_path / "run").findings if "the container does not see this place" in one]
-    assert [one.partition(":")[0] for one in found] == ["run.dir", "tasks.path"]
+        tmp_path, "cluster.nodes=2", f"cluster.mounts=['{tmp_path}:/elsewhere','{root}']", f"tasks.path={tmp_path}/tasks.jsonl",
+        f"trainer.model={model}", f"judge.model={model}", f"cluster.hf_home={tmp_path}/hf",
+    )  # fmt: skip
+    found = fields(found_of(words, root, tmp_path / "run"))
+    assert found == [
+        "run.dir", "tasks.path", "the working directory, in which the job begins", "trainer.model", "judge.model", "cluster.python",
+        "gavel itself",
+    ]  # fmt: skip
     (root / "ray.sub").unlink()
-    assert any("ray.sub" in one for one in check(config, tmp_path / "run").findings)
+    assert any("ray.sub" in one for one in found_of(words, root, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "seen"),
+    [
+        (("/a:/a",), True), (("/a",), True), (("/a/b/:/a/b/:ro",), True), (("/a:/a:ro",), True), ((), False), (("/a:/x",), False),
+        (("/x:/a",), False), (("/ab:/ab",), False), (("/a:/a", "/x:/a/b"), False), (("/x:/a", "/a/b:/a/b"), True), (("/:/",), True),
+    ],
+)  # fmt: skip
+def test_a_place_is_seen_where_its_innermost_mount_is_one_to_its_own_name(mounts: tuple[str, ...], *, seen: bool) -> None:
+    assert is_mounted(Path("/a/b/c"), mounts) == seen
+
+
+def test_an_interpreter_of_the_image_needs_no_mount_and_no_sources(tmp_path: Path, root: Path) -> None:
+    found = found_of(contained(tmp_path, "cluster.nodes=2", "cluster.python=/opt/nemo_rl_venv/bin/python"), root, tmp_path / "run")
+    assert {"cluster.python", "gavel itself"}.isdisjoint(fields(found))
+    ours = found_of(contained(tmp_path, "cluster.nodes=2"), root, tmp_path / "run")
+    assert {"cluster.python", "gavel itself"} <= set(fields(ours))
+
+
+def test_models_of_the_hub_need_a_home_that_the_container_sees(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HOME", raising=False)
+    words = contained(tmp_path, "cluster.nodes=2", "trainer.model=Qwen/Qwen3-1.7B")
+    assert fields(found_of(words, root, tmp_path / "run"), "the container has no home") == ["cluster.hf_home"]
+    assert "cluster.hf_home" in fields(found_of([*words, "cluster.hf_home=/elsewhere"], root, tmp_path / "run"))
+    for more in ("cluster.hf_home=" + str(tmp_path / "hf"), "cluster.setup=['export HF_HOME=/raid']"):
+        found = found_of([*words, more], root, tmp_path / "run")
+        assert not any("cluster.hf_home" in one for one in found)
+
+
+def test_nemo_rls_script_wants_whole_nodes_and_an_account(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SBATCH_ACCOUNT", raising=False)
+    words = [word for word in contained(tmp_path, "cluster.nodes=2") if word != "cluster.account=me"]
+    found = found_of(words, root, tmp_path / "run")
+    assert fields(found, "ray.sub") == ["cluster.exclusive", "cluster.account"]
+    enough = found_of([*words, "cluster.exclusive=true", "cluster.directives=['-A us']"], root, tmp_path / "run")
+    assert fields(enough, "ray.sub") == []
+    assert fields(found_of([*words, "cluster.nodes=1"], root, tmp_path / "run"), "ray.sub") == []
 
 
 def test_one_node_with_a_container_starts_the_trainer_in_it(tmp_path: Path, root: Path) -> None:
