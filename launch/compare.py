@@ -14,7 +14,7 @@ from rich.text import Text
 from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.identities import identity_notes, judge_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
-from gavel.launch.comparing.runs import Named, expand, is_training, trained
+from gavel.launch.comparing.runs import Named, bounds_of, expand, is_training, read_config, trained
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
 from gavel.launch.running.child import existing_run
@@ -84,7 +84,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _arm(name: str, path: Path) -> Arm:
-    return arm(name, read_results(path), len(read_inputs(path)))
+    return arm(name, read_results(path), len(read_inputs(path)), bounds_of(read_config(path).get("reward") or {}))
 
 
 def rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gavel.envs.statistics import mean as clustered
 from gavel.envs.types import Metric
 from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import within
+from gavel.launch.comparing.paired import SAME, Bounds, difference_bounds, tied, within
 from gavel.models.codec import record
 from gavel.models.statistics import encode, t975
 
@@ -23,6 +24,8 @@ WINDOW = 5
 """Steps at each end of a run that are set against each other, unless it is asked for others; never more than half of it."""
 PAIRED_FROM = 5
 """With fewer tasks in common, two sets of samples are compared as they are."""
+UNPAIRED = 10
+"""With fewer tasks on either side of such a comparison there is no interval."""
 
 Value = Callable[[Sample], float | None]
 
@@ -69,14 +72,19 @@ def component(name: str) -> Value:
     return lambda sample: None if sample.reward is None else (sample.components or {}).get(name)
 
 
-def mean(samples: Iterable[Sample], value: Value = reward_of) -> Metric | None:
+def mean(samples: Iterable[Sample], value: Value = reward_of, bounds: Bounds | None = None) -> Metric | None:
     """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is none."""
     known = [(sample.task, found) for sample in samples if (found := value(sample)) is not None]
-    return clustered([found for _, found in known], encode(task for task, _ in known))
+    metric = clustered([found for _, found in known], encode(task for task, _ in known), bounds=bounds)
+    if metric is not None and metric.low is not None and metric.high is not None and metric.high - metric.low < SAME:
+        return replace(metric, low=None, high=None)
+    return metric
 
 
-def curve(samples: Sequence[Sample], value: Value = reward_of, *, window: int = WINDOW) -> tuple[Point, ...]:
-    """Return a point for each step there is."""
+def curve(
+    samples: Sequence[Sample], value: Value = reward_of, *, window: int = WINDOW, bounds: Bounds | None = None
+) -> tuple[Point, ...]:
+    """Return a point for each step there is; ``bounds`` are the least and the greatest value, None for unknown."""
     by_step: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_step[sample.step].append(sample)
@@ -85,7 +93,7 @@ def curve(samples: Sequence[Sample], value: Value = reward_of, *, window: int = 
     for place, step in enumerate(steps):
         near = [sample for one in steps[max(0, place - window + 1) : place + 1] for sample in by_step[one]]
         ungraded = sum(sample.reward is None for sample in by_step[step])
-        points.append(Point(step, mean(by_step[step], value), mean(near, value), ungraded))
+        points.append(Point(step, mean(by_step[step], value, bounds), mean(near, value, bounds), ungraded))
     return tuple(points)
 
 
@@ -97,19 +105,26 @@ def ends(samples: Sequence[Sample], window: int = WINDOW) -> tuple[list[Sample],
     return [one for one in samples if one.step in first], [one for one in samples if one.step in last]
 
 
-def change(first: Iterable[Sample], last: Iterable[Sample], value: Value = reward_of) -> Change | None:
+def change(
+    first: Iterable[Sample],
+    last: Iterable[Sample],
+    value: Value = reward_of,
+    bounds: tuple[Bounds | None, Bounds | None] = (None, None),
+) -> Change | None:
     """Return how ``last`` differs from ``first``; None where either has no graded sample.
 
-    The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of each.
+    The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of each, of which each
+    must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the values of both.
     """
     before, after = task_means(first, value), task_means(last, value)
     if not before or not after:
         return None
     common = [task for task in before if task in after]
-    sides = Metric(*_over(list(before.values()))), Metric(*_over(list(after.values())))
+    sides = over(list(before.values()), bounds[0]), over(list(after.values()), bounds[1])
+    limits = difference_bounds(*bounds)
     if len(common) >= PAIRED_FROM:
-        return Change(*sides, Metric(*_over([after[task] - before[task] for task in common])), len(common))
-    return Change(*sides, _welch(list(before.values()), list(after.values())), 0)
+        return Change(*sides, over([after[task] - before[task] for task in common], limits), len(common))
+    return Change(*sides, within(_welch(list(before.values()), list(after.values())), limits), 0)
 
 
 def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tuple[str, str], float]:
@@ -121,45 +136,40 @@ def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tupl
     return {task: sum(values) / len(values) for task, values in found.items()}
 
 
-def _over(values: Sequence[float]) -> tuple[float, float | None, float | None, int]:
-    """Return mean, low, high, n of values that are independent of one another."""
+def over(values: Sequence[float], bounds: Bounds | None = None, floor: float = 0.0) -> Metric:
+    """Return the mean of at least one independent value with Student's t interval; none for a single one.
+
+    Args:
+        values: shape (n,).
+        bounds: the least and the greatest value, None for unknown; the interval keeps to them.
+        floor: the variance of one value that is known to be there, however alike these happen to be.
+    """
     n, center = len(values), float(np.mean(values))
     if n < 2:
-        return center, None, None, n
-    half = t975(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return center, center - half, center + half, n
-
-
-def over(values: Sequence[float]) -> Metric:
-    """Return the mean of at least one independent value with Student's t interval, none for a single one."""
-    return Metric(*_over(values))
+        return Metric(center, None, None, n)
+    variance = max(float(np.var(values, ddof=1)), floor)
+    if variance < SAME**2:
+        return within(tied(center, n, bounds), bounds)
+    half = t975(n - 1) * math.sqrt(variance / n)
+    return within(Metric(center, center - half, center + half, n), bounds)
 
 
 def _welch(before: Sequence[float], after: Sequence[float]) -> Metric:
     center, n = float(np.mean(after) - np.mean(before)), len(before) + len(after)
-    if min(len(before), len(after)) < 2:
+    if min(len(before), len(after)) < UNPAIRED:
         return Metric(center, None, None, n)
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (before, after)]
-    if sum(parts) == 0:
-        return Metric(center, center, center, n)
+    if sum(parts) < SAME**2:
+        return Metric(center, None, None, n)
     freedom = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
     half = t975(max(1, int(freedom))) * math.sqrt(sum(parts))
     return Metric(center, center - half, center + half, n)
 
 
-def bounded(found: Change | None, bounds: tuple[float, float] | None) -> Change | None:
-    """Return a change with its intervals cut to what is possible; ``bounds`` are the least and the greatest value, None for unknown."""
-    if found is None or bounds is None:
-        return found
-    low, high = bounds
-    sides = within(found.first, low, high), within(found.last, low, high)
-    return Change(*sides, within(found.difference, low - high, high - low), found.paired)
-
-
 def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple[float, float] | None = None) -> list[str]:
     """Say in words what became of the reward of a run; ``bounds`` are its least and greatest value, None where they are not known."""
     steps = {sample.step for sample in samples}
-    found = bounded(change(*ends(samples, window)), bounds) if len(steps) > 1 else None
+    found = change(*ends(samples, window), bounds=(bounds, bounds)) if len(steps) > 1 else None
     if found is None:
         return ["the reward of two steps or more is needed to say whether it moved"]
     size = min(window, len(steps) // 2)
@@ -168,7 +178,8 @@ def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple
     which = "step" if size == 1 else f"{size} steps"
     lines = [f"mean reward: first {which} {_shown(found.first)}, last {which} {_shown(found.last)}"]
     if low is None or high is None:
-        return [*lines, f"change {found.difference.value:+.3f}; too few tasks for an interval"]
+        why = "too few tasks for an interval" if found.paired == 0 else f"equal in all {found.paired} tasks, which gives no interval"
+        return [*lines, f"change {found.difference.value:+.3f} ({how}); {why}"]
     verdict = "beyond noise" if low > 0 or high < 0 else "within noise: its interval holds 0"
     return [*lines, f"change {found.difference.value:+.3f} [{low:+.3f}, {high:+.3f}] ({how}, 95 %): {verdict}"]
 

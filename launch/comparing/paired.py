@@ -23,6 +23,9 @@ LEAST = 5
 """Tasks under which there is no interval: two or three that happen to agree would claim certainty."""
 FEW = 15
 """Tasks under which no bootstrap is made: at 8 tasks of one row its interval covers the truth in 88 %, Student's t in 95 %."""
+SAME = 1e-12
+"""Values that differ by less are equal: rounding is no spread."""
+Bounds = tuple[float, float]
 Row = tuple[str, str, int]
 """(task_id, task_digest, rollout_index): what makes two rows of two runs a pair."""
 
@@ -36,10 +39,11 @@ class Arm:
     labels: Mapping[Row, str]
     components: Mapping[Row, Mapping[str, float]]
     ungraded: int
+    bounds: Bounds | None = None
 
 
-def arm(name: str, results: Iterable[Result], planned: int) -> Arm:
-    """Collect a run's graded rows."""
+def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None) -> Arm:
+    """Collect a run's graded rows; ``bounds`` of its rewards, None where they are not known."""
     graded = {(row.task_id, row.task_digest, row.rollout_index): row for row in results if row.reward is not None}
     return Arm(
         name,
@@ -47,6 +51,7 @@ def arm(name: str, results: Iterable[Result], planned: int) -> Arm:
         {key: row.outcome.label for key, row in graded.items()},
         {key: row.reward.components for key, row in graded.items() if row.reward is not None},
         planned - len(graded),
+        bounds,
     )
 
 
@@ -120,10 +125,11 @@ def _difference(
     first, second = _by_task(left), _by_task(right)
     tasks = [task for task in first if task in second]
     means = np.array([[np.mean(side[task]) for task in tasks] for side in (first, second)]).reshape(2, len(tasks))
-    metric = bootstrap(means[1] - means[0], draws, draw)
+    limits = (-1.0, 1.0) if binary else difference_bounds(base.bounds, other.bounds) if what == "reward" else None
+    metric = within(bootstrap(means[1] - means[0], draws, draw, limits), limits)
     single = all(len(first[task]) == len(second[task]) == 1 for task in tasks)
     return Difference(
-        what, base.name, other.name, _mean(means[0]), _mean(means[1]), within(metric, -1.0, 1.0) if binary else metric,
+        what, base.name, other.name, _mean(means[0]), _mean(means[1]), metric,
         mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
     )  # fmt: skip
 
@@ -139,17 +145,36 @@ def _by_task(values: Mapping[Row, float]) -> dict[tuple[str, str], list[float]]:
     return tasks
 
 
-def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.Generator) -> Metric:
+def difference_bounds(base: Bounds | None, other: Bounds | None) -> Bounds | None:
+    """Return the least and the greatest difference of two bounded figures, None where one is not known to be bounded."""
+    return None if base is None or other is None else (other[0] - base[1], other[1] - base[0])
+
+
+def tied(value: float, n: int, bounds: Bounds | None) -> Metric:
+    """Return the interval of ``n`` values that are all equal, which is no point: others of the kind may still differ.
+
+    With 97.5 % confidence on either side at most 1 - 0.025^(1/n) of them do (Clopper and Pearson 1934), each by half of the bounded
+    range at most. Without bounds, or with under ``LEAST`` values, nothing can be said.
+    """
+    if bounds is None or n < LEAST:
+        return Metric(value, None, None, n)
+    half = (1 - 0.025 ** (1 / n)) * (bounds[1] - bounds[0]) / 2
+    return Metric(value, value - half, value + half, n)
+
+
+def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.Generator, bounds: Bounds | None = None) -> Metric:
     """Return the mean of per-task differences, shape (tasks,), with the 95 % expanded percentile interval of a bootstrap over tasks.
 
     The percentiles of plain bootstrap means are too narrow for few tasks: resampled values spread by (n - 1) / n less, and nothing
     accounts for the estimated variance. The expanded ones (Hesterberg 2015, arXiv:1411.5279) are as wide as Student's t interval and
     keep the bootstrap's skew. Under ``FEW`` tasks it is Student's t interval itself, for so few do not show the bootstrap enough. Under
-    ``LEAST`` tasks there is no interval; without any the value is NaN.
+    ``LEAST`` tasks there is no interval; without any the value is NaN. Equal differences get that of ``tied``.
     """
     count = len(differences)
     if count < LEAST:
         return Metric(_mean(differences), None, None, count)
+    if float(np.ptp(differences)) < SAME:
+        return tied(_mean(differences), count, bounds)
     if count < FEW:
         half = t975(count - 1) * float(differences.std(ddof=1)) / math.sqrt(count)
         return Metric(_mean(differences), _mean(differences) - half, _mean(differences) + half, count)
@@ -166,10 +191,11 @@ def method(tasks: int) -> str | None:
     return None if tasks < LEAST else "Student's t" if tasks < FEW else "bootstrap"
 
 
-def within(metric: Metric, low: float, high: float) -> Metric:
-    """Return the metric with its interval cut to what is possible."""
-    if metric.low is None or metric.high is None:
+def within(metric: Metric, bounds: Bounds | None) -> Metric:
+    """Return the metric with its interval cut to what is possible; as it is where ``bounds`` are not known."""
+    if metric.low is None or metric.high is None or bounds is None:
         return metric
+    low, high = bounds
     return replace(metric, low=min(max(metric.low, low), high), high=max(min(metric.high, high), low))
 
 

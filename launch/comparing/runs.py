@@ -77,7 +77,7 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
     names = _names([run.path for run in runs])
     found = []
     for name, run in zip(names, runs, strict=True):
-        config, samples = _config(run.path), read_samples(run.path)
+        config, samples = read_config(run.path), read_samples(run.path)
         if not samples:
             raise ConfigError(
                 "this training run has no step in its ledger", field="runs", found=str(run.path), remedy=f"gavel status {run.path}"
@@ -102,7 +102,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def _config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the config a run was made with, empty where it cannot be read."""
     try:
         value = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):

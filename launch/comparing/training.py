@@ -19,7 +19,6 @@ from gavel.launch.comparing.curves import (
     Change,
     Point,
     Value,
-    bounded,
     change,
     checks_of,
     component,
@@ -34,7 +33,7 @@ from gavel.launch.comparing.curves import (
     ungraded_of,
 )
 from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import bootstrap, within
+from gavel.launch.comparing.paired import Bounds, bootstrap, difference_bounds, within
 from gavel.models.codec import record
 
 Task = tuple[str, str]
@@ -136,8 +135,9 @@ def measures(sides: Sequence[Sequence[Sample]]) -> list[tuple[str, Value]]:
 def _curve(run: TrainedRun, window: int) -> RunCurve:
     steps = len({sample.step for sample in run.samples})
     graded = sum(sample.reward is not None for sample in run.samples)
-    moved = bounded(change(*ends(run.samples, window)), run.bounds) if steps > 1 else None
-    return RunCurve(run.name, run.group, run.seed, steps, graded, ungraded_of(run.samples), moved, curve(run.samples, window=window))
+    moved = change(*ends(run.samples, window), bounds=(run.bounds, run.bounds)) if steps > 1 else None
+    points = curve(run.samples, window=window, bounds=run.bounds)
+    return RunCurve(run.name, run.group, run.seed, steps, graded, ungraded_of(run.samples), moved, points)
 
 
 def _difference(
@@ -149,23 +149,31 @@ def _difference(
     if not first or not second:
         return None
     common = [task for task in first if task in second]
+    ranges = _ranges(what, base, other)
+    limits = difference_bounds(*ranges)
     if len(common) >= PAIRED_FROM:
-        found = bootstrap(np.array([second[task] - first[task] for task in common]), draws, np.random.default_rng(seed))
+        differences = np.array([second[task] - first[task] for task in common])
+        found = within(bootstrap(differences, draws, np.random.default_rng(seed), limits), limits)
         means = [sum(side[task] for task in common) / len(common) for side in (first, second)]
     else:
         ours, theirs = ([one for run in side for one in lasts[run.name]] for side in (base, other))
-        unpaired = change(ours, theirs, value)
+        unpaired = change(ours, theirs, value, ranges)
         assert unpaired is not None, "both sides have graded samples"
         found, means, common = unpaired.difference, [unpaired.first.value, unpaired.last.value], []
-    over_seeds = _over_seeds(sides[0], sides[1])
-    if is_share(what):
-        found, over_seeds = within(found, -1.0, 1.0), within(over_seeds, -1.0, 1.0) if over_seeds else None
+    over_seeds = _over_seeds(sides[0], sides[1], limits)
     return GroupDifference(what, base[0].group, other[0].group, means[0], means[1], found, len(common), over_seeds)
 
 
 def is_share(what: str) -> bool:
-    """Whether a measure is a share, whose differences lie within [-1, 1]."""
+    """Whether a measure is a share, whose values lie within [0, 1]."""
     return what == "checks passed" or what.startswith("label/")
+
+
+def _ranges(what: str, base: Sequence[TrainedRun], other: Sequence[TrainedRun]) -> tuple[Bounds | None, Bounds | None]:
+    """Return the least and the greatest value of a measure in both groups, as far as they are known."""
+    if is_share(what):
+        return (0.0, 1.0), (0.0, 1.0)
+    return (base[0].bounds, other[0].bounds) if what == "reward" else (None, None)
 
 
 def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
@@ -177,16 +185,28 @@ def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
     return {task: sum(found) / len(found) for task, found in values.items()}
 
 
-def _over_seeds(base: Mapping[int, Mapping[Task, float]], other: Mapping[int, Mapping[Task, float]]) -> Metric | None:
-    """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common."""
-    differences = []
-    for seed, first in base.items():
-        second = other.get(seed)
-        if not first or not second:
-            continue
-        common = [task for task in first if task in second]
-        if len(common) >= PAIRED_FROM:
-            differences.append(sum(second[task] - first[task] for task in common) / len(common))
-        else:
-            differences.append(sum(second.values()) / len(second) - sum(first.values()) / len(first))
-    return over(differences) if differences else None
+def _over_seeds(
+    base: Mapping[int, Mapping[Task, float]], other: Mapping[int, Mapping[Task, float]], limits: Bounds | None
+) -> Metric | None:
+    """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common.
+
+    Seeds that happen to agree do not show how far others lie apart: each one's difference is itself a mean over tasks, and varies at
+    least as such a mean does.
+    """
+    pairs = [_of_seed(first, other[seed]) for seed, first in base.items() if first and other.get(seed)]
+    if not pairs:
+        return None
+    floor = sum(variance for _, variance in pairs) / len(pairs)
+    found = over([difference for difference, _ in pairs], None, floor)
+    return within(found, limits)
+
+
+def _of_seed(first: Mapping[Task, float], second: Mapping[Task, float]) -> tuple[float, float]:
+    """Return the difference of a pair of runs, and its variance over tasks."""
+    common = [task for task in first if task in second]
+    if len(common) >= PAIRED_FROM:
+        each = [second[task] - first[task] for task in common]
+        return sum(each) / len(each), float(np.var(each, ddof=1)) / len(each)
+    sides = [list(side.values()) for side in (first, second)]
+    spread = sum(float(np.var(side, ddof=1)) / len(side) for side in sides if len(side) > 1)
+    return float(np.mean(sides[1]) - np.mean(sides[0])), spread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,9 +46,10 @@ async def test_a_sweep_is_compared_by_what_its_points_differ_in_and_seeds_are_ta
     (reward,) = [row for row in read(tmp_path / "out" / "compare.csv") if row["what"] == "reward"]
     assert (reward["base"], reward["group"], reward["tasks"], reward["seeds"]) == ("reward=mean", "reward=all", "6", "2")
     assert (reward["base mean"], reward["mean"], reward["difference"]) == ("0.300", "0.700", "0.400")  # (.2 + .4) / 2, (.5 + .9) / 2
-    assert (reward["difference low"], reward["difference high"]) == ("0.400", "0.400")  # every task differs by as much
-    # seeds differ by .3 and .5: mean .4, sd .1414, t(1) = 12.7062: .4 -+ 12.7062 * .1
-    assert (reward["over seeds"], reward["over seeds low"], reward["over seeds high"]) == ("0.400", "-0.871", "1.671")
+    assert (reward["difference low"], reward["difference high"]) == ("-0.059", "0.859")
+    # every task differs by as much: of 6 equal ones at most 1 - 0.025^(1/6) = 0.459 differ, each by 1 at most
+    # seeds differ by .3 and .5: mean .4, sd .1414, t(1) = 12.7062: .4 -+ 12.7062 * .1, within the [-1, 1] of two rewards in [0, 1]
+    assert (reward["over seeds"], reward["over seeds low"], reward["over seeds high"]) == ("0.400", "-0.871", "1.000")
     assert "004-reward=bogus is left out: there is no such choice" in done.out
     assert "rewarded differently (reward=mean: mean; reward=all: all)" in done.out
 
@@ -88,12 +90,12 @@ def test_ungraded_samples_are_counted_and_in_no_mean(tmp_path: Path) -> None:
 
 
 def test_runs_that_share_no_task_are_compared_as_they_are(tmp_path: Path) -> None:
-    first = training_run(tmp_path / "a", {1: {"a": [0.0]}, 2: {"a": [0.0], "b": [1.0]}})
-    second = training_run(tmp_path / "b", {1: {"x": [0.0]}, 2: {"x": [1.0], "y": [1.0]}})
+    first = training_run(tmp_path / "a", {1: {"a": [0.0]}, 2: {f"a{number}": [float(number < 5)] for number in range(10)}})
+    second = training_run(tmp_path / "b", {1: {"x": [0.0]}, 2: {f"b{number}": [1.0] for number in range(10)}})
     found = compare_training([TrainedRun(path.name, path.name, 1, "mean", read_samples(path)) for path in (first, second)], window=1)
     assert found.differences[0].paired == 0
     assert found.differences[0].over_tasks.value == 0.5
-    assert found.differences[0].over_tasks.high == pytest.approx(0.5 + 12.7062 * 0.5)
+    assert found.differences[0].over_tasks.high == pytest.approx(0.5 + 2.2622 * math.sqrt(0.25 / 9))  # t(9)
 
 
 async def test_a_training_run_beside_a_rollout_and_one_without_a_step_are_refused(tmp_path: Path) -> None:
@@ -117,4 +119,40 @@ async def test_the_report_of_a_training_run_is_its_curve(tmp_path: Path, form: s
     assert "0.700" in text
     assert "<run>" not in text.replace("# <run>", "")
     if form != "csv":
-        assert "change +0.600 [+0.600, +0.600] (paired by 6 tasks, 95 %): beyond noise" in text
+        assert "change +0.600 [+0.141, +1.000] (paired by 6 tasks, 95 %): beyond noise" in text
+
+
+def trained(folder: Path, group: str, seed: int, last: Mapping[str, float] | float) -> TrainedRun:
+    run = training_run(folder / f"{group}{seed}", flat(0.0, last), seed=seed)
+    return TrainedRun(run.name, group, seed, "r", read_samples(run))
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_seeds_that_happen_to_agree_claim_no_certainty(tmp_path: Path, seeds: int) -> None:
+    """The report's case: the differences of the seeds are equal, while the tasks of each differ."""
+    better = dict(zip(TASKS, (0.0, 0.0, 0.5, 0.5, 1.0, 1.0), strict=True))
+    runs = [
+        trained(tmp_path, group, seed, last)
+        for group, last in (("a", 0.25), ("b", better)) for seed in range(seeds)
+    ]  # fmt: skip
+    (reward,) = (item for item in compare_training(runs, window=1).differences if item.what == "reward")
+    found = reward.over_seeds
+    assert found is not None
+    assert found.n == seeds
+    assert found.low is not None
+    assert found.high is not None
+    # the tasks' differences are -.25 -.25 .25 .25 .75 .75: sd 0.4472 over 6 tasks: 0.1826 for one seed
+    quantile = {2: 12.7062, 3: 4.3027}[seeds]
+    assert found.high - found.value == pytest.approx(quantile * 0.1826 / math.sqrt(seeds), rel=1e-3)
+
+
+def test_seeds_and_tasks_that_all_agree_have_no_interval(tmp_path: Path) -> None:
+    runs = [
+        trained(tmp_path, group, seed, last)
+        for group, last in (("a", 0.25), ("b", 0.5)) for seed in (1, 2)
+    ]  # fmt: skip
+    found = compare_training(runs, window=1).differences
+    assert all(item.over_seeds is not None and item.over_seeds.low is None for item in found if item.what == "reward")
+    for item in found:
+        for metric in (item.over_tasks, item.over_seeds):
+            assert metric is None or metric.low is None or metric.high is None or metric.low < metric.high

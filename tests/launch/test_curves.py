@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.ledgers import write_ledger
 
-from gavel.launch.comparing.curves import change, checks_of, curve, ends, label_is, summary_lines
+from gavel.launch.comparing.curves import change, checks_of, curve, ends, label_is, over, summary_lines
 from gavel.launch.comparing.ledgers import Sample, read_samples
 from gavel.launch.comparing.pictures import draw
 from gavel.models.errors import InputError
@@ -81,12 +81,52 @@ def test_both_ends_are_compared_within_the_tasks_they_share() -> None:
 
 
 def test_ends_that_share_no_tasks_are_compared_by_welch() -> None:
-    samples = [sample(1, "a", 0.0), sample(1, "b", 1.0), sample(2, "c", 1.0), sample(2, "d", 1.0)]
-    found = change(*ends(samples))
+    before = [sample(1, f"a{number}", float(number < 5)) for number in range(10)]
+    found = change(*ends([*before, *(sample(2, f"b{number}", 1.0) for number in range(10))]))
     assert found is not None
     assert (found.difference.value, found.paired) == (0.5, 0)
-    # variance 0.5 / 2 and 0: standard error 0.5, one degree of freedom
-    assert found.difference.high == pytest.approx(0.5 + 12.7062 * 0.5)
+    # variances 10 * 0.25 / 9 / 10 and 0: 9 degrees of freedom, t(9) = 2.2622
+    assert found.difference.high == pytest.approx(0.5 + 2.2622 * math.sqrt(0.25 / 9))
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 4), (2, 2), (9, 30), (1, 1)])
+def test_a_few_prompts_against_others_give_no_verdict(before: int, after: int) -> None:
+    """How hard the prompts of a step happen to be is no change: here all of one step fail and all of another succeed."""
+    samples = [sample(1, f"a{n}", n % 2 * 0.1) for n in range(before)] + [sample(2, f"b{n}", 1 - n % 2 * 0.1) for n in range(after)]
+    found = change(*ends(samples), bounds=((0.0, 1.0), (0.0, 1.0)))
+    assert found is not None
+    assert (found.difference.low, found.difference.high) == (None, None)
+    said = " ".join(summary_lines(samples, bounds=(0.0, 1.0)))
+    assert "beyond noise" not in said
+    assert "too few tasks for an interval" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"), [([0.3] * 5, None), ([0.0] * 40, None), ([1.0, 1.0], (0.0, 1.0)), ([0.1 + 0.2, 0.3], None)]
+)
+def test_equal_values_give_no_point_for_an_interval(values: list[float], bounds: tuple[float, float] | None) -> None:
+    found = over(values, bounds)
+    assert (found.low, found.high) == (None, None)
+
+
+def test_equal_values_of_a_bounded_figure_may_still_differ_in_others_of_the_kind() -> None:
+    # of 5 equal ones at most 1 - 0.025^(1/5) = 0.5218 differ, each by half the range at most
+    found = over([1.0] * 5, (0.0, 1.0))
+    assert (found.low, found.high) == (pytest.approx(1 - 0.5218 / 2, abs=1e-4), 1.0)
+    many = over([0.5] * 100, (0.0, 1.0))
+    assert many.low is not None
+    assert many.high is not None
+    assert 0 < many.high - many.low < 0.04
+
+
+def test_the_points_of_a_curve_keep_to_the_bounds_of_the_reward() -> None:
+    samples = [sample(step, task, float(place < 4)) for step in (1, 2) for place, task in enumerate(TASKS)]
+    for point in curve(samples, bounds=(0.0, 1.0)):
+        for metric in (point.mean, point.smooth):
+            assert metric is not None
+            assert metric.low is not None
+            assert metric.high is not None
+            assert 0.0 <= metric.low < metric.value < metric.high <= 1.0
 
 
 def test_the_window_is_never_more_than_half_the_run() -> None:
@@ -97,8 +137,11 @@ def test_the_window_is_never_more_than_half_the_run() -> None:
 
 
 def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
-    rising = [sample(step, task, 0.3 * step + 0.01 * place) for step in (1, 2) for place, task in enumerate(TASKS)]
-    assert "change +0.300 [+0.300, +0.300] (paired by 5 tasks, 95 %): beyond noise" in summary_lines(rising)[1]
+    rising = [sample(step, task, 0.3 * step + 0.01 * step * place) for step in (1, 2) for place, task in enumerate(TASKS)]
+    # differences .30 .31 .32 .33 .34: sd 0.015811, t(4) = 2.7764: half = 0.0196
+    assert "change +0.320 [+0.300, +0.340] (paired by 5 tasks, 95 %): beyond noise" in summary_lines(rising)[1]
+    alike = [sample(step, task, 0.3 * step) for step in (1, 2) for task in TASKS]
+    assert summary_lines(alike)[1] == "change +0.300 (paired by 5 tasks); equal in all 5 tasks, which gives no interval"
     mixed = [sample(2, task, 0.5 + (-1) ** place * 0.4) for place, task in enumerate(TASKS)] + [sample(1, task, 0.5) for task in TASKS]
     assert "within noise" in summary_lines(mixed)[1]
 
@@ -106,7 +149,7 @@ def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
 def test_an_interval_of_rewards_keeps_to_their_range_where_it_is_known() -> None:
     # last step: 1 1 1 1 0: mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555
     rising = [sample(1, task, 0.0) for task in TASKS] + [sample(2, task, float(place < 4)) for place, task in enumerate(TASKS)]
-    assert summary_lines(rising)[0] == "mean reward: first step 0.000 [0.000, 0.000], last step 0.800 [0.245, 1.355]"
+    assert summary_lines(rising)[0] == "mean reward: first step 0.000, last step 0.800 [0.245, 1.355]"
     bounded = summary_lines(rising, bounds=(0.0, 1.0))
     assert bounded[0].endswith("last step 0.800 [0.245, 1.000]")
     assert "change +0.800 [+0.245, +1.000]" in bounded[1]
