@@ -22,7 +22,7 @@ from gavel.models.errors import shorten
 from gavel.models.quoting import Regions, find_code_spans, find_fences
 from gavel.models.thinking import split_thinking
 
-_WHOLE_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]{0,20}[ \t]*\n")
+_WHOLE_FENCE = re.compile(r"\A(`{3,}+|~{3,}+)[ \t]*+[\w+-]{0,20}+[ \t]*+\n")
 _VERDICT_LABELS = ("", "json")
 _DECORATION = " \t\r\n*_`\"'#."
 _BLANKS_AND_MARKS = " \t\r\n*_`.~!"

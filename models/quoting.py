@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
-_TICKED_LINE = re.compile("[^`\\n]*+`[^\\n]*")
+_TICKED_LINE = re.compile("^[^`\\n]*+`[^\\n]*", re.MULTILINE)
 _TICKS = re.compile("`+")
 
 

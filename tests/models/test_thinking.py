@@ -164,6 +164,7 @@ SHAPES: list[Callable[[int], str]] = [
     lambda n: "a" + " " * n + "</think>b",
     lambda n: "<think>`" * n,
     lambda n: "`" * n + "<think>",
+    lambda n: "<think>\n" + "a" * n + "\n`",
     lambda n: "``` `" * n + "</think>",
     lambda n: "```\n</think>\n" * n,
     lambda n: "<|channel|>" * n,
