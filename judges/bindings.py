@@ -15,6 +15,9 @@ from gavel.models.service import Service, config_key
 CHARACTERS_PER_TOKEN = 6
 """No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in tokens."""
 
+THINKING_TOKENS = 4096
+"""What most judges that think need before their verdict."""
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -80,6 +83,19 @@ def _all_used(names: Iterable[str], used: set[str], group: str, what: str) -> No
                 f"no binding uses this {what}", field=f"{group}.{name}", found=f"bindings use: {', '.join(sorted(used)) or 'none'}",
                 remedy=f"bind it under judging.bindings, or remove it: ~{group}.{name}",
             )  # fmt: skip
+
+
+def output_limit(binding: Binding) -> str:
+    """Say how many tokens a judge may answer with, and which key to raise where that leaves no room for thinking."""
+    answer = binding.rubric.sampling.max_response_tokens
+    if answer is None:
+        return "no output limit"
+    room = binding.judge.thinking_tokens if binding.judge is not None else 0
+    key = f"{config_key(binding.service)}.thinking_tokens"
+    if room:
+        return f"at most {answer + room} tokens a reply, {room} of them for thinking"
+    needed = f"{key}={THINKING_TOKENS}, {answer + THINKING_TOKENS} in all"
+    return f"at most {answer} tokens a reply, none for thinking; a judge that thinks needs more ({needed})"
 
 
 def _check_fit(binding: Binding, field: str, service: Service) -> None:

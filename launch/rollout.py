@@ -17,7 +17,7 @@ from gavel.envs.play import make_invalid
 from gavel.envs.registry import content_note, make_reward
 from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Result
-from gavel.judges.bindings import check_verifiers
+from gavel.judges.bindings import check_verifiers, output_limit
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.exporting.start import check_export
@@ -242,6 +242,7 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
             f"binding {name}",
             Text(f"{config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
         )
+        table.add_row("", Text(output_limit(binding)))
     table.add_row("reward", Text(named(config.reward)))
     limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")

@@ -9,7 +9,8 @@ import pytest
 from tests.judges.support import STRICT
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.bindings import Binding, bind, check_verifiers, parse_verifier
+from gavel.judges.bindings import Binding, bind, check_verifiers, output_limit, parse_verifier
+from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
@@ -104,3 +105,11 @@ def test_tasks_and_bindings_that_disagree_are_refused(bindings: Mapping[str, Bin
 
 def test_a_verifier_is_split_at_its_first_slash() -> None:
     assert parse_verifier("nemo_abstention_v1/abstention") == ("nemo_abstention_v1", "abstention")
+
+
+def test_an_output_limit_without_room_for_thinking_names_the_key_and_what_is_needed() -> None:
+    rubric = make_rubric(RubricConfig("gavel/qa-abstention-v1"), AssetStore(offline=True))
+    service = Service(mode="external", model="m", base_url="http://h/v1")
+    assert "judge.thinking_tokens=4096, 4112 in all" in output_limit(Binding("a", "general", rubric, service))
+    roomy = output_limit(Binding("a", "general", rubric, replace(service, thinking_tokens=8192)))
+    assert roomy == "at most 8208 tokens a reply, 8192 of them for thinking"
