@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,11 +19,13 @@ from gavel.launch.config import to_yaml
 from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import judge_folder, render, slurm
+from gavel.launch.training.arithmetic import describe_arithmetic
 from gavel.launch.training.job import run_training
 from gavel.launch.training.layout import Layout, describe, managed
 from gavel.launch.training.plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
 from gavel.launch.training.preflight import Checked, check, python_path, version_of
 from gavel.launch.training.shared_judge import ensure_judge
+from gavel.launch.training.trainer_config import overlaid
 from gavel.models.codec import digest, plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
@@ -193,6 +196,12 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
         for what, how in describe(config, checked.layout, checked.assembly.services, judged=checked.judged):
             table.add_row(what, Text(how))
     if config.trainer.nemo_rl:
+        if checked.config_text and checked.assembly is not None:
+            values = yaml.safe_load(checked.config_text)
+            for what, how in describe_arithmetic(values, checked.assembly.services, judged=checked.judged):
+                table.add_row(what, Text(how))
+            for one in overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ():
+                table.add_row("overlaid", Text(f"{one.key}: {one.before} → {one.after}"))
         table.add_row(
             "NeMo-RL", Text(f"{version_of(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
         )

@@ -31,6 +31,7 @@ EXEMPLARS: Mapping[Kind, str] = {
     "grpo": "examples/configs/grpo_math_1B.yaml",
     "single_controller": "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
 }
+RECIPES = "examples/configs"
 _RESOLVERS: Mapping[str, Any] = {
     "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "max": max,
 }  # fmt: skip
@@ -64,6 +65,16 @@ class TrainerConfig:
     step_deadline: float = 900.0
     check_workers: int = 0
     overrides: Mapping[str, Any] | None = None
+    recipe: str | None = None
+
+
+@record
+class Overlaid:
+    """A key of a recipe that a run changes; ``before`` is as the recipe has it, None where it lacks the key."""
+
+    key: str
+    before: Any
+    after: Any
 
 
 def emit(
@@ -81,7 +92,7 @@ def emit(
     Raises:
         ConfigError: the checkout has no exemplar, an override is no key of it, a value cannot be resolved.
     """
-    exemplar = load_exemplar(Path(trainer.nemo_rl_root).expanduser() / EXEMPLARS[trainer.kind])
+    exemplar = _load_recipe(trainer)
     if trainer.kind == "single_controller":
         trainer = _without_validation(trainer)
     name = f"{PREFIX}{assembly.environment.name}"
@@ -95,7 +106,7 @@ def emit(
     _replace(tree, "data.train", _dataset(trainer, trainer.tasks, "train", name, assembly))
     _replace(tree, "data.validation", _validation(trainer, name, assembly))
     _replace(tree, "env", {name: plain(actor)})
-    for key, value in _choices(trainer, assembly).items():
+    for key, value in _choices(trainer, assembly, exemplar).items():
         _set(tree, key, value)
     for key, value in _flat(trainer.overrides or {}).items():
         _override(tree, key, value)
@@ -103,6 +114,70 @@ def emit(
         "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()), "kind": trainer.kind, "run_dir": str(_inside(trainer)),
     })  # fmt: skip
     return to_text(tree)
+
+
+def find_recipe(root: Path, kind: Kind, recipe: str | None) -> Path:
+    """Return the YAML that a run starts from.
+
+    Args:
+        root: the checkout.
+        kind: decides the exemplar where no recipe is named.
+        recipe: a path, a name below ``examples/configs`` or the bare name of a file there, with or without ``.yaml``.
+
+    Raises:
+        ConfigError: there is none; lists near names.
+    """
+    if recipe is None:
+        return root / EXEMPLARS[kind]
+    folder = root / RECIPES
+    name = recipe if recipe.endswith((".yaml", ".yml")) else f"{recipe}.yaml"
+    for place in (Path(name).expanduser(), root / name, folder / name):
+        if place.is_file():
+            return place
+    known = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    same = [path for path in known.values() if path.name == Path(name).name]
+    if len(same) == 1 and "/" not in name:
+        return same[0]
+    stems = {Path(one).stem: one for one in known if "grpo" in one}
+    near = nearest(Path(name).stem, list(stems)) or [stem for stem in stems if Path(name).stem.lower() in stem.lower()]
+    raise ConfigError(
+        "this checkout has no such recipe", field="trainer.recipe", found=recipe, where=str(folder),
+        allowed=", ".join(stems[one] for one in (near or list(stems))[:10]) or "(no recipe of GRPO is there)",
+        remedy=f"trainer.recipe={stems[near[0]]}" if near else "name one of them, or a path",
+    )  # fmt: skip
+
+
+def _load_recipe(trainer: TrainerConfig) -> Any:
+    path = find_recipe(Path(trainer.nemo_rl_root).expanduser(), trainer.kind, trainer.recipe)
+    tree = load_exemplar(path)
+    if trainer.recipe is not None and not ("grpo" in tree and "policy" in tree):
+        raise ConfigError(
+            "this is no recipe of GRPO", field="trainer.recipe", found=str(path), allowed="a YAML with the sections grpo and policy",
+            remedy=f"one of {path.parent} whose name begins with grpo",
+        )  # fmt: skip
+    return tree
+
+
+def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
+    """Return what a run changes of its recipe: single keys, by name; data, environments and our own section are its own anyway.
+
+    Raises:
+        ConfigError: as ``emit``.
+    """
+    exemplar = _load_recipe(trainer)
+    flat = {key.lstrip("+"): value for key, value in _flat(trainer.overrides or {}).items()}
+    wanted = {**_choices(trainer, assembly, exemplar), **flat}
+    found = [Overlaid(key, _read_key(exemplar, key), value) for key, value in wanted.items() if not key.startswith(("data.", "env."))]
+    return [one for one in found if one.before != one.after]
+
+
+def _read_key(tree: Any, key: str) -> Any:
+    """Return a value of a recipe, as it is written where it refers to another."""
+    holder, _, last = key.rpartition(".")
+    above = OmegaConf.select(tree, holder, throw_on_resolution_failure=False) if holder else tree
+    if not isinstance(above, DictConfig) or last not in above:
+        return None
+    return OmegaConf.to_container(above, resolve=False)[last]  # type: ignore[call-overload, index]
 
 
 def to_text(tree: DictConfig) -> str:
@@ -145,7 +220,23 @@ def _merge(base: Any, top: Any) -> Any:
     return OmegaConf.merge(base, top)
 
 
-def _choices(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
+def _choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[str, Any]:
+    """Return what our own keys mean in NeMo-RL's config. Keys of sections that a recipe may lack are set where it has them."""
+    chosen, name = _always(trainer, assembly), _inside(trainer).name
+    where_there = {
+        "policy.optimizer.kwargs.lr": trainer.learning_rate,
+        "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
+        "logger.wandb.name": name,
+        "logger.swanlab.name": name,
+        "logger.mlflow.run_name": name,
+    }
+    for key, value in where_there.items():
+        if isinstance(OmegaConf.select(recipe, key.rpartition(".")[0], throw_on_resolution_failure=False), DictConfig):
+            chosen[key] = value
+    return chosen
+
+
+def _always(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
     size = trainer.prompts_per_step * trainer.generations_per_prompt
     return {
         "grpo.num_prompts_per_step": trainer.prompts_per_step,
@@ -159,8 +250,6 @@ def _choices(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
         "policy.max_total_sequence_length": trainer.max_total_tokens,
         "policy.generation.max_new_tokens": trainer.max_new_tokens,
         "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind == "single_controller",
-        "policy.optimizer.kwargs.lr": trainer.learning_rate,
-        "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
         "checkpointing.checkpoint_dir": str(_inside(trainer, "checkpoints")),
         "checkpointing.metric_name": "val:accuracy" if trainer.validation else None,
         "logger.log_dir": str(_inside(trainer, "logs")),
@@ -228,6 +317,11 @@ def _override(tree: DictConfig, key: str, value: Any) -> None:
     name = key.lstrip("+")
     above, _, last = name.rpartition(".")
     holder = OmegaConf.select(tree, above) if above else tree
+    if holder is not None and not isinstance(holder, DictConfig):
+        raise ConfigError(
+            f"{above} is no section, and has no keys", field=f"trainer.overrides.{name}", found=shorten(value),
+            allowed=f"a whole value: trainer.overrides={{{above}: …}}",
+        )  # fmt: skip
     if not key.startswith("+") and not (isinstance(holder, DictConfig) and last in holder):
         names = [str(item) for item in holder] if isinstance(holder, DictConfig) else []
         near = nearest(last, names)

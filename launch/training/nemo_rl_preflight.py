@@ -18,14 +18,15 @@ from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build, rea
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.interfaces.nemo_rl.prompts import our_entries
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
-from gavel.envs.types import TaskError
+from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, prompt_key, shared_prompt
+from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, policy_turns
-from gavel.models.errors import GavelError
+from gavel.models.errors import GavelError, shorten
 from gavel.models.service import Service
 
 PROBE_SECONDS = 5.0
+_SHOWN = 3
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
@@ -73,7 +74,15 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
     root = Path(str(section.get("nemo_rl_root", "")))
     if not (root / SCRIPTS[kind]).is_file():
         found.append(f"{SECTION}.nemo_rl_root: no {SCRIPTS[kind]} in {root}; name a checkout of NVIDIA-NeMo/RL")
-    if not any(True for _ in our_entries(config.get("data") or {})):
+    data = config.get("data") or {}
+    stated = [(split, data.get(split)) for split in ("train", "validation")]
+    found += [
+        f"data.{split}: {shorten(str(entry))}: this is no data set; allowed: a mapping with dataset_name, or a list of them"
+        for split, entries in stated
+        for entry in (entries if isinstance(entries, list) else [entries])
+        if entry is not None and not isinstance(entry, Mapping)
+    ]
+    if not any(True for _ in our_entries(data)):
         found.append(f"data.train: no entry has dataset_name: {DATASET}")
     grpo = config.get("grpo") or {}
     wanted = [key for key in ("val_period", "val_at_start", "val_at_end") if grpo.get(key)]
@@ -84,6 +93,7 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
 
 def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     found, verifiers = [], {name: set[str]() for name in built}
+    trained: list[tuple[str, str, Task]] = []
     for key, entry in our_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
@@ -97,6 +107,7 @@ def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
         except GavelError as failed:
             found.append(f"{key}: {failed}")
             continue
+        trained += [(key, name, task) for task in tasks if key.startswith("data.train")]
         if name not in built:
             continue
         environment = built[name].assembly.environment
@@ -110,6 +121,10 @@ def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
                 found.append(f"{key}: task {task.task_id}: {failed}")
                 break
             verifiers[name].add(task.verifier)
+    shared = find_shared_prompts(trained, prompt_key)
+    found += [str(shared_prompt(*pair)) for pair in shared[:_SHOWN]]
+    if len(shared) > _SHOWN:
+        found.append(f"data.train: {len(shared) - _SHOWN} more pairs of tasks have one prompt and different targets")
     for name, used in verifiers.items():
         try:
             if used:

@@ -19,6 +19,7 @@ from gavel.judges.certificate import require
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import layout as layouts
+from gavel.launch.training.arithmetic import find_contradictions
 from gavel.launch.training.container import container_findings
 from gavel.launch.training.layout import Layout, layout_of, managed
 from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
@@ -112,7 +113,8 @@ def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) 
         return "", "", [str(failed)]
     if not config.trainer.nemo_rl:
         return name, text, trl_findings(config, assembly) if config.trainer.kind == "trl" else []
-    return name, text, trainer_findings(yaml.safe_load(text), probe=False, places=False)
+    values = yaml.safe_load(text)
+    return name, text, [*trainer_findings(values, probe=False, places=False), *find_contradictions(values)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,15 @@ class TrainerOptions:
     """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or ``command``, whose words
     may hold ``{config}`` and ``{run}``.
 
-    ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further keys of NeMo-RL, checked against the
-    exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and ``trl`` has three of its own
-    (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
+    ``recipe`` is a YAML of the checkout to start from, named below its ``examples/configs`` (None: its exemplar for GRPO); the keys
+    here are laid over it. ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further keys of NeMo-RL,
+    checked against the exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and ``trl`` has
+    three of its own (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
     kind: Literal["grpo", "single_controller", "trl", "command"] = "grpo"
     nemo_rl_root: str | None = None
+    recipe: str | None = None
     python: str | None = None
     command: tuple[str, ...] = ()
     model: str | None = None

@@ -15,7 +15,7 @@ from gavel.launch.assembly import parts_of
 from gavel.launch.rollout import task_path
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.layout import Layout
-from gavel.launch.training.nemo_rl_config import SECTION, TrainerConfig, emit
+from gavel.launch.training.nemo_rl_config import SECTION, Overlaid, TrainerConfig, emit, find_overlaid
 from gavel.models.codec import plain
 from gavel.models.service import Service
 
@@ -53,10 +53,11 @@ def _parts(config: TrainConfig, assembly: Assembly) -> Parts:
 
 def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     chosen = config.trainer
-    overrides = dict(chosen.overrides or {})
-    for split, tasks in (("train", config.tasks), ("validation", config.validation)):
-        if tasks.path and tasks.limit:
-            overrides[f"+data.{split}.limit"] = tasks.limit
+    limits = {
+        f"+data.{split}.limit": tasks.limit
+        for split, tasks in (("train", config.tasks), ("validation", config.validation)) if tasks.path and tasks.limit
+    }  # fmt: skip
+    overrides = {**limits, **(chosen.overrides or {})}  # limits first: data.train may be replaced by a list of data sets
     assert chosen.kind == "grpo" or chosen.kind == "single_controller"
     return TrainerConfig(
         nemo_rl_root=str(chosen.nemo_rl_root), run_dir=str(run), model=str(chosen.model), tasks=str(task_path(str(config.tasks.path))),
@@ -66,7 +67,13 @@ def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
         max_new_tokens=chosen.max_new_tokens, learning_rate=chosen.learning_rate,
         gpus_per_node=max(layout.trainer_gpus, 0), nodes=config.cluster.nodes, seed=config.seed,
         val_period=chosen.val_period, step_deadline=chosen.step_deadline, check_workers=chosen.check_workers, overrides=overrides,
+        recipe=chosen.recipe,
     )  # fmt: skip
+
+
+def overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
+    """Return what a NeMo-RL run changes of its recipe, see ``nemo_rl_config.find_overlaid``."""
+    return find_overlaid(_nemo_rl(config, layout, run), assembly)
 
 
 def _own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from gavel.launch.training.sweep_index import read_index
 from gavel.launch.training.trainer_config import with_addresses
 
 WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
-QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", *WHOLE]
+QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", "trainer.prompts_per_step=24", *WHOLE]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path,
 def test_training_refuses_tasks_that_were_never_compared_with_a_protected_set(tmp_path: Path, root: Path) -> None:
     source, protected = write_tasks(tmp_path / "source.jsonl", 3), tmp_path / "protected.txt"
     protected.write_text("Which town lies at kilometre 1 of the old road?\n")
-    words = [*QWEN[:3], "qualification.required=false", "cluster.gpus_per_node=2"]
+    words = [*QWEN[:3], "qualification.required=false", "cluster.gpus_per_node=2", "trainer.prompts_per_step=2"]
     refused = "these tasks were never compared with a protected set"
 
     def findings(folder: str, name: str = "tasks.jsonl", *more: str) -> str:

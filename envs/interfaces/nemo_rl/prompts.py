@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
+from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, loose_key, shared_prompt, task_json
+from gavel.envs.types import Task
 from gavel.models.errors import ConfigError, GavelError
 
 
@@ -17,8 +19,8 @@ def our_entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
     """Yield (config key, entry) of each dataset of ours in a ``data`` section."""
     for split in ("train", "validation"):
         entries = data.get(split) or []
-        for place, entry in enumerate([entries] if isinstance(entries, Mapping) else entries):
-            if entry.get("dataset_name") == DATASET:
+        for place, entry in enumerate(entries if isinstance(entries, list | tuple) else [entries]):
+            if isinstance(entry, Mapping) and entry.get("dataset_name") == DATASET:
                 yield f"data.{split}[{place}]", entry
 
 
@@ -29,9 +31,11 @@ def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
         ConfigError: the chat template refuses it, or cannot frame the turns of a conversation.
         InputError: a file does not fit.
     """
+    trained: list[tuple[str, str, Task]] = []
     for key, entry in our_entries(data):
         process = TaskProcessor("train", bool(entry.get("multi_turn")))
         tasks = load_tasks(entry["data_path"], entry["env"], binding=entry.get("binding"), limit=entry.get("limit"))
+        trained += [(key, str(entry["env_name"]), task) for task in tasks if key.startswith("data.train")]
         kinds = {tuple(message.role for message in task.messages): task for task in reversed(tasks)}
         for roles, task in kinds.items():
             try:
@@ -44,6 +48,28 @@ def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
                         "use a model whose tokenizer has a chat template for these roles, or name one (policy.tokenizer.chat_template)"
                     ), found=f"task {task.task_id} ({', '.join(roles)}): {type(failed).__name__}: {failed}",
                 ) from failed  # fmt: skip
+
+    _check_merged(tokenizer, trained)
+
+
+def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
+    """Compare the tokens of prompts that look alike: what a template or a tokenizer changes can make two of them one group.
+
+    Raises:
+        InputError: two are one, and are graded by different things.
+    """
+    alike: dict[Hashable, list[tuple[str, str, Task]]] = defaultdict(list)
+    for row in trained:
+        alike[loose_key(row[2])].append(row)
+    for rows in alike.values():
+        if len(rows) > 1:
+            for pair in find_shared_prompts(rows, lambda task: _tokens(tokenizer, task)):
+                raise shared_prompt(*pair)
+
+
+def _tokens(tokenizer: Any, task: Task) -> Hashable:
+    row = {"task": task_json(task), "task_name": ""}
+    return tuple(TaskProcessor("train", multi_turn=False)(row, None, tokenizer, None, 0)["message_log"][0]["token_ids"].tolist())
 
 
 def wrap_setup(original: Callable[..., Any]) -> Callable[..., Any]:

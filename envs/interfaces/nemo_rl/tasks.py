@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import orjson
 
 from gavel.envs.tasks import dump_task, read_tasks
 from gavel.envs.types import EnvironmentInfo, Task
-from gavel.models.codec import digest, plain
+from gavel.models.codec import canonical, plain
 from gavel.models.errors import InputError
 
 
@@ -59,6 +60,46 @@ def task_json(task: Task) -> str:
     return orjson.dumps(dump_task(task)).decode()
 
 
+def find_shared_prompts(
+    tasks: Iterable[tuple[str, str, Task]], key_of: Callable[[Task], Hashable]
+) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:  # fmt: skip
+    """Return pairs of tasks that a trainer would take for one prompt and that are graded by different things.
+
+    Args:
+        tasks: where each stands, the environment it belongs to, and the task; of all files and environments of a training.
+        key_of: what tells prompts apart.
+    """
+    known: dict[Hashable, tuple[str, Task, bytes]] = {}
+    found = []
+    for where, env, task in tasks:
+        graded_by = canonical([env, task.verifier, plain(task.target)])
+        first = known.setdefault(key_of(task), (where, task, graded_by))
+        if first[2] != graded_by:
+            found.append(((first[0], first[1]), (where, task)))
+    return found
+
+
+def prompt_key(task: Task) -> Hashable:
+    """Return what is left of a prompt after templates that strip their texts and tokenizers that compose their characters."""
+    return tuple((message.role, unicodedata.normalize("NFC", message.content).strip()) for message in task.messages)
+
+
+def loose_key(task: Task) -> Hashable:
+    """Return what no two prompts that a tokenizer merges can differ in; others may share it."""
+    return tuple(
+        (message.role, "".join(unicodedata.normalize("NFKC", message.content).casefold().split())) for message in task.messages
+    )
+
+
+def shared_prompt(first: tuple[str, Task], second: tuple[str, Task]) -> InputError:
+    """Return what is said of a pair that ``find_shared_prompts`` has found."""
+    one, other = (f"{task.task_id} ({where})" for where, task in (first, second))
+    return InputError(
+        "two tasks have one prompt and different targets: GRPO would compare their replies with one another", where=second[0],
+        found=f"{one} and {other}", remedy="remove one of the two, or word their prompts differently",
+    )  # fmt: skip
+
+
 def _check_opening(task: Task, where: str) -> None:
     if not task.messages or task.messages[-1].role != "user":
         raise InputError(
@@ -70,12 +111,5 @@ def _check_opening(task: Task, where: str) -> None:
 
 def _check_prompts(tasks: tuple[Task, ...], where: str) -> None:
     """GRPO puts rows of equal prompts into one group, whatever they are graded by."""
-    known: dict[str, Task] = {}
-    for task in tasks:
-        prompt = digest([[message.role, message.content] for message in task.messages])
-        first = known.setdefault(prompt, task)
-        if first is not task and (first.verifier, plain(first.target)) != (task.verifier, plain(task.target)):
-            raise InputError(
-                "two tasks have one prompt and different targets: GRPO would compare their replies with one another", where=where,
-                found=f"{first.task_id} and {task.task_id}", remedy="remove one of the two, or word their prompts differently",
-            )  # fmt: skip
+    for pair in find_shared_prompts(((where, "", task) for task in tasks), prompt_key):
+        raise shared_prompt(*pair)
