@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import regex
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gavel.envs.instruction_following.languages import BULLETS, END_MARKS, TIGHT_BULLETS
+from gavel.envs.instruction_following.block import Block, Marker
+from gavel.envs.instruction_following.code_text import is_code, is_prose
+from gavel.envs.instruction_following.languages import BULLETS, END_MARKS, TIGHT_BULLETS, Language
+from gavel.envs.instruction_following.line_marks import settle_marks
+from gavel.envs.instruction_following.text import is_seen
 
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
 _PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
@@ -36,31 +39,8 @@ _WIDTHS = {"\t": 4, "\u3000": 2}
 
 _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
 
-Kind = Literal["paragraph", "item", "heading", "title", "table", "code", "rule"]
-Marker = Literal["", "bullet", "number", "letter"]
 
-
-@dataclass(slots=True)
-class Block:
-    """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
-
-    ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``: a heading's
-    level or an item's depth, both from 1. ``marker``: what opens an item. ``first``: a blank line, a block of another kind than prose,
-    or nothing stands before. ``rows`` and ``columns`` are those of a table, without its header.
-    """
-
-    kind: Kind
-    text: str
-    line: int
-    end: int
-    level: int = 0
-    marker: Marker = ""
-    first: bool = True
-    rows: int = 0
-    columns: int = 0
-
-
-def blocks(text: str) -> list[Block]:
+def blocks(text: str, language: Language) -> list[Block]:
     """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
     lines = text.split("\n")
     found = list(_structure(_PARSER.parse(text), lines))
@@ -70,7 +50,18 @@ def blocks(text: str) -> list[Block]:
         prose.add(block)
         position = block.end
     prose.read(lines, position, len(lines))
-    return prose.blocks
+    settle_marks(prose.blocks, lines, language)
+    return _drop_empty_items(prose.blocks)
+
+
+def _drop_empty_items(found: list[Block]) -> list[Block]:
+    """Make items without any visible text rules: nothing of them is read. One that holds only a list of its own stays."""
+    for place, block in enumerate(found):
+        if block.kind == "item" and not is_seen(block.text):
+            below = found[place + 1] if place + 1 < len(found) else None
+            if below is None or below.kind != "item" or below.level <= block.level:
+                block.kind, block.text, block.marker = "rule", "", ""
+    return found
 
 
 def _structure(tokens: Sequence[Token], lines: list[str]) -> Iterator[Block]:
@@ -80,18 +71,35 @@ def _structure(tokens: Sequence[Token], lines: list[str]) -> Iterator[Block]:
             continue
         start, end = token.map
         match token.type:
-            case "fence" | "code_block":
-                yield Block("code", token.content, start, end)
+            case "code_block":
+                if is_code(token.content.split("\n")):
+                    yield Block("code", token.content, start, end)
+            case "fence":
+                yield from _fence(token, lines)
             case "hr":
                 yield Block("rule", "", start, end)
             case "heading_open":
                 content = tokens[place + 1].content
-                if token.markup[0] == "#" or _is_title(content):
+                if not is_seen(content.strip("#*_ ")):
+                    yield Block("rule", "", start, end)  # a heading without a word shows nothing
+                elif token.markup[0] == "#" or _is_title(content):
                     yield Block("heading", content, start, end, int(token.tag[1]))
                 else:
                     yield Block("rule", "", end - 1, end)
             case "table_open":
                 yield _table(tokens, place, lines)
+
+
+def _fence(token: Token, lines: list[str]) -> Iterator[Block]:
+    """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
+    start, end = token.map or (0, 0)
+    content = token.content.split("\n")
+    if not is_prose(content, token.info):
+        yield Block("code", token.content, start, end)
+        return
+    yield Block("rule", "", start, start + 1)
+    if lines[end - 1].strip().startswith(token.markup[:3]) and end - 1 > start:
+        yield Block("rule", "", end - 1, end)
 
 
 def _is_title(content: str) -> bool:
@@ -103,14 +111,16 @@ def _table(tokens: Sequence[Token], place: int, lines: list[str]) -> Block:
     start, end = tokens[place].map or (0, 0)
     while end > start + 2 and "|" not in lines[end - 1]:  # text right below a table would be a row by Markdown's rule
         end -= 1
-    columns, cells = 0, []
+    columns, cells, seen = 0, [], set()
     for token in tokens[place:]:
         if token.type == "table_close":
             break
         columns += token.type == "th_open"
         if token.type == "inline" and token.map and token.map[0] < end:
             cells.append(token.content)
-    return Block("table", "\n".join(cells), start, end, rows=end - start - 2, columns=columns)
+            if token.map[0] > start and is_seen(token.content):
+                seen.add(token.map[0])
+    return Block("table", "\n".join(cells), start, end, rows=len(seen), columns=columns)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 
 import regex
@@ -16,32 +17,84 @@ _BRACKETS = regex.compile(r"(?<![A-Za-z0-9_])!?[\[［]((?>[^\[\]［］\n]+))[\]�
 _BRACES = regex.compile(r"\{((?>[^{}\"':\n]+))\}")
 _REFERENCE = regex.compile(r"\[(?>[^\[\]\n]+)\]\[(?>[^\[\]\n]*)\]")
 _WORD = regex.compile(r"\w")
-_NO_NAME = regex.compile(r"[\s\d.,;:–—\-*†‡]*|[xX✓✔]|\^.*")
+_POSTSCRIPT = regex.compile(r"\W{0,4}(?:p\.?\s?){1,4}s\.?(?!\w)")
+_ITEM = regex.compile(r"[-*+•◦–—・]|\p{Nd}{1,3}[.)、]")
+_NO_NAME = regex.compile(r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|(?i:sic|citation needed)")
+_CITATION = regex.compile(r"(?:\p{Lu}[\p{L}'’.&,\- ]{0,80}|\d{1,3}[,;: ]{1,3})(?:,? (?:19|20)\d{2}[a-z]?|,? pp?\. ?\d+).{0,60}")
+"""Author and year, or a reference with its page: [Smith et al., 2020], [12, p. 5]."""
+_DISPLAY_MATH = regex.compile(r"\\\[(?>[^\[\]\\]|\\(?!\])|[\[\]])*?\\\]|\$\$(?>[^$]+)\$\$")
+_INLINE_MATH = regex.compile(r"\\\((?>[^()\\\n]|\\(?!\)))*\\\)|(?<![\\$\w])\$(?=[^\s$])(?>[^$\n]*)(?<=[^\s$])\$(?!\d)")
+_IS_MATH = regex.compile(r"[\\^_=+<>∑∫√≤≥×·]|\A\$?\w\$?\Z")
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:٫٬]\p{Nd}+)*+")
 
 
 def _placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
-    """Count what stands in brackets and could be filled in: no links, references by number, footnotes or check boxes."""
-    text = _REFERENCE.sub(" ", document.markdown_without_code)
+    """Count what stands in brackets and could be filled in: no links, references, citations, footnotes, check boxes or mathematics."""
+    text = _without_math(_REFERENCE.sub(" ", document.markdown_without_code))
     found = [match[1] for match in _BRACKETS.finditer(text) if match[0][0] != "!"]
     if document.language.braces:
         found += [match[1] for match in _BRACES.finditer(text)]
-    return sum(1 for name in found if not _NO_NAME.fullmatch(name))
+    return sum(1 for name in found if not _NO_NAME.fullmatch(name) and not _CITATION.fullmatch(name))
+
+
+def _without_math(text: str) -> str:
+    """Drop mathematics: ``\\[ … \\]``, ``$$ … $$``, and what reads as such between ``\\( \\)`` or dollars (prices do not)."""
+    if "\\" not in text and "$" not in text:
+        return text
+    return _INLINE_MATH.sub(_drop_math, _DISPLAY_MATH.sub(_drop_math, text))
+
+
+def _drop_math(found: regex.Match[str]) -> str:
+    inside = found[0][2:-2] if found[0][0] == "\\" or found[0].startswith("$$") else found[0][1:-1]
+    spaced = found[0].startswith("\\[") and inside[:1].isspace() and inside[-1:].isspace()
+    return " " if spaced or found[0].startswith("$$") or _IS_MATH.search(inside) else found[0]
 
 
 def _postscript(document: Document, arguments: Arguments) -> Verdict:
-    marker = folded(arguments["postscript_marker"]).strip()
-    last = fold(visible(_last_line(document))).lstrip(" \"'>(")
-    body = last[len(marker) :] if last.startswith(marker) else ""
-    if _WORD.match(marker[-1]) and _WORD.match(body):  # Note is not the marker of Notebook
-        body = ""
-    passed = any(character.isalnum() for character in body)
-    return Verdict(passed, "postscript found" if passed else "the last line is no postscript with this marker")
+    passed = _ends_in_postscript(_split_parts(document), folded(arguments["postscript_marker"]).strip())
+    return Verdict(passed, "postscript found" if passed else "the reply does not end in a postscript with this marker")
 
 
-def _last_line(document: Document) -> str:
-    """Return the last line that is neither blank nor a rule."""
-    return next((line for line in reversed(document.lines) if line.strip("-*_ \t")), "")
+def _ends_in_postscript(parts: list[list[str]], marker: str) -> bool:
+    """Whether the last part of a reply is a postscript, from a line that begins with the marker on.
+
+    A list below belongs to it, and so do further postscripts, and the one part after a marker that stands alone.
+    """
+    for place in range(len(parts) - 1, -1, -1):
+        part = parts[place]
+        for number, line in enumerate(part):
+            body = _read_body(line, marker)
+            if body is not None:
+                said = (body, *part[number + 1 :], *chain(*parts[place + 1 :]))
+                return any(character.isalnum() for text in said for character in text)
+        alone = place > 0 and _is_bare(parts[place - 1][-1], marker)
+        if not (alone or _POSTSCRIPT.match(part[0]) or all(_ITEM.match(line) for line in part)):
+            return False
+    return False
+
+
+def _read_body(line: str, marker: str) -> str | None:
+    """Return what follows the marker on a line; None where the line does not begin with it (Note is not the marker of Notebook)."""
+    if not line.startswith(marker):
+        return None
+    body = line[len(marker) :]
+    return None if _WORD.match(marker[-1]) and _WORD.match(body) else body
+
+
+def _is_bare(line: str, marker: str) -> bool:
+    body = _read_body(line, marker)
+    return body is not None and not any(character.isalnum() for character in body)
+
+
+def _split_parts(document: Document) -> list[list[str]]:
+    """Return the lines between blank lines, as they are compared; rules are left out."""
+    parts: list[list[str]] = [[]]
+    for line in document.lines:
+        if line.strip("-*_ \t"):
+            parts[-1].append(fold(visible(line)).lstrip(" \"'>(\t"))
+        elif not line.strip():
+            parts.append([])
+    return [part for part in parts if part]
 
 
 def _numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001

@@ -9,18 +9,21 @@ from types import MappingProxyType
 import orjson
 import regex
 
-from gavel.envs.instruction_following.blocks import Block, Marker, title_text
+from gavel.envs.instruction_following.block import Block, Marker
+from gavel.envs.instruction_following.blocks import title_text
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.json_grammar import is_json
-from gavel.envs.instruction_following.text import fold, folded, visible
+from gavel.envs.instruction_following.text import fold, folded, is_seen, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
 
 _LABEL = regex.compile(r"\A[ \t]*[\w-]*\s")
-_TITLE_END = r"(?:$|\s*[:.)\-–—|،、。，]|\s+\()"
+_TITLE_END = r"(?:\s*(?:/|\p{L}{1,4})\s*\p{Nd}{1,3}(?=$|\W))?(?:$|\s*[:.)\-–—|،、。，\]=~#*】」）>]|\s+\()"
+"""A number may be of a total: Section 1 of 3, Teil 1/3."""
+_DECORATION = r"[\[(=~#*\-–—_|>【「（\s]*"
 
 
 def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
-    text = _unfenced(document.text)
+    text = _unfenced(document.literal)
     try:
         structured = isinstance(orjson.loads(text), dict | list)
     except ValueError as failed:  # also for what is well-formed, but too large or too deep to be read
@@ -40,7 +43,7 @@ def _unfenced(text: str) -> str:
 def _title(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
     first = document.blocks[0] if document.blocks else None
     title = title_text(first) if first is not None and first.kind == "title" else ""
-    return Verdict(bool(title), f"title: {title}" if title else "the first line is no title in << and >>")
+    return Verdict(is_seen(visible(title).strip("*_# ")), f"title: {title}" if title else "the first line is no title in << and >>")
 
 
 def _headings(document: Document) -> list[Block]:
@@ -71,7 +74,7 @@ def _lines(block: Block, splitter: str) -> Iterable[str]:
 def _section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
     """Return what a heading and what a line of its own must begin with: there the number must end the title or its label."""
     start = r"\s+".join(map(regex.escape, splitter.split())) + r"\s*\p{Nd}+"
-    return regex.compile(rf"\W*{start}"), regex.compile(start + _TITLE_END)
+    return regex.compile(rf"\W*{start}"), regex.compile(_DECORATION + start + _TITLE_END)
 
 
 def _items(marker: Marker, number: str) -> CheckFunction:

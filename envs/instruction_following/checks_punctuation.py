@@ -16,6 +16,8 @@ _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
     {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
 )
 _OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
+_LABEL = re.compile(r"(?:\A|[\s:;,.*_\[({])(?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\Z")
+"""What stands before the ``)`` of a label (``1)``, ``a)``), which closes nothing."""
 _PAIRED = re.compile(f"[{re.escape(''.join(sorted(_OPENERS | frozenset(_CLOSE_TO_OPEN))))}]")
 
 
@@ -60,12 +62,14 @@ def _frequency(document: Document, arguments: Arguments) -> int:
 
 def _balance(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
     open_marks: list[str] = []
-    for mark in _PAIRED.findall(document.prose_without_code):
+    text = document.prose_without_code
+    for found in _PAIRED.finditer(text):
+        mark = found[0]
         if open_marks and open_marks[-1] in _CLOSE_TO_OPEN.get(mark, ()):
             open_marks.pop()
         elif mark in _OPENERS:
             open_marks.append(mark)
-        else:
+        elif mark not in ")）" or not _LABEL.search(text[max(0, found.start() - 5) : found.start()]):
             return Verdict(False, f"{mark} closes nothing")
     return Verdict(not open_marks, f"{open_marks[-1]} is not closed" if open_marks else "all pairs closed and nested")
 

@@ -31,15 +31,19 @@ def _start(document: Document, arguments: Arguments) -> Verdict:
     phrase = _one_line(arguments["start_phrase"])
     bare = _without_opening(phrase)
     text = document.folded_source
-    passed = (
-        _starts(text, phrase) or _starts(document.folded, phrase) or (bool(bare) and _starts(_without_opening(document.folded), bare))
-    )
+    wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
+    passed = any(_starts(whole, phrase) for whole in wholes) or (bool(bare) and _starts(_without_opening(document.folded), bare))
     return Verdict(passed, f"begins with {text[:40]!r}")
 
 
 def _without_opening(text: str) -> str:
     opening = _OPENING.match(text)
     return text[opening.end() :] if opening else text
+
+
+def _is_markup(phrase: str) -> bool:
+    """Whether a phrase holds what HTML reads, so that the reply is compared as it was written."""
+    return "<" in phrase or "&" in phrase
 
 
 def _starts(text: str, phrase: str) -> bool:
@@ -51,7 +55,8 @@ def _starts(text: str, phrase: str) -> bool:
 
 def _end(document: Document, arguments: Arguments) -> Verdict:
     phrase, text = _one_line(arguments["end_phrase"]), document.folded_source
-    passed = any(_ends(read, phrase) for whole in (text, document.folded) for read in _endings(whole, phrase))
+    wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
+    passed = any(_ends(read, phrase) for whole in wholes for read in _endings(whole, phrase))
     return Verdict(passed, f"ends with {text[-40:]!r}")
 
 
@@ -80,7 +85,8 @@ def _ends(text: str, phrase: str) -> bool:
 
 
 def _wrap(document: Document, arguments: Arguments) -> Verdict:
-    phrase, text = normal(arguments["wrap_phrase"]).strip(), document.text
+    phrase = normal(arguments["wrap_phrase"]).strip()
+    text = document.literal if _is_markup(phrase) else document.text
     opener, closer = (phrase[0], phrase[1]) if len(phrase) == 2 and tuple(phrase) in _PAIRS else (phrase, phrase)
     inside = text[len(opener) : len(text) - len(closer)].strip()
     passed = _starts(text, opener) and _ends(text, closer) and len(text) > len(opener) + len(closer) and bool(inside)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gavel.envs.instruction_following import text as texts
-from gavel.envs.instruction_following.blocks import Block, blocks
+from gavel.envs.instruction_following.block import Block
+from gavel.envs.instruction_following.blocks import blocks
 from gavel.envs.instruction_following.languages import Language
 from gavel.envs.instruction_following.sentences import end_marks, sentences
 
@@ -27,14 +28,21 @@ class Paragraph:
 class Document:
     """A reply in one language.
 
-    ``text`` is the whole reply in NFC, trimmed, with plain line ends; ``source`` is the same with the first line's indentation, and
-    ``lines`` are its lines. Code blocks are part of these three only: they are no prose, and have no words or sentences.
+    ``text`` is the whole reply in NFC, trimmed, with plain line ends, without characters that do not show and with its HTML as a reader
+    sees it; ``source`` is the same with the first line's indentation, and ``lines`` are its lines. Code blocks are part of these three
+    only: they are no prose, and have no words or sentences.
     """
 
     def __init__(self, response: str, language: Language) -> None:
         self.language = language
-        self.source = texts.normal(response).strip("\n\ufeff")
+        self._response = response
+        self.source = texts.show(response).strip("\n")
         self.text = self.source.strip()
+
+    @cached_property
+    def literal(self) -> str:
+        """The reply as it was written, HTML and all, in NFC and trimmed: for JSON and for phrases that hold HTML themselves."""
+        return texts.normal(self._response).strip().strip("\ufeff")
 
     @cached_property
     def lines(self) -> list[str]:
@@ -44,7 +52,7 @@ class Document:
     @cached_property
     def blocks(self) -> list[Block]:
         """All blocks in order."""
-        return blocks(self.source)
+        return blocks(self.source, self.language)
 
     def of_kind(self, *kinds: str) -> list[Block]:
         """Return the blocks of some kinds."""
@@ -151,6 +159,11 @@ class Document:
     def folded_source(self) -> str:
         """The whole reply with its Markdown, as it is compared; one blank for any run of white space."""
         return " ".join(texts.fold(self.text).split())
+
+    @cached_property
+    def folded_literal(self) -> str:
+        """``literal`` as it is compared; one blank for any run of white space."""
+        return " ".join(texts.fold(self.literal).split())
 
     @cached_property
     def letters_as_written(self) -> Counter[str]:

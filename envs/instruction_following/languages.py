@@ -57,9 +57,9 @@ class Language:
     ``spaced``: blanks separate words (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a
     quoted word. ``vowels``: base letters that are vowels, whatever their accent.
     ``folds``: letters whose accented forms count as the letter itself where letters are counted. ``marks``: what counts as a question
-    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``endings``: a pattern of how a word
-    may go on after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted
-    sentence, with no blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
+    or exclamation mark besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``speech_dash``: an en dash opens
+    speech. ``endings``: a pattern of how a word may go on after a keyword. ``conjunctions``: words that are written in one with the
+    next. ``speech``: what follows a quoted sentence, with no blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
     with a full stop can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a
     hyphen begin a name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
     placeholders may stand in braces.
@@ -76,6 +76,7 @@ class Language:
     folds: str = ""
     marks: str = ""
     elides: bool = False
+    speech_dash: bool = False
     endings: str = ""
     conjunctions: str = ""
     speech: tuple[str, ...] = ()
@@ -129,11 +130,11 @@ _KOREAN_ENDINGS = (
 
 _ALL = (
     Language("en", "English", "en", "en"),
-    Language("es", "Spanish", "es", "es", folds="aeiou", marks="¿¡"),
-    Language("fre", "French", "fr", "fr", elides=True, names=True),
+    Language("es", "Spanish", "es", "es", speech_dash=True, folds="aeiou", marks="¿¡"),
+    Language("fre", "French", "fr", "fr", elides=True, speech_dash=True, names=True),
     Language("de", "German", "de", "de", ordinals=True, compounds=("str",)),
-    Language("it", "Italian", "it", "es", folds="aeiou", elides=True),
-    Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True),
+    Language("it", "Italian", "it", "es", folds="aeiou", elides=True, speech_dash=True),
+    Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True, speech_dash=True),
     Language(
         "ja", "Japanese", "ja", "ja", cased=False, spaced=False,
         speech=("と", "って", "など"), numerals="〇零一二三四五六七八九十百千万億兆",

@@ -25,7 +25,7 @@ def count(document: Document, phrase: str) -> int:
     not straddle the dictionary's words.
     """
     wanted = " ".join(texts.folded(texts.visible(phrase)).split()) or texts.folded(phrase).strip()
-    haystack = document.folded if texts.visible(phrase).strip() else texts.fold(document.text)
+    haystack = document.folded if texts.visible(phrase).strip() else texts.fold(document.literal)
     if wanted not in haystack:
         return 0
     found = _pattern(wanted, document.language).finditer(haystack)

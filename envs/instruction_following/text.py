@@ -10,7 +10,9 @@ from functools import lru_cache
 import regex
 from icu4py.breakers import WordBreaker
 
+from gavel.envs.instruction_following.hidden import strip_all_hidden, strip_hidden
 from gavel.envs.instruction_following.languages import Language
+from gavel.envs.instruction_following.shown import show_html
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
@@ -33,8 +35,8 @@ _APART = re.compile(r"[\"'“”‘’«»「」『』()（）\[\]<>!?…,，]+"
 GRAPHEME = regex.compile(r"\X")
 
 _FOLD = str.maketrans(
-    {"’": "'", "‘": "'", "´": "'", "ʼ": "'", "‐": "-", "‑": "-", "\u00ad": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
-     "\ufeff": "", "ـ": "", "œ": "oe", "æ": "ae", "\u0307": "", "“": '"', "”": '"', "„": '"',
+    {"’": "'", "‘": "'", "´": "'", "ʼ": "'", "‐": "-", "‑": "-", "ـ": "", "œ": "oe", "æ": "ae", "\u0307": "",
+     "“": '"', "”": '"', "„": '"',
      **{chr(mark): "" for mark in (*range(0x064B, 0x0653), 0x0670)},
      **{chr(zero + digit): str(digit) for zero in (0x0660, 0x06F0, 0x0966) for digit in range(10)}}
 )  # fmt: skip
@@ -55,16 +57,23 @@ def normal(text: str) -> str:
     return "\n".join([line.rstrip() for line in composed(text).split("\n")])
 
 
+def show(response: str) -> str:
+    """Return a reply as a reader sees it: normal, without what does not show, its HTML as Markdown."""
+    text = strip_hidden(normal(response))
+    shown = show_html(text)
+    return text if shown is text else normal(strip_hidden(shown))
+
+
 def plain(text: str) -> str:
     """Return the text as it is compared where typography and invisible marks make no difference, but case does."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN))
+    return text if text.isascii() else unicodedata.normalize("NFKC", strip_all_hidden(text).translate(_PLAIN))
 
 
 def fold(text: str) -> str:
     """Return the text as it is compared where case, typography and invisible marks make no difference."""
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold().translate(_FOLD))
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", strip_all_hidden(text)).casefold().translate(_FOLD))
 
 
 @lru_cache(maxsize=4096)

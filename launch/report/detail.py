@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gavel.envs.types import Outcome, RewardError
 from gavel.judges.bindings import Binding
+from gavel.launch.assembly import assemble
 from gavel.launch.report.entry import Entry, outcome_of
 from gavel.launch.report.rewards import NamedReward, rewards_of
-from gavel.launch.report.source import ReportSource
+from gavel.launch.report.source import RunSource
+from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import plain
+from gavel.models.errors import GavelError
 from gavel.models.service import shown_name
 
 _WORTH_SHARING = 400
@@ -24,16 +27,16 @@ _OWN_PLACE = ("items", "answers", "judge_reply", "reasoning", "yes_reasoning", "
 class Stories:
     """Makes stories; ``heads`` are the rubrics' fixed texts, which prompts refer to by their number."""
 
-    source: ReportSource
+    source: RunSource
     bindings: Mapping[str, Binding]
     rewards: Sequence[NamedReward]
     heads: list[str] = field(default_factory=list)
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: ReportSource) -> Stories:
+    def of(cls, source: RunSource) -> Stories:
         """Return the maker for a run; without its rubrics (not fetched, or another version's) prompts are shown as their slots."""
-        return cls(source, source.bindings(), rewards_of(source.env, source.reward))
+        return cls(source, _bindings(source.config), rewards_of(source.env, source.manifest.reward))
 
     def story(self, entry: Entry) -> dict[str, Any]:
         """Return the story of a row's newest attempt."""
@@ -41,7 +44,7 @@ class Stories:
         task = self.source.task(entry.task_id)
         texts = _Texts()
         details = dict(row["outcome"]["details"] or {})
-        answers = [self._answer(answer, texts) for answer in self.source.answers_of(entry)]
+        answers = [self._answer(answer, texts) for answer in self.source.answers((entry.task_id, entry.rollout_index))]
         return {
             "number": entry.number, "status": row["status"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
             "messages": [_message(message) for message in row["transcript"]["messages"]],
@@ -96,7 +99,7 @@ class Stories:
         return [_rewarded(reward, outcome) for reward in self.rewards]
 
     def _earlier(self, entry: Entry) -> list[dict[str, Any]]:
-        places = self.source.attempts_of(entry)
+        places = self.source.attempts[entry.task_id, entry.rollout_index]
         rows = [self.source.row(place) for place in places if place != entry.place]
         return [
             {
@@ -125,6 +128,16 @@ class _Texts:
     @property
     def found(self) -> list[str]:
         return list(self._places)
+
+
+def _bindings(config: RolloutConfig | None) -> Mapping[str, Binding]:
+    """Return the run's bindings, without touching a network."""
+    if config is None:
+        return {}
+    try:
+        return assemble(replace(config, assets=replace(config.assets, offline=True)), with_policy=True).bindings
+    except GavelError:
+        return {}
 
 
 def _rewarded(reward: NamedReward, outcome: Outcome) -> dict[str, Any]:

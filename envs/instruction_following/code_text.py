@@ -1,0 +1,70 @@
+"""Whether text that Markdown takes for code is code: a fence or an indentation must not take prose out of the counts.
+
+A line is code by its marks (``x = 1``, ``foo(bar);``, ``</div>``, ``$ ls``, ``# a comment``, ``"key": value``), and prose where it
+reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless it holds prose: a line of five words
+or more, or several short ones, and fewer lines of code than of prose. Under the label of a language it is prose only where no line is
+code and a sentence ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import regex
+
+PROSE_LINE_WORDS = 5
+"""Words from which on a line in a fence reads as prose; a program's output and names are shorter."""
+PROSE_WORDS = 8
+"""Words of several short lines from which on they read as prose: a poem."""
+_LEAST_A_LINE = 2.5
+_PLAIN_LABELS = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "none", "output", "prose", "quote", "email"})
+_LINE_LIMIT = 400
+"""Characters of a line that are looked at; a line of code has its marks early."""
+_CODE = re.compile(
+    r"[;{}\\]\s*$|^\s*(?:[#$>%]|//|/\*|\*/|--|<[/!?a-zA-Z]|@\w|[}\])])"
+    r"|^\s*(?:def|class|import|from\s+\S+\s+import|return|elif|else:|try:|except|for\b.*\bin\b.*:|while\b.*:|if\b.*:$|with\b.*:$"
+    r"|print\b|public|private|static|const|let|var|function|func|fn|package|include|using|SELECT|INSERT|UPDATE|CREATE|echo|sudo|pip|npm|git"
+    r"|cd|curl|docker|apt|make)(?=[\s(:.]|$).*(?:[=(){}\[\];:<>/\\_'\"`-]|$)"
+    r"|[=!<>+*/|&-]=|:=|=>|->|::|&&|\|\||\w\(\S*\)|\w\(\)|^\s*[\w.\[\]'\"-]+\s*=\s*\S|^\s*[\"'][^\"'\n]{0,80}[\"']\s*:|^\s*[\w-]+:\s*[\[{|\"'\d]"
+    r"|\w\.\w+\(|^\s*\w+(?:\.\w+){2,}|^\s*/\w|^\s*\|.*\|\s*$|\w_\w+_|</\w"
+)
+_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]++(?:['’.,-][\p{L}\p{N}]++)*+")
+_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]")
+_ENDS = regex.compile(r"[.!?。！？।؟…]['\"”’»」』)*_]*\s*$")
+_UNSPACED_PER_WORD = 2
+
+
+def is_code(lines: Sequence[str]) -> bool:
+    """Tell whether an indented block is code."""
+    seen = [line for line in lines if line.strip()]
+    return 2 * sum(map(_is_code_line, seen)) >= len(seen)
+
+
+def is_prose(lines: Sequence[str], label: str) -> bool:
+    """Tell whether what stands in a fence with this label is prose."""
+    prose, code = [], 0
+    for line in lines:
+        if line.strip():
+            if _is_code_line(line):
+                code += 1
+            else:
+                prose.append(_count_words(line))
+    total = sum(prose)
+    if code >= len(prose) or (max(prose, default=0) < PROSE_LINE_WORDS and total < max(PROSE_WORDS, _LEAST_A_LINE * len(prose))):
+        return False
+    if label.strip().lower() in _PLAIN_LABELS:
+        return True
+    ends = any(_ENDS.search(line[-_LINE_LIMIT:]) for line in lines if _count_words(line) >= PROSE_LINE_WORDS)
+    return code == 0 and (ends or total >= 2 * PROSE_LINE_WORDS * len(prose))
+
+
+def _is_code_line(line: str) -> bool:
+    return _CODE.search(line[:_LINE_LIMIT].rstrip()) is not None
+
+
+def _count_words(line: str) -> int:
+    """Count words up to what is asked for; where no blanks separate them, two characters are one."""
+    head = line[:_LINE_LIMIT]
+    unspaced = len(_UNSPACED.findall(head))
+    return len(_WORD.findall(head)) + unspaced // _UNSPACED_PER_WORD
