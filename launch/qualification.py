@@ -10,7 +10,7 @@ from typing import Literal
 from gavel.judges.bindings import Binding
 from gavel.judges.certificate import CertificateError, Qualification, read, shortcomings
 from gavel.launch.assembly import assemble
-from gavel.launch.schema import RolloutConfig
+from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
 
@@ -43,11 +43,11 @@ def standings(bindings: Mapping[str, Binding], certificates: Path) -> tuple[Stan
     return tuple(_standing(name, binding, certificates) for name, binding in bindings.items())
 
 
-def standings_of(config: RolloutConfig, run: Path) -> tuple[Standing, ...]:
+def standings_of(config: RolloutConfig | TrainConfig, run: Path) -> tuple[Standing, ...]:
     """Return what is known of the judges of the run at ``run``; nothing is downloaded for it and no credential is needed."""
     quiet = replace(config, dry_run=True, assets=replace(config.assets, offline=True))
     try:
-        bindings = assemble(quiet, with_policy=True).bindings
+        bindings = assemble(quiet, with_policy=isinstance(quiet, RolloutConfig)).bindings
     except GavelError as failed:  # its assets are gone, or it was made with a plugin that is not installed here
         line = f"judge: nothing is known of its qualification: {str(failed).splitlines()[0]}"
         return tuple(Standing(name, "", "unknown", line) for name in config.judging.bindings)

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
-import orjson
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.launch.comparing.curves import WINDOW, mean, shown
+from gavel.launch.comparing.ledgers import read_samples
+from gavel.launch.comparing.runs import bounds_of, read_config
 from gavel.launch.running.session import say
 from gavel.launch.schema import StatusConfig
 from gavel.launch.train import job_of
 from gavel.launch.training import judge_folder, slurm
 from gavel.launch.training.attempts import Attempt, read_attempts
 from gavel.launch.training.judge_canary import describe, rounds
-from gavel.launch.training.plan import PLAN, RunPlan, read_plan
+from gavel.launch.training.plan import PLAN, RunPlan, read_judge_plan, read_plan
+from gavel.launch.training.progress import plan_steps, read_rows
 from gavel.launch.training.sweep_index import INDEX, read_index
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError
+from gavel.models.errors import ConfigError, GavelError, InputError
 from gavel.models.vllm import logtail
 
 HEALTH_S = 3.0
@@ -46,7 +48,10 @@ def run(config: StatusConfig, console: Console) -> int:
         raise ConfigError("no run is named", field="run.dir", remedy="name it: gavel status runs/NAME")
     path = Path(config.run.dir).expanduser().absolute()
     if (path / INDEX).is_file():
-        console.print(_sweep(path))
+        shown_table, said = _sweep(path)
+        console.print(shown_table)
+        for line in said:
+            say(console, line)
         return 0
     if (path / "manifest.json").is_file():
         raise ConfigError(
@@ -90,24 +95,13 @@ def _held(path: Path) -> bool:
 def progress_of(path: Path) -> Progress:
     """Count what the ledgers of a run hold."""
     step, graded, ungraded = None, 0, 0
-    for row in _lines(path / "ledger" / "steps.jsonl"):
+    for row in read_rows(path / "ledger" / "steps.jsonl"):
         step = max(step or 0, int(row.get("step", 0)))
     for file in (path / "ledger").glob("*.rows.jsonl"):
-        for row in _lines(file):
+        for row in read_rows(file):
             failed = (row.get("verdict") or {}).get("failure") is not None
             graded, ungraded = graded + (not failed), ungraded + failed
     return Progress(step, graded, ungraded)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield whole lines; the writer may be in the middle of one, and a full disk may have left half of one."""
-    if path.is_file():
-        with path.open("rb") as file:
-            for line in file:
-                with contextlib.suppress(orjson.JSONDecodeError):
-                    row = orjson.loads(line) if line.endswith(b"\n") else None
-                    if isinstance(row, dict):
-                        yield row
 
 
 def _rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
@@ -117,7 +111,9 @@ def _rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
     if plan.judge is not None:
         yield "judge", _judge(plan)
     done = progress_of(path)
-    yield "step", "none yet" if done.step is None else str(done.step)
+    yield "step", steps_of(path, done.step) or "none yet"
+    if reward := reward_of_last(path):
+        yield "mean reward", f"{reward} over the last {WINDOW} steps"
     total = done.graded + done.ungraded
     yield "ungraded", f"{done.ungraded} of {total} samples ({done.ungraded / total:.1%})" if total else "no sample yet"
     for binding, report in {one.binding: one.report for one in rounds(path)}.items():
@@ -165,16 +161,59 @@ def _first_line(note: str) -> str:
     return note.partition("\\n")[0].splitlines()[0]
 
 
-def _sweep(path: Path) -> Table:
-    table = Table("point", "what", "state", "step", "ungraded", title=str(path), title_justify="left", show_edge=False)
+COLUMNS = ("point", "what", "state", "step", "mean reward", "ungraded")
+
+
+def _sweep(path: Path) -> tuple[Table, list[str]]:
+    """Return the table of a sweep's points, and lines that say why points failed and how the judges are that they share."""
+    table, said = Table(*COLUMNS, title=str(path), title_justify="left", show_edge=False), []
     for point in read_index(path).points:
-        folder = path / point.name
+        folder, what = path / point.name, Text(" ".join(point.overrides))
         if not (folder / PLAN).is_file():
-            table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(_first_line(point.note or point.state)), "", "")
+            table.add_row(str(point.index), what, Text(_first_line(point.note or point.state)), "", "", "")
             continue
         done = progress_of(folder)
         total = done.graded + done.ungraded
         share = f"{done.ungraded / total:.1%}" if total else ""
-        state = state_of(folder)
-        table.add_row(str(point.index), Text(" ".join(point.overrides)), Text(state), str(done.step or ""), share)
-    return table
+        table.add_row(str(point.index), what, Text(state_of(folder)), steps_of(folder, done.step), Text(reward_of_last(folder)), share)
+        attempts = read_attempts(folder)
+        if attempts and attempts[-1].state == "failed" and attempts[-1].reason:
+            said.append(f"point {point.index} failed: {_first_line(attempts[-1].reason)}")
+    return table, [*said, *(line for judge in sorted(path.glob("judge-*")) for line in _shared(judge))]
+
+
+def _shared(folder: Path) -> Iterator[str]:
+    """Say how a judge of many runs is."""
+    started = judge_folder.read_job(folder)
+    if not started:
+        return
+    plan, job = read_judge_plan(folder), started.get("job")
+    state = (slurm.state(job) or "is over") if job else "runs" if judge_folder.process_runs(int(started["pid"])) else "is over"
+    name = f"job {job}" if job else f"process {started['pid']}"
+    urls = [url for one in judge_folder.endpoints(folder) for replicas in one.urls.values() for url in replicas]
+    models = ", ".join(dict.fromkeys(str(service.model) for service in plan.services.values()))
+    yield f"judge {models}: {name} {state}, {sum(map(_healthy, urls))} of {len(urls)} published replicas answer ({folder})"
+    for reason in judge_folder.deaths(folder):
+        yield f"judge {models}: {_first_line(reason)}"
+
+
+def steps_of(path: Path, step: int | None) -> str:
+    """Return how far a run is: ``12 of 1000``; without the total where its config does not say."""
+    try:
+        total = plan_steps(yaml.safe_load((path / read_plan(path).config).read_text(encoding="utf-8"))).steps
+    except (OSError, GavelError, yaml.YAMLError):
+        total = None
+    if step is None:
+        return "" if total is None else f"0 of {total}"
+    return str(step) if total is None else f"{step} of {total}"
+
+
+def reward_of_last(path: Path, window: int = WINDOW) -> str:
+    """Return the mean reward of the newest steps with its interval over tasks, ``0.412 [0.300, 0.524]``; empty if none is graded."""
+    try:
+        samples = read_samples(path)
+    except InputError as failed:
+        return _first_line(str(failed))
+    last = sorted({sample.step for sample in samples})[-window:]
+    found = mean([sample for sample in samples if sample.step in last], bounds=bounds_of(read_config(path).get("reward") or {}))
+    return "" if found is None else shown(found)

@@ -136,6 +136,7 @@ _TABLE = (
         "view", "Look at a run in the browser, while it grows.", "gavel.launch.report.server", "ViewConfig", (),
         (
             ("runs/demo", "serve it on a free port of this machine"),
+            ("runs/train-1", "a training: its steps, the samples of each group side by side, what was lost"),
             ("runs/demo port=8420", "on a port of your choice, for a tunnel"),
         ),
         (_RUN, ("port=PORT", "0 picks a free one")),

@@ -223,7 +223,8 @@ class ChatClient:
 
     def _learned(self, call: Call, refusal: Refusal) -> bool:
         """Rewrite a call whose form the server refused in plain words; tell whether it is another one now. It costs no attempt."""
-        if refusal.retryable or refusal.trips or refusal.kind not in _REFUSED_KINDS:
+        # Gateways also wrap the refusal of a provider into a 502, which would be tried again for nothing.
+        if refusal.overloaded or refusal.trips or refusal.kind not in _REFUSED_KINDS:
             return False
         asked = call.request.sampling, call.request.response_format
         if call.rewrite(self._kind(*asked)):  # another call has learned meanwhile; what was refused is no longer sent so

@@ -176,7 +176,7 @@ def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple
     low, high = found.difference.low, found.difference.high
     how = f"paired by {found.paired} tasks" if found.paired else "not paired: the ends have too few tasks in common"
     which = "step" if size == 1 else f"{size} steps"
-    lines = [f"mean reward: first {which} {_shown(found.first)}, last {which} {_shown(found.last)}"]
+    lines = [f"mean reward: first {which} {shown(found.first)}, last {which} {shown(found.last)}"]
     if low is None or high is None:
         why = "too few tasks for an interval" if found.paired == 0 else f"equal in all {found.paired} tasks, which gives no interval"
         return [*lines, f"change {found.difference.value:+.3f} ({how}); {why}"]
@@ -184,7 +184,8 @@ def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple
     return [*lines, f"change {found.difference.value:+.3f} [{low:+.3f}, {high:+.3f}] ({how}, 95 %): {verdict}"]
 
 
-def _shown(metric: Metric) -> str:
+def shown(metric: Metric) -> str:
+    """Return a figure with its interval: ``0.412 [0.300, 0.524]``."""
     return f"{metric.value:.3f}" + ("" if metric.low is None else f" [{metric.low:.3f}, {metric.high:.3f}]")
 
 

@@ -16,6 +16,8 @@ from gavel.models.errors import GavelError
 
 _NUMBER = re.compile(r"^\d{3}-")
 _WORD = re.compile(r"[^=_][^=]*=[^=]*?(?=_[^=]*=|$)")
+_LONG = re.compile(r"\d+\.\d{12,}")
+"""A number that was added up, such as 0.15000000000000002."""
 """One word of a point's name, ``key=value``: the words are joined by underscores, which keys have too."""
 
 
@@ -108,4 +110,4 @@ def _differing(names: Sequence[Sequence[str]]) -> list[str]:
 
 def _last_part(word: str) -> str:
     key, equals, value = word.partition("=")
-    return f"{key.rpartition('.')[2]}{equals}{value}"
+    return f"{key.rpartition('.')[2]}{equals}{_LONG.sub(lambda found: f'{float(found[0]):.12g}', value)}"

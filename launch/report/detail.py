@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gavel.envs.types import Outcome, RewardError
 from gavel.judges.bindings import Binding
-from gavel.launch.assembly import assemble
 from gavel.launch.report.entry import Entry, outcome_of
 from gavel.launch.report.rewards import NamedReward, rewards_of
-from gavel.launch.report.source import RunSource
-from gavel.launch.schema import RolloutConfig
+from gavel.launch.report.source import ReportSource
 from gavel.models.codec import plain
-from gavel.models.errors import GavelError
 from gavel.models.service import shown_name
 
 _WORTH_SHARING = 400
@@ -27,16 +24,16 @@ _OWN_PLACE = ("items", "answers", "judge_reply", "reasoning", "yes_reasoning", "
 class Stories:
     """Makes stories; ``heads`` are the rubrics' fixed texts, which prompts refer to by their number."""
 
-    source: RunSource
+    source: ReportSource
     bindings: Mapping[str, Binding]
     rewards: Sequence[NamedReward]
     heads: list[str] = field(default_factory=list)
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: RunSource) -> Stories:
+    def of(cls, source: ReportSource) -> Stories:
         """Return the maker for a run; without its rubrics (not fetched, or another version's) prompts are shown as their slots."""
-        return cls(source, _bindings(source.config), rewards_of(source.env, source.manifest.reward))
+        return cls(source, source.bindings(), rewards_of(source.env, source.reward))
 
     def story(self, entry: Entry) -> dict[str, Any]:
         """Return the story of a row's newest attempt."""
@@ -44,7 +41,7 @@ class Stories:
         task = self.source.task(entry.task_id)
         texts = _Texts()
         details = dict(row["outcome"]["details"] or {})
-        answers = [self._answer(answer, texts) for answer in self.source.answers((entry.task_id, entry.rollout_index))]
+        answers = [self._answer(answer, texts) for answer in self.source.answers_of(entry)]
         return {
             "number": entry.number, "status": row["status"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
             "messages": [_message(message) for message in row["transcript"]["messages"]],
@@ -99,7 +96,7 @@ class Stories:
         return [_rewarded(reward, outcome) for reward in self.rewards]
 
     def _earlier(self, entry: Entry) -> list[dict[str, Any]]:
-        places = self.source.attempts[entry.task_id, entry.rollout_index]
+        places = self.source.attempts_of(entry)
         rows = [self.source.row(place) for place in places if place != entry.place]
         return [
             {
@@ -128,16 +125,6 @@ class _Texts:
     @property
     def found(self) -> list[str]:
         return list(self._places)
-
-
-def _bindings(config: RolloutConfig | None) -> Mapping[str, Binding]:
-    """Return the run's bindings, without touching a network."""
-    if config is None:
-        return {}
-    try:
-        return assemble(replace(config, assets=replace(config.assets, offline=True)), with_policy=True).bindings
-    except GavelError:
-        return {}
 
 
 def _rewarded(reward: NamedReward, outcome: Outcome) -> dict[str, Any]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import orjson
 
 from gavel.envs import statistics
 from gavel.envs.registry import content_note
 from gavel.envs.types import Metric, RewardError
-from gavel.launch.qualification import Standing, standings_of
 from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
 from gavel.launch.report.ratings import ratings_of
 from gavel.launch.report.records import (
@@ -26,8 +23,7 @@ from gavel.launch.report.records import (
 )  # fmt: skip
 from gavel.launch.report.rewards import NamedReward, rewards_of
 from gavel.launch.report.services import services_of
-from gavel.launch.report.source import RunSource
-from gavel.launch.running.child import named
+from gavel.launch.report.source import ReportSource
 from gavel.models.failures import KINDS, FailureKind
 
 BINS = 20
@@ -37,18 +33,18 @@ _HEADLINES: Mapping[str, str] = {"vera_mh": "vera_mh/vera_score"}
 """The figure that a benchmark is known by, where it is not a share of labels."""
 
 
-def overview(source: RunSource) -> Overview:
+def overview(source: ReportSource) -> Overview:
     """Return the first page's content over every row read so far."""
     graded = [entry for entry in source.entries if entry.graded]
     missing = [entry for entry in source.entries if not entry.graded]
-    stored, stale = _metrics(source)
+    stored, stale = source.metrics()
     note, sensitive = notes_of(source)
-    policies = rewards_of(source.env, source.manifest.reward)
+    policies = rewards_of(source.env, source.reward)
     metrics, headline = stored.get("metrics", {}), _HEADLINES.get(source.env)
     own = next((policy for policy in policies if policy.own), None)
     return Overview(
-        name=source.path.resolve().name, env=source.env, facts=_facts(source),
-        note=note, content_note=sensitive, judges=judges_of(source),
+        name=source.path.resolve().name, env=source.env, facts=source.facts(),
+        note=note, content_note=sensitive, judges=source.standings(),
         rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own),
         labels=_labels(graded), slices=_sliced(graded), histogram=_histogram(graded),
         rewards=tuple(_rewarded(policy, graded) for policy in policies),
@@ -59,64 +55,19 @@ def overview(source: RunSource) -> Overview:
     )  # fmt: skip
 
 
-def notes_of(source: RunSource) -> tuple[str, str]:
+def notes_of(source: ReportSource) -> tuple[str, str]:
     """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none."""
-    tables = _metrics(source)[0].get("tables") or {}
-    return str(tables.get("note", "")), content_note(source.manifest.identity.env) or ""
+    tables = source.metrics()[0].get("tables") or {}
+    return str(tables.get("note", "")), content_note(source.env_options) or ""
 
 
-def judges_of(source: RunSource) -> tuple[Standing, ...]:
-    """Return what is known of the judges of a run; nothing where another version wrote its config."""
-    return standings_of(source.config, source.path) if source.config is not None else ()
-
-
-def _rows(source: RunSource) -> dict[str, int]:
+def _rows(source: ReportSource) -> dict[str, int]:
     known = Counter(entry.label if entry.label in (UNGRADED, SKIPPED) else "graded" for entry in source.entries)
     attempted = known["graded"] + known[UNGRADED]
     return {
         "planned": source.planned, "graded": known["graded"], "ungraded": known[UNGRADED], "skipped": known[SKIPPED],
         "missing": max(source.planned - attempted, 0),
     }  # fmt: skip
-
-
-def _metrics(source: RunSource) -> tuple[Mapping[str, Any], bool]:
-    """Return what the last finished session wrote, and whether rows came after it."""
-    file, results = source.path / "metrics.json", source.path / "results.jsonl"
-    try:
-        stored = orjson.loads(file.read_bytes())
-        stale = results.exists() and results.stat().st_mtime > file.stat().st_mtime
-    except (OSError, orjson.JSONDecodeError):
-        return {}, False
-    return (stored, stale) if isinstance(stored, dict) else ({}, False)
-
-
-def _facts(source: RunSource) -> dict[str, str]:
-    manifest = source.manifest
-    identity = manifest.identity
-    facts = {
-        "environment": source.env,
-        "policy": str(identity.policy.get("model") or ""),
-        **{f"judge ({name})": str(binding.get("judge") or "") for name, binding in identity.bindings.items()},
-        "reward": named(manifest.reward),
-    }
-    if source.config is not None:
-        facts |= {f"rubric {name}": rubric.profile for name, rubric in source.config.rubrics.items()}
-        facts["sampling"] = _sampling(identity.policy.get("sampling"))
-        facts["rollouts per task"] = str(source.config.rollouts_per_task)
-    if manifest.ablation:
-        facts["ablation"] = manifest.ablation
-    if manifest.parent:
-        facts[f"{manifest.kind} of"] = str(manifest.parent.get("run", ""))
-    facts["shard"] = manifest.shard or ""
-    facts["merged from"] = ", ".join(str(part.get("run", "")) for part in manifest.merged)
-    facts["made by"] = f"gavel {manifest.gavel}"
-    return {name: value for name, value in facts.items() if value}
-
-
-def _sampling(sampling: object) -> str:
-    if not isinstance(sampling, Mapping):
-        return ""
-    return ", ".join(f"{name} {value}" for name, value in sampling.items() if value not in (None, (), [], {}))
 
 
 def _mean(pairs: Sequence[tuple[Entry, float]], policy: NamedReward | None) -> Metric | None:

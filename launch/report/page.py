@@ -22,7 +22,7 @@ from gavel.models.codec import to_json
 
 MOST_ROWS, MOST_STORIES, MOST_BYTES = 100_000, 2_000, 60_000_000
 """Rows in the index, rows with their whole story, and bytes of the file."""
-_SCRIPTS = ("dom", "pictures", "vera", "data", "rows", "story", "overview", "compare", "main")
+_SCRIPTS = ("dom", "pictures", "vera", "data", "rows", "story", "overview", "training", "compare", "main")
 ROOM = 500_000
 """Bytes kept free for the page itself."""
 

@@ -1,4 +1,4 @@
-"""``gavel view RUN``: the report served on this machine, every row in it, following a run while it grows."""
+"""``gavel view RUN``: the report served on this machine, every row in it, following a run or a training while it grows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from gavel.launch.report.index import failures_first, index
 from gavel.launch.report.overview import overview, slice_names
 from gavel.launch.report.page import content_policy_of, encode, render
 from gavel.launch.report.records import Overview
-from gavel.launch.report.source import RunSource
+from gavel.launch.report.source import ReportSource, RunSource
+from gavel.launch.report.training_source import TrainingSource
 from gavel.launch.running.child import existing_run
 from gavel.launch.running.session import run_async, say
 from gavel.launch.schema import ViewConfig
+from gavel.launch.training.plan import PLAN
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError, RecordError
 
@@ -33,7 +35,7 @@ _REST = 4.0
 class Viewer:
     """One run and what is known of it; one request reads at a time."""
 
-    source: RunSource
+    source: ReportSource
     stories: Stories
     overview: Overview | None = None
     slices: list[str] = field(default_factory=list)
@@ -81,11 +83,10 @@ class Viewer:
         entries = failures_first(self.source.entries)
         listed = index(entries, self.slices, texts=not self.overview.content_note)
         meta = {"live": True, "rows": len(entries), "stories": len(entries), "run": str(self.source.path), "version": self.mark}
-        return render(
-            self.overview,
-            [("overview", encode(self.overview)), ("index", encode(listed)), ("heads", b"[]"), ("meta", encode(meta))],
-            live=True,
-        )
+        blocks = [("overview", encode(self.overview)), ("index", encode(listed)), ("heads", b"[]"), ("meta", encode(meta))]
+        if isinstance(self.source, TrainingSource):
+            blocks.append(("training", encode(self.source.steps())))
+        return render(self.overview, blocks, live=True)
 
     @property
     def mark(self) -> int:
@@ -96,9 +97,13 @@ class Viewer:
         self._refresh()
         if since == self.mark or self.overview is None:
             return None
-        entries = [entry for entry in self.source.entries if entry.version > since - self.source.planned]
+        known = since - self.source.planned
+        entries = [entry for entry in self.source.entries if entry.version > known]
         listed = index(entries, self.slices, texts=not self.overview.content_note)
-        return to_json({"version": self.mark, "overview": self.overview, "index": listed})
+        news: dict[str, object] = {"version": self.mark, "overview": self.overview, "index": listed}
+        if isinstance(self.source, TrainingSource):  # whole: a start of the trainer takes back steps of an earlier one
+            news["training"] = self.source.steps()
+        return to_json(news)
 
     def _story(self, number: int) -> bytes:
         return to_json({**self.stories.story(self.source.entries[number]), "heads": self.stories.heads})
@@ -138,13 +143,24 @@ def run(config: ViewConfig, console: Console) -> int:
     """Run the verb until Ctrl-C; see ``gavel view --help``. Returns the exit code."""
     if not 0 <= config.port <= 65535:
         raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
-    path = existing_run(config.run.dir, "view")
-    return run_async(lambda: serve(path, config.port, console), console)
+    source = open_source(config.run.dir)
+    return run_async(lambda: serve(source, config.port, console), console)
 
 
-async def serve(path: Path, port: int, console: Console) -> int:
+def open_source(name: str | None) -> ReportSource:
+    """Return the rollout or the training run that stands in a folder.
+
+    Raises:
+        ConfigError: no run was named.
+        RunFolderError: there is no run there.
+    """
+    if name and (Path(name).expanduser() / PLAN).is_file():
+        return TrainingSource.open(Path(name).expanduser())
+    return RunSource.open(existing_run(name, "view"))
+
+
+async def serve(source: ReportSource, port: int, console: Console) -> int:
     """Serve a run on 127.0.0.1 until cancelled."""
-    source = RunSource.open(path)
     await asyncio.to_thread(source.refresh)
     runner = web.AppRunner(application(Viewer(source, Stories.of(source))), access_log=None)
     await runner.setup()
@@ -152,7 +168,7 @@ async def serve(path: Path, port: int, console: Console) -> int:
         site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         bound = runner.addresses[0][1]
-        say(console, f"{path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
+        say(console, f"{source.path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
         say(console, f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there")
         await asyncio.Event().wait()
     finally:

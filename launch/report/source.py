@@ -8,17 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from gavel.judges.bindings import Binding
+from gavel.launch.assembly import assemble
+from gavel.launch.qualification import Standing, standings_of
 from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.report.run_facts import describe_run, read_metrics
 from gavel.launch.running.child import config_of
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.manifest import Manifest, read_manifest
-from gavel.launch.schema import RolloutConfig
+from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.errors import GavelError, RecordError
 
 Json = Mapping[str, Any]
@@ -70,6 +74,69 @@ def parse(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
+class ReportSource(Protocol):
+    """What overviews, stories and the live page need of a run: ``RunSource`` and ``TrainingSource`` have it.
+
+    ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with every change.
+    """
+
+    path: Path
+    entries: list[Entry]
+    planned: int
+    version: int
+
+    @property
+    def env(self) -> str:
+        """The environment's name."""
+        ...
+
+    @property
+    def env_options(self) -> Mapping[str, Any]:
+        """The environment's options."""
+        ...
+
+    @property
+    def reward(self) -> Mapping[str, Any]:
+        """The reward policy's options."""
+        ...
+
+    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+        """Return the stored figures, and whether rows came after them."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is made of, in words."""
+        ...
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Return what is known of its judges."""
+        ...
+
+    def bindings(self) -> Mapping[str, Binding]:
+        """Return its bindings, without touching a network."""
+        ...
+
+    def refresh(self) -> bool:
+        """Read what was appended; return whether there was anything."""
+        ...
+
+    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+        """Return the row that stands at a place."""
+        ...
+
+    def task(self, task_id: str) -> Json:
+        """Return the planned task, or nothing."""
+        ...
+
+    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+        """Return where the attempts at a row stand, oldest first."""
+        ...
+
+    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
+        """Return the answered judge questions of a row."""
+        ...
+
+
 @dataclass(slots=True)
 class RunSource:
     """A run folder as a report sees it.
@@ -111,6 +178,32 @@ class RunSource:
         """The environment's name."""
         return str(self.manifest.identity.env.get("name", ""))
 
+    @property
+    def env_options(self) -> Mapping[str, Any]:
+        """The environment's options."""
+        return self.manifest.identity.env
+
+    @property
+    def reward(self) -> Mapping[str, Any]:
+        """The reward policy's options."""
+        return self.manifest.reward
+
+    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+        """Return what the last finished session wrote, and whether rows came after it."""
+        return read_metrics(self.path)
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is made of, in words."""
+        return describe_run(self.env, self.manifest, self.config)
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Return what is known of the run's judges; nothing where another version wrote its config."""
+        return standings_of(self.config, self.path) if self.config is not None else ()
+
+    def bindings(self) -> Mapping[str, Binding]:
+        """Return the run's bindings, without touching a network."""
+        return bind_offline(self.config, with_policy=True)
+
     def refresh(self) -> bool:
         """Read what was appended; return whether there was anything.
 
@@ -123,7 +216,7 @@ class RunSource:
             for offset, line in self._tails[name].lines():
                 where = f"{self.path / name} at byte {offset}"
                 row = parse(line, where)
-                with _row_of(where):
+                with check_row(where):
                     self._take(name, offset, row)
         for journal in self._journals:
             self._read_journal(journal)
@@ -139,7 +232,7 @@ class RunSource:
             row = parse(line, where)
             self.planned += 1
             if row.get("task") is not None:
-                with _row_of(where):
+                with check_row(where):
                     self._tasks[row["task_id"]] = offset
 
     def _take(self, name: str, offset: int, row: dict[str, Any]) -> None:
@@ -165,24 +258,28 @@ class RunSource:
 
     def row(self, place: tuple[str, int]) -> dict[str, Any]:
         """Return the row that stands at a place of ``attempts``."""
-        return _at(self.path / place[0], place[1])
+        return read_line(self.path / place[0], place[1])
 
     def task(self, task_id: str) -> Json:
         """Return the planned task, or nothing where it was skipped."""
         offset = self._tasks.get(task_id)
-        return {} if offset is None else _at(self.path / "inputs.jsonl", offset)["task"]
+        return {} if offset is None else read_line(self.path / "inputs.jsonl", offset)["task"]
 
-    def answers(self, key: RowKey) -> list[dict[str, Any]]:
+    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+        """Return where the attempts at a row stand, oldest first."""
+        return self.attempts[entry.task_id, entry.rollout_index]
+
+    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
         """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of each."""
         found: dict[str, dict[str, Any]] = {}
-        for path, offset in self._answers.get(key, ()):
-            body = _at(path, offset)["body"]
+        for path, offset in self._answers.get((entry.task_id, entry.rollout_index), ()):
+            body = read_line(path, offset)["body"]
             found[body["key"]] = body
         return list(found.values())
 
 
 @contextmanager
-def _row_of(where: str) -> Iterator[None]:
+def check_row(where: str) -> Iterator[None]:
     """Name the line whose fields are not those of a row; reading each strictly would take as long as grading did."""
     try:
         yield
@@ -193,10 +290,25 @@ def _row_of(where: str) -> Iterator[None]:
         ) from failed  # fmt: skip
 
 
-def _at(path: Path, offset: int) -> dict[str, Any]:
+def read_line(path: Path, offset: int) -> dict[str, Any]:
+    """Read the line that begins at a byte.
+
+    Raises:
+        RecordError: it is no JSON object.
+    """
     with path.open("rb") as file:
         file.seek(offset)
         return parse(file.readline(), f"{path} at byte {offset}")
+
+
+def bind_offline(config: RolloutConfig | TrainConfig | None, *, with_policy: bool) -> Mapping[str, Binding]:
+    """Return the bindings of a stored config without touching a network; none where they cannot be made any more."""
+    if config is None:
+        return {}
+    try:
+        return assemble(replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy).bindings
+    except GavelError:
+        return {}
 
 
 def _config(path: Path) -> RolloutConfig | None:

@@ -41,7 +41,8 @@ def _refuse_others(path: Path) -> None:
     if (path / PLAN).is_file():
         raise RunFolderError(
             "this is a training run, which has no stored rows of this kind", where=str(path),
-            remedy=f"its curve: gavel report {path}; how it goes: gavel status {path}; two of them: gavel compare RUN RUN",
+            remedy=f"its steps and samples: gavel view {path}; its curve: gavel report {path}; how it goes: gavel status {path}; "
+            "two of them: gavel compare RUN RUN",
         )  # fmt: skip
     if (path / INDEX).is_file():
         raise RunFolderError(

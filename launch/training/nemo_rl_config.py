@@ -309,7 +309,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}{key}"
-        found |= _flat(value, f"{path}.") if isinstance(value, Mapping) and value and not key.startswith("+") else {path: value}
+        found |= _flat(value, f"{path}.") if isinstance(value, Mapping) and not key.startswith("+") else {path: value}
     return found
 
 

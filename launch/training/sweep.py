@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import RangeSweep
 from hydra.errors import HydraException
 from rich.console import Console
 
@@ -106,7 +107,10 @@ def _values(word: str) -> list[str]:
         return [word]  # composing says what is wrong with it
     if not parsed.is_sweep_override():
         return [word]
-    return [f"{word.partition('=')[0]}={value}" for value in parsed.sweep_string_iterator()]
+    values = list(parsed.sweep_string_iterator())
+    if isinstance(parsed.value(), RangeSweep):  # 3 * 0.05 is 0.15000000000000002
+        values = [f"{float(value):.12g}" if "." in value else value for value in values]
+    return [f"{word.partition('=')[0]}={value}" for value in values]
 
 
 def _name(number: int, point: Sequence[str]) -> str:

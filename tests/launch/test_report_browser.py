@@ -193,6 +193,12 @@ async def test_a_comparison_puts_changed_rows_first_and_their_texts_side_by_side
     done = await gavel("compare", str(run), str(tmp_path / "other"), f"out={tmp_path / 'out'}")
     assert done.code == 0, done.err
     async with Browser.start(tmp_path) as browser:
+        overview = await browser.open((tmp_path / "out" / "compare.html").as_uri())
+        await overview.until(READY)
+        scales = await overview.run("[...document.querySelectorAll('.line.axis .ends')].map((one) => one.textContent).join('|')")
+        assert len(scales.split("|")) == 2, "one for the summary of the runs, one for the panel of the run"
+        assert len(set(scales.split("|"))) == 1, "the same scale in every panel"
+        assert "Mean reward of each run" in await overview.run("document.querySelector('h2').textContent")
         page = await browser.open((tmp_path / "out" / "compare.html").as_uri() + "#/compare")
         await page.until(READY)
         assert "incorrect" in await page.run("document.querySelector('.row .over').textContent")

@@ -12,6 +12,8 @@ from tests.support.runs import arguments, gavel, reply, rows, write_tasks
 from tests.support.training import COMMON, judge_words
 from tests.support.training import gavel as training
 
+from gavel.launch.comparing.identities import short_names
+from gavel.launch.training.sweep import expand
 from gavel.launch.training.sweep_index import read_index
 from gavel.launch.training.sweep_output import ranges
 
@@ -161,3 +163,28 @@ async def test_points_that_never_began_are_left_out_and_those_that_did_keep_thei
     assert [(point.name, point.state) for point in read_index(tmp_path / "sweep").points] == [
         ("001-reward=tiered", "finished"), ("002-reward=omniscience", "finished"),
     ]  # fmt: skip
+
+
+def test_the_status_of_a_sweep_has_rewards_steps_of_total_judge_ungraded_share_and_why_a_point_failed(tmp_path: Path) -> None:
+    done = _sweep(tmp_path, "reward.abstain=0.3,0.5", "seed=1", "trainer.max_steps=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    broken = tmp_path / "sweep" / "001-reward.abstain=0.5"
+    attempt = broken / "attempts" / "1.json"
+    value = orjson.loads(attempt.read_bytes()) | {"state": "failed", "code": 9, "reason": "the trainer ended: no luck\nand a traceback"}
+    attempt.write_bytes(orjson.dumps(value))
+    shown = training(["status", str(tmp_path / "sweep")], tmp_path, {"COLUMNS": "200"})
+    assert shown.returncode == 0, shown.stderr
+    first, second = (line for line in shown.stdout.splitlines() if "reward.abstain=" in line)
+    assert re.search(r"finished .* 2 of 2 .* 1\.000 .* 0\.0%", first), shown.stdout
+    assert "failed" in second
+    assert "point 1 failed: the trainer ended: no luck\n" in shown.stdout
+    assert re.search(r"judge \S+: process \d+ (runs|is over), \d of \d published replicas answer", shown.stdout), shown.stdout
+    one = " ".join(training(["status", f"run.dir='{tmp_path / 'sweep' / '000-reward.abstain=0.3'}'"], tmp_path).stdout.split())
+    assert "2 of 2" in one
+    assert "1.000 [" in one
+
+
+def test_a_range_of_a_sweep_has_the_values_that_were_meant() -> None:
+    assert expand(["reward.abstain=range(0,0.2,0.05)"]) == [(f"reward.abstain={value}",) for value in ("0", "0.05", "0.1", "0.15")]
+    assert expand(["seed=range(1,4)"]) == [("seed=1",), ("seed=2",), ("seed=3",)]
+    assert short_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == ["abstain=0.15", "abstain=0.2"]

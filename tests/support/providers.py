@@ -128,14 +128,14 @@ def _not_both(body: dict[str, Any]) -> Refusal | None:
     return _claude("`temperature` and `top_p` cannot both be specified for this model. Please use only one.") if both else None
 
 
-def _behind_a_gateway(rule: Rule) -> Rule:
+def _behind_a_gateway(rule: Rule, status: int = 400, code: int = 400) -> Rule:
     def wrapped(body: dict[str, Any]) -> Refusal | None:
         found = rule(body)
         if found is None:
             return None
         raw = orjson.dumps({"type": "error", "error": found[1]["error"]}).decode()
-        return 400, {
-            "error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": raw, "provider_name": "Anthropic"}}
+        return status, {
+            "error": {"code": code, "message": "Provider returned error", "metadata": {"raw": raw, "provider_name": "Anthropic"}}
         }
 
     return wrapped
@@ -231,6 +231,13 @@ PROVIDERS: dict[str, Provider] = {
         "/api/v1",
         key_variable="OPENROUTER_API_KEY",
         rules=(_behind_a_gateway(_unsampled),),
+    ),
+    "openrouter, an error under status 200": Provider(
+        "openrouter",
+        "anthropic/claude-next",
+        path="/api/v1",
+        key_variable="OPENROUTER_API_KEY",
+        rules=(_behind_a_gateway(_unsampled, 200, 502),),
     ),
     "openrouter, another name": Provider(
         "openrouter",

@@ -15,7 +15,8 @@ SOURCES = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
 """The import path of a process that runs this very tree, whatever is installed."""
 COMMON = (
     "experiment=debug_cpu", "trainer.kind=command",
-    f"trainer.command=[{sys.executable},-m,tests.support.stand_in_trainer,'{{config}}']", "trainer.nemo_rl_root=null", "tasks.limit=2", "cluster.gpus_per_node=0",
+    f"trainer.command=[{sys.executable},-m,tests.support.stand_in_trainer,'{{config}}']", "trainer.nemo_rl_root=null",
+    "tasks.limit=2", "cluster.gpus_per_node=0",
 )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from typing import Any, Protocol, runtime_checkable
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
 from gavel.envs.interfaces.nemo_rl.grading import Grader, Stepped
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, verdicts_to_json
+from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
+from gavel.envs.interfaces.nemo_rl.sample import UID
 from gavel.envs.types import Digests, Result
 from gavel.models.codec import digest, plain
 from gavel.models.pool import ServicePool, open_services
@@ -60,6 +62,7 @@ class GavelEnvironment:
             self._assembly.environment, reward, self._ledger, digests,
             deadline=self._config.deadline, policy_model=self._config.policy_model,
         )  # fmt: skip
+        self._tensors = Tensors()
         self._open = contextlib.AsyncExitStack()
         self._pool: ServicePool | None = None
         self._opening = asyncio.Lock()
@@ -84,7 +87,8 @@ class GavelEnvironment:
             if len(tasks) % _STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         try:
-            return _returned(await asyncio.gather(*tasks))
+            stepped = await asyncio.gather(*tasks)
+            return self._tensors.pack(stepped, [self._is_graded(one, info) for one, info in zip(stepped, metadata, strict=True)])
         finally:
             for task in tasks:
                 task.cancel()  # where one has raised, the answers to the others serve nothing
@@ -111,6 +115,11 @@ class GavelEnvironment:
         self._pool = None
         self._ledger.close()
         return True
+
+    def _is_graded(self, stepped: Stepped, info: Mapping[str, Any]) -> bool:
+        """Tell whether a sample has no end yet, or a graded one."""
+        verdict = self._ledger.find(info[UID]) if stepped.terminated else None
+        return not stepped.terminated or (verdict is not None and verdict.graded)
 
     async def _services(self) -> None:
         """Open the judge's connections once, on the loop that uses them."""
@@ -139,17 +148,26 @@ class GavelEnvironment:
         return {name: float(metric.value) for name, metric in summary.metrics.items() if not _SLICE.search(name)}
 
 
-def _returned(stepped: Sequence[Stepped]) -> tuple[Any, ...]:
-    import torch  # only NeMo-RL's side has it
+class Tensors:
+    """Packs steps as NeMo-RL wants them. Made before the event loop is busy: torch takes seconds to import, NeMo-RL's contract too."""
 
-    return (
-        [{"role": OBSERVER, "content": one.observation} for one in stepped],
-        [one.info for one in stepped],
-        [None] * len(stepped),
-        torch.tensor([one.reward for one in stepped], dtype=torch.float32),
-        torch.tensor([one.terminated for one in stepped], dtype=torch.bool),
-        None,
-    )
+    def __init__(self) -> None:
+        import torch  # only NeMo-RL's side has it
+
+        self._torch, self._returned = torch, find_type()
+
+    def pack(self, stepped: Sequence[Stepped], graded: Sequence[bool]) -> tuple[Any, ...]:
+        """Return the fields of an ``EnvironmentReturn``."""
+        torch = self._torch
+        values = (
+            [{"role": OBSERVER, "content": one.observation} for one in stepped],
+            [one.info for one in stepped],
+            [None] * len(stepped),
+            torch.tensor([one.reward for one in stepped], dtype=torch.float32),
+            torch.tensor([one.terminated for one in stepped], dtype=torch.bool),
+            None,
+        )
+        return fill_fields(self._returned, values, torch.tensor(graded, dtype=torch.bool))
 
 
 def _quiet(_: str) -> None:

@@ -7,6 +7,7 @@ that an actor has written down counts.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections import Counter
@@ -165,6 +166,27 @@ class Driver:
         self._step = Step()
         self._metrics: dict[str, Any] = {}
         self._graded: Any = None
+        self._done: int | None = None
+
+    @property
+    def step_under_way(self) -> int | None:
+        """The number of the step under way, from 1; None before the trainer has said where it starts."""
+        return self._done + 1 if self._done is not None else None
+
+    def wrap_training(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``grpo_train`` whose steps are counted from where it starts."""
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def train(*args: Any, **options: Any) -> Any:
+            self._done = int(signature.bind(*args, **options).arguments["grpo_save_state"].total_steps)
+            return original(*args, **options)
+
+        return train
+
+    def note_bound(self, largest: float, allowed: float) -> None:
+        """Note the largest advantage of a step by amount, and what the rewards allow, for the trainer's logger."""
+        self._metrics |= {"advantages/largest": largest, "advantages/bound": allowed}
 
     def wrap_rollout(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a rollout of a whole batch whose result knows what is graded."""
@@ -232,11 +254,15 @@ class Driver:
             batch: what the trainer kept of its rollouts.
             mask: ``[B, tokens]``: each token's weight, after everything that the trainer itself takes out.
         """
+        infos = batch.get("extra_env_info")
+        if infos is None:
+            return  # no rollout of ours
         weights = mask.amax(dim=1).tolist()
-        self._step.weights = {
-            info[UID]: float(weight) for info, weight in zip(batch["extra_env_info"], weights, strict=True) if is_ours(info)
-        }
+        self._step.weights = {info[UID]: float(weight) for info, weight in zip(infos, weights, strict=True) if is_ours(info)}
         self._step.graded, self._step.trained = batch.get(GRADED), True
+        if self._joins and self._step.graded is not None and "filtered_reward" in batch:
+            # A group is kept whole, with its placeholders, which are no figures.
+            self._metrics["filtered_reward"] = float(batch["filtered_reward"][self._step.graded != 0].mean())
 
     def wrap_logging(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's logging of a step's rewards; it alone is told the step's number."""
@@ -244,6 +270,7 @@ class Driver:
 
         def log(*args: Any, **options: Any) -> Any:
             bound, step = signature.bind(*args, **options), self._step
+            self._done = int(bound.arguments["total_steps"]) + 1
             if self._steps is not None and step.weights:
                 self._steps.add(int(bound.arguments["total_steps"]) + 1, "train", step.weights)
             counted = step.graded != 0 if step.graded is not None else None
@@ -318,16 +345,20 @@ def watch_over(watch: FailureWatch, verdicts: Sequence[Verdict | None]) -> None:
     """Apply a failure policy to samples; a prompt that does not fit is a fault of the data, and does not count.
 
     Raises:
-        TrainingStopped: it says stop; tells the newest failure.
+        TrainingStopped: it says stop; tells the newest failure of these samples.
     """
+    newest = ""
     for verdict in verdicts:
         failure = verdict.failure if verdict is not None else None
         if failure is not None and failure.kind is FailureKind.CONTEXT_OVERFLOW and failure.stage == "policy":
             continue
-        stop = watch.observe(graded=verdict is not None and verdict.graded)
+        graded = verdict is not None and verdict.graded
+        if not graded:  # the row at which it says stop may be a graded one
+            reason = "its episode was cut before it could be graded" if failure is None else f"{failure.kind}: {failure.reason}"
+            newest = f"; the newest: {reason}"
+        stop = watch.observe(graded=graded)
         if stop is not None:
-            newest = "its episode was cut before it could be graded" if failure is None else f"{failure.kind}: {failure.reason}"
-            raise TrainingStopped(f"{stop}; the newest: {newest}")
+            raise TrainingStopped(f"{stop}{newest}")
 
 
 def _check_rewards(rewards: Sequence[float], verdicts: Sequence[Verdict | None]) -> None:

@@ -15,13 +15,15 @@ from importlib import import_module
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, settle_baseline, unknown_parameters
+from gavel.envs.interfaces.nemo_rl.bounds import bounded_advantage
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, masked_baseline
+from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, whole_groups
 from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
+from gavel.envs.interfaces.nemo_rl.returned import FIELDS, unknown_fields
 from gavel.models.errors import ConfigError
 
 TESTED = "7ea279abfbeb698b092856d0dab61e7cf39bc909"
-FIELDS = ("observations", "metadata", "next_stop_strings", "rewards", "terminateds", "answers")
 BASELINE = "calculate_baseline_and_std_per_prompt"
 _LOGGING = "_log_mixed_rewards_and_advantages_information"
 ROLLOUT_THREADS = 512
@@ -38,15 +40,26 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 def missing_names() -> list[str]:
     """Return what this NeMo-RL lacks of what the hooks take hold of; imports it."""
-    found = [
-        f"{module}.{name}" for module, names in NEEDED.items() for name in names if not hasattr(import_module(module), name)
-    ]  # fmt: skip
-    fields = import_module("nemo_rl.environments.interfaces").EnvironmentReturn._fields
-    if fields != FIELDS:
-        found.append(f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(fields)}")
-    if not found and "valid_mask" not in inspect.signature(getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)).parameters:
-        found.append(f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)")
-    return found
+    found = [name for module, names in NEEDED.items() for name in _missing(module, names)]
+    if found:
+        return found
+    returned = import_module("nemo_rl.environments.interfaces").EnvironmentReturn
+    if unknown := unknown_fields(returned):
+        found.append(f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(unknown)}")
+    if found:
+        return found
+    baseline = getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)
+    if "valid_mask" not in inspect.signature(baseline).parameters:
+        return [f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"]
+    return [f"an exact nemo_rl.algorithms.utils.{BASELINE}, or one without {name}" for name in unknown_parameters(baseline)]
+
+
+def _missing(module: str, names: tuple[str, ...]) -> list[str]:
+    try:
+        held = import_module(module)
+    except ModuleNotFoundError as failed:
+        return [f"{module} (no module {failed.name})"]
+    return [f"{module}.{name}" for name in names if not hasattr(held, name)]
 
 
 def install(driver: Driver) -> None:
@@ -65,10 +78,13 @@ def install(driver: Driver) -> None:
         setattr(grpo, name, driver.wrap_rollout(getattr(grpo, name)))
     grpo.validate = driver.wrap_validate(grpo.validate)
     setattr(grpo, _LOGGING, driver.wrap_logging(getattr(grpo, _LOGGING)))
-    setattr(grpo, BASELINE, masked_baseline(getattr(grpo, BASELINE), driver.graded_of))
-    setattr(estimators, BASELINE, estimator_baseline(getattr(estimators, BASELINE)))
+    grpo.grpo_train = driver.wrap_training(grpo.grpo_train)
+    setattr(grpo, BASELINE, whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.graded_of))
+    setattr(estimators, BASELINE, estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))
     for estimator in _estimators(estimators):
-        estimator.compute_advantage = _noted(driver, masked_advantage(estimator.compute_advantage, driver.unmarked))
+        masked = masked_advantage(estimator.compute_advantage, driver.unmarked)
+        bounded = bounded_advantage(masked, lambda: driver.step_under_way, driver.note_bound)
+        estimator.compute_advantage = _noted(driver, bounded)
 
 
 def _require() -> None:
@@ -97,6 +113,16 @@ def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy)
     manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)
 
 
+def settle_estimators() -> None:
+    """Let the estimators of this process compute exactly, for a trainer that is not hooked otherwise; doing it twice is allowed."""
+    module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
+    if isinstance(getattr(module, BASELINE), SettledBaseline):
+        return
+    setattr(module, BASELINE, settle_baseline(getattr(module, BASELINE)))
+    for estimator in _estimators(module):
+        estimator.compute_advantage = bounded_advantage(estimator.compute_advantage, lambda: None, lambda *_: None)
+
+
 def widen_executor(threads: int = ROLLOUT_THREADS) -> None:
     """Give every event loop made from now on so many threads: each asynchronous rollout waits for its step in one.
 
@@ -123,9 +149,9 @@ def _estimators(module: Any) -> list[Any]:
 
 
 def _noted(driver: Driver, compute: Any) -> Any:
-    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **options: Any) -> Any:
+    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
         if (batch := options.get("repeated_batch")) is not None:
             driver.note_batch(batch, mask)
-        return compute(self, prompt_ids, rewards, mask, **options)
+        return compute(self, prompt_ids, rewards, mask, *args, **options)
 
     return compute_advantage

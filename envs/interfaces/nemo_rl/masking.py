@@ -6,17 +6,17 @@ baseline takes a mask of valid samples, and every caller gives it ones. This giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
+
+from gavel.envs.interfaces.nemo_rl.baseline import PARAMETERS, Baseline
 
 GRADED = "gavel_graded"
 """The batch's column: 1.0 where a sample is graded (or not ours), else 0.0."""
 
 # A context variable, not a parameter: the estimator calls the baseline itself and hands nothing through to it.
 _CURRENT: ContextVar[Any] = ContextVar("gavel_graded", default=None)
-
-Baseline = Callable[..., tuple[Any, Any]]
 
 
 def take_out(batch: Any, graded: Any) -> None:
@@ -50,8 +50,27 @@ def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Base
         base, std = original(prompts, rewards, valid_mask * graded, *args, **options)
         base, std, lost = base.clone(), std.clone(), graded == 0
         base[lost] = rewards[lost]  # no advantage
-        std[lost] = 0  # and no place in a batch that is filled with samples of groups that differ
+        std[lost] = 0
         return base, std
+
+    return baseline
+
+
+def whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
+    """Return ``masked_baseline`` for the trainer itself, whose dynamic sampling keeps the samples with a spread other than 0.
+
+    Every sample gets the spread of its group's graded ones, the ungraded too, so that a group is kept or dropped as a whole: left out
+    one by one, the slice at a batch's size would cut other groups. (The spread of the others, leave-one-out, is 0 for the one odd
+    reward of a group.) Advantages are the estimator's, which computes its own.
+    """
+
+    def baseline(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+        options = {**dict(zip(PARAMETERS[3:], args, strict=False)), **options}
+        graded = graded_of(rewards)
+        column = None if graded is None else graded.to(device=rewards.device, dtype=valid_mask.dtype)
+        base, _ = masked_baseline(original, lambda _: column)(prompts, rewards, valid_mask, **options)
+        counted = valid_mask if column is None else valid_mask * column
+        return base, original(prompts, rewards, counted, **{**options, "leave_one_out_baseline": False})[1]
 
     return baseline
 
@@ -59,6 +78,12 @@ def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Base
 def estimator_baseline(original: Baseline) -> Baseline:
     """Return the baseline that the advantage estimators are to call; sees the column of the call under way."""
     return masked_baseline(original, lambda _: _CURRENT.get())
+
+
+def graded_in(options: Mapping[str, Any]) -> Any:
+    """Return the graded column of the batch that an estimator is given as ``repeated_batch``; None where it has none."""
+    batch = options.get("repeated_batch")
+    return batch[GRADED] if batch is not None and GRADED in batch else None
 
 
 def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | None]) -> Callable[..., Any]:
@@ -69,16 +94,15 @@ def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | 
         unmarked: says why a batch without the column must not be trained on, None if it may.
     """
 
-    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **options: Any) -> Any:
-        batch = options.get("repeated_batch")
-        graded = batch[GRADED] if batch is not None and GRADED in batch else None
+    def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
+        graded = graded_in(options)
         if graded is None:
             if (problem := unmarked()) is not None:
                 raise RuntimeError(problem)
-            return original(self, prompt_ids, rewards, mask, **options)
+            return original(self, prompt_ids, rewards, mask, *args, **options)
         token = _CURRENT.set(graded)
         try:
-            advantages = original(self, prompt_ids, rewards, mask, **options)
+            advantages = original(self, prompt_ids, rewards, mask, *args, **options)
         finally:
             _CURRENT.reset(token)
         lost = (graded == 0).to(advantages.device)

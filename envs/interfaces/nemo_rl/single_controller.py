@@ -19,7 +19,7 @@ from nemo_rl.experience.rollout_manager import AsyncRolloutImpl
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.interfaces.nemo_rl.driver import REPORT_SECONDS, Endings, Samples, watch_over
-from gavel.envs.interfaces.nemo_rl.hooks import ROLLOUT_THREADS
+from gavel.envs.interfaces.nemo_rl.hooks import ROLLOUT_THREADS, settle_estimators
 from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdicts_from_json
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours
@@ -40,6 +40,11 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
         self._endings = Endings(gavel_policy)
         self._watch = FailureWatch(gavel_failure)
         self._samples: Samples | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Arrive in the controller's process, which computes the advantages: a resumed buffer may be trained on before any rollout."""
+        self.__dict__.update(state)
+        settle_estimators()
 
     async def run_rollout(self, input_sample: Any) -> Any:
         """Return the group's record.

@@ -5,19 +5,41 @@ const side = (row, run) => (row.labels[run] === null ? "not in this run" : row.l
 
 const short_of = (comparison, name) => comparison.short[comparison.names.indexOf(name)] || name;
 
+// One scale for all panels: what is drawn longer is more, whichever run it is of. Its end is a round number.
+function reach_of(items) {
+  const most = Math.max(0.01, ...items.flatMap((item) => [item.metric.low, item.metric.high, item.metric.value].map((value) => Math.abs(value ?? 0))));
+  const unit = 10 ** Math.floor(Math.log10(most));
+  return unit * [1, 2, 5, 10].find((times) => times * unit >= most - 1e-9);
+}
+
+const signed = (value) => (value > 0 ? "+" : "") + fixed(value);
+const scale = (reach) => h("div", { class: "line axis" }, h("span", { class: "name" }, "difference"),
+  h("div", { class: "ends" }, [-reach, -reach / 2, 0, reach / 2, reach].map((value) => h("span", {}, value > 0 ? "+" + short(value) : short(value)))), h("span", { class: "value" }));
+const short = (value) => String(Number(value.toPrecision(3))).replace("-", "−");
+const clear_of = (metric) => (metric.low !== null && (metric.low > 0 || metric.high < 0) ? (metric.value > 0 ? "one" : "four") : "plain");
+
+// One line for each run: its mean reward, and how it differs from the base's over the tasks both have.
+function summary(comparison, reach) {
+  const items = comparison.found.differences.filter((item) => item.what === "reward" && item.metric.n > 0);
+  if (!items.length) return null;
+  return section("Mean reward of each run", `Bars: less that of ${short_of(comparison, comparison.found.base)}, ${comparison.intervals}.`,
+    line_up(short_of(comparison, comparison.found.base), h("span", { class: "muted" }, "the base"), fixed(items[0].base_mean), { class: "line own" }),
+    items.map((item) => line_up(short_of(comparison, item.other), dot(item.metric, clear_of(item.metric), -reach, reach), fixed(item.other_mean),
+      { title: `${item.other}: ${item.metric.n} tasks` }, signed(item.metric.value))), scale(reach));
+}
+
 function differences(comparison) {
+  const known = comparison.found.differences.filter((item) => item.metric.n > 0);
+  const reach = reach_of(known);
   const others = [...new Set(comparison.found.differences.map((item) => item.other))];
-  return others.map((other) => {
-    const items = comparison.found.differences.filter((item) => item.other === other && item.metric.n > 0);
-    const reach = Math.max(0.01, ...items.flatMap((item) => [item.metric.low, item.metric.high, item.metric.value].map((value) => Math.abs(value ?? 0))));
+  return [summary(comparison, reach), others.map((other) => {
+    const items = known.filter((item) => item.other === other);
     return section(`${short_of(comparison, other)} less ${short_of(comparison, comparison.found.base)}`, `Paired by task; mean differences, ${comparison.intervals}. Left of the middle: less than the base.`,
       items.map((item) => {
-        const clear = item.metric.low !== null && (item.metric.low > 0 || item.metric.high < 0);
         const p = item.p_holm !== null ? `p ${fixed(item.p_holm)}` : interval(item.metric);
-        return line_up(words(item.what), dot(item.metric, clear ? (item.metric.value > 0 ? "one" : "four") : "plain", -reach, reach),
-          (item.metric.value > 0 ? "+" : "") + fixed(item.metric.value), { class: "line" + (item.what === "reward" ? " own" : ""), title: `${fixed(item.base_mean)} and ${fixed(item.other_mean)}, ${item.metric.n} tasks` }, p);
-      }));
-  });
+        return line_up(words(item.what), dot(item.metric, clear_of(item.metric), -reach, reach), signed(item.metric.value), { class: "line" + (item.what === "reward" ? " own" : ""), title: `${fixed(item.base_mean)} and ${fixed(item.other_mean)}, ${item.metric.n} tasks` }, p);
+      }), scale(reach));
+  })];
 }
 
 function moves(comparison, run) {

@@ -6,7 +6,7 @@ const block = (name) => {
 };
 
 const data = {
-  meta: block("meta"), overview: block("overview"), heads: block("heads") || [], comparison: block("comparison"),
+  meta: block("meta"), overview: block("overview"), heads: block("heads") || [], comparison: block("comparison"), training: block("training"),
   rows: [], place: new Map(), columns: null, version: 0,
 };
 
@@ -64,6 +64,7 @@ async function follow(changed) {
       data.version = news.version;
       data.overview = news.overview;
       take(news.index);
+      if (news.training) data.training = news.training;
       changed(true, true);
     } catch (lost) { changed(false, false); }
   }

@@ -23,7 +23,7 @@ function theme(next) {
 function header(view) {
   const tab = (name, word, to) => h("a", { href: to, "aria-current": view === name ? "page" : null }, word);
   return h("header", { class: "top" }, h("a", { class: "brand", href: "#/" }, h("span", { class: "logo", "aria-hidden": "true" }, "⚖"), h("span", {}, data.overview.name)),
-    h("nav", {}, tab("", "Overview", "#/"), data.comparison && tab("compare", "Tasks", link("compare", compared.filter)), !data.comparison && tab("rows", "Rows", link("rows", list.filter))),
+    h("nav", {}, tab("", "Overview", "#/"), data.comparison && tab("compare", "Tasks", link("compare", compared.filter)), data.training && tab("steps", "Steps", "#/steps"), !data.comparison && tab("rows", "Rows", link("rows", list.filter))),
     h("span", { class: "live", id: "live", hidden: !data.meta.live }, "live"),
     h("button", { type: "button", class: "quiet", id: "theme", title: "light or dark ( t )", onclick: turn }, "◐"),
     h("button", { type: "button", class: "quiet", title: "keys ( ? )", onclick: keys }, "?"));
@@ -35,7 +35,7 @@ function turn() {
   document.documentElement.dataset.theme = theme(now === "dark" ? "light" : "dark");
 }
 
-const KEYS = [["o", "overview"], ["r", "rows"], ["/", "search"], ["j k", "next and previous row"], ["Enter", "open the row"], ["n p", "next and previous page of rows"], ["t", "light or dark"], ["Esc", "back"], ["?", "these keys"]];
+const KEYS = [["o", "overview"], ["s", "steps of a training"], ["r", "rows"], ["/", "search"], ["j k", "next and previous row"], ["Enter", "open the row"], ["n p", "next and previous page of rows"], ["t", "light or dark"], ["Esc", "back"], ["?", "these keys"]];
 
 function keys() {
   const dialog = h("dialog", {}, h("h2", {}, "Keys"), h("dl", { class: "facts" }, KEYS.map(([name, meaning]) => [h("dt", {}, h("kbd", {}, name)), h("dd", {}, meaning)])),
@@ -52,6 +52,7 @@ function redraw() {
   const body = view.startsWith("row/") ? story_view(Number(view.slice(4)))
     : view.startsWith("compare") && data.comparison ? compare_view(view.slice(8), filter)
     : view === "rows" ? rows_view(filter)
+    : view.startsWith("steps") && data.training ? steps_view(view.slice(6))
     : data.comparison ? comparison_view() : overview_view();
   app.replaceChildren(header(view.split("/")[0]), body);
   const search = document.querySelector("input[name=q]");
@@ -77,10 +78,10 @@ function press(rel) {
 }
 
 const COMMANDS = {
-  o: () => go("", {}), r: () => (data.comparison ? go("compare", compared.filter) : go("rows", list.filter)), t: turn, "?": keys, n: () => press("next"), p: () => press("prev"),
+  o: () => go("", {}), s: () => { if (data.training) go("steps", {}); }, r: () => (data.comparison ? go("compare", compared.filter) : go("rows", list.filter)), t: turn, "?": keys, n: () => press("next"), p: () => press("prev"),
   j: () => move(1), k: () => move(-1), ArrowRight: () => press("next"), ArrowLeft: () => press("prev"),
   "/": () => { const search = document.querySelector("input[name=q]"); if (search) search.focus(); else { go("rows", list.filter); setTimeout(() => document.querySelector("input[name=q]")?.focus(), 50); } },
-  Escape: () => { const [view] = here(); if (view.startsWith("row/")) go("rows", list.filter); else if (view.startsWith("compare/")) go("compare", compared.filter); },
+  Escape: () => { const [view] = here(); if (view.startsWith("row/")) go("rows", list.filter); else if (view.startsWith("compare/")) go("compare", compared.filter); else if (view.startsWith("steps/")) go("steps", {}); },
 };
 
 document.addEventListener("keydown", (event) => {

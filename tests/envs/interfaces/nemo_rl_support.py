@@ -26,8 +26,8 @@ ROOT = os.environ.get("NEMO_RL_ROOT", "")
 needs_nemo_rl = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
 REPOSITORY = Path(__file__).resolve().parents[3]
 OPENING = "Hello, I could not sleep."
-RIGHT, LOST = "qx1", "qxlost"
-"""Words in a reply: the judge finds it right; the judge answers with status 500."""
+RIGHT, LOST, ABSTAINED = "qx1", "qxlost", "qxnone"
+"""Words in a reply: the judge finds it right; the judge answers with status 500; the judge finds that it abstained."""
 
 
 def overrides(env: str, url: str) -> list[str]:
@@ -101,7 +101,7 @@ def answer(body: dict[str, Any]) -> str | Answer:
     """Play every model: a simulator that counts, and judges that find right what holds ``RIGHT``."""
     model, text = body["model"], body["messages"][-1]["content"]
     if model == "judge-abstention":
-        return "CORRECT" if RIGHT in text else "INCORRECT"
+        return "NOT_ATTEMPTED" if ABSTAINED in text else "CORRECT" if RIGHT in text else "INCORRECT"
     if model == "judge-instruction_following":
         return orjson.dumps({"reasoning": "seen", "verdict": "YES" if RIGHT in text else "NO"}).decode()
     return vera.reply({**body, "model": vera.JUDGE if model == "judge-vera_mh" else model})

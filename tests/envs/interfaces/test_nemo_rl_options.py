@@ -129,16 +129,15 @@ def test_dynamic_sampling_takes_a_lost_sample_for_no_spread(tmp_path: Path) -> N
     assert metrics["dynamic_sampling_num_gen_batches"] == 2
 
 
-def test_dynamic_sampling_keeps_the_siblings_of_a_lost_sample_and_never_the_sample(tmp_path: Path) -> None:
+def test_dynamic_sampling_keeps_a_group_whole_and_its_lost_sample_weighs_nothing(tmp_path: Path) -> None:
     replies = [R, W, LOST, R, *[W, R, R, W]]
     with serving() as server:
         done = train(tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC)
     batch = done.batches[0]
-    assert batch["sample_mask"].tolist() == [1.0] * 4
-    # Three graded siblings, over themselves; the fourth place is the next group's first, alone there.
-    assert advantages(batch) == pytest.approx([0.577, -1.155, 0.577, 0.0], abs=1e-3)
+    assert batch["sample_mask"].tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert advantages(batch) == pytest.approx([0.577, -1.155, 0.0, 0.577], abs=1e-3)
     lost = {row["uid"] for row in rows(done.folder / "ledger", "abstention.rows.jsonl") if row["result"]["status"] != "graded"}
-    trained = {row["uid"] for row in rows(done.folder / "ledger", "steps.jsonl")}
+    trained = {row["uid"] for row in rows(done.folder / "ledger", "steps.jsonl") if row["weight"]}
     assert len(lost) == 1
     assert not lost & trained
 

@@ -1,0 +1,53 @@
+"""What a report says of a rollout besides its rows: what it is made of, and the figures of its last finished session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gavel.launch.running.child import named
+from gavel.launch.running.manifest import Manifest
+from gavel.launch.schema import RolloutConfig
+
+
+def read_metrics(path: Path) -> tuple[Mapping[str, Any], bool]:
+    """Return what the last finished session wrote, and whether rows came after it."""
+    file, results = path / "metrics.json", path / "results.jsonl"
+    try:
+        stored = orjson.loads(file.read_bytes())
+        stale = results.exists() and results.stat().st_mtime > file.stat().st_mtime
+    except (OSError, orjson.JSONDecodeError):
+        return {}, False
+    return (stored, stale) if isinstance(stored, dict) else ({}, False)
+
+
+def describe_run(env: str, manifest: Manifest, config: RolloutConfig | None) -> dict[str, str]:
+    """Return what a run is made of, in words."""
+    identity = manifest.identity
+    facts = {
+        "environment": env,
+        "policy": str(identity.policy.get("model") or ""),
+        **{f"judge ({name})": str(binding.get("judge") or "") for name, binding in identity.bindings.items()},
+        "reward": named(manifest.reward),
+    }
+    if config is not None:
+        facts |= {f"rubric {name}": rubric.profile for name, rubric in config.rubrics.items()}
+        facts["sampling"] = _describe_sampling(identity.policy.get("sampling"))
+        facts["rollouts per task"] = str(config.rollouts_per_task)
+    if manifest.ablation:
+        facts["ablation"] = manifest.ablation
+    if manifest.parent:
+        facts[f"{manifest.kind} of"] = str(manifest.parent.get("run", ""))
+    facts["shard"] = manifest.shard or ""
+    facts["merged from"] = ", ".join(str(part.get("run", "")) for part in manifest.merged)
+    facts["made by"] = f"gavel {manifest.gavel}"
+    return {name: value for name, value in facts.items() if value}
+
+
+def _describe_sampling(sampling: object) -> str:
+    if not isinstance(sampling, Mapping):
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in sampling.items() if value not in (None, (), [], {}))

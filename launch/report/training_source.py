@@ -1,0 +1,223 @@
+"""What ``gavel view`` reads of a training run: every sample of its ledgers, and which step used which, while both grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gavel.judges.bindings import Binding
+from gavel.launch.comparing.ledgers import LEDGER
+from gavel.launch.config import from_yaml
+from gavel.launch.qualification import Standing, standings_of
+from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.report.source import Tail, bind_offline, check_row, parse, read_line
+from gavel.launch.running.child import named
+from gavel.launch.schema import TrainConfig
+from gavel.models.codec import record
+from gavel.models.errors import GavelError
+
+_ROWS, _ANSWERS, _STEPS = ".rows.jsonl", ".answers.jsonl", "steps.jsonl"
+
+
+@record
+class StepGroup:
+    """The samples of one task in one step: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in the same order;
+    ``cut`` counts samples that the step used and of which no row is stored."""
+
+    task: str
+    rows: tuple[int, ...]
+    weights: tuple[float, ...]
+    cut: int = 0
+
+
+@record
+class TrainingStep:
+    """One step of one split (``train`` or ``validation``) and its groups, in the order in which their first samples ended."""
+
+    step: int
+    split: str
+    groups: tuple[StepGroup, ...]
+
+
+@dataclass(slots=True)
+class TrainingSource:
+    """A training run as a report sees it; the same attributes as ``RunSource``, and its steps.
+
+    ``entries`` has one entry per sample, in the order in which they ended; ``planned`` counts the samples that steps have used.
+    """
+
+    path: Path
+    options: Mapping[str, Any]
+    config: TrainConfig | None
+    entries: list[Entry] = field(default_factory=list)
+    version: int = 0
+    planned: int = 0
+    _steps: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    _starts: dict[str, str] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _uids: list[str] = field(default_factory=list)
+    _step_of: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _answers: dict[str, list[tuple[Path, int]]] = field(default_factory=dict)
+    _tails: dict[Path, Tail] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> TrainingSource:
+        """Open the training run at ``path``; nothing is read before ``refresh``."""
+        return cls(path, _read_options(path), _read_config(path))
+
+    @property
+    def env(self) -> str:
+        """The environment's name."""
+        return str(self.env_options.get("name", ""))
+
+    @property
+    def env_options(self) -> Mapping[str, Any]:
+        """The environment's options."""
+        return dict(self.options.get("env") or {})
+
+    @property
+    def reward(self) -> Mapping[str, Any]:
+        """The reward policy's options."""
+        return dict(self.options.get("reward") or {})
+
+    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+        """Return nothing: a training stores no figures of its environment."""
+        return {}, False
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is made of, in words."""
+        trainer = self.options.get("trainer") or {}
+        facts = {
+            "environment": self.env,
+            "policy": str(trainer.get("model") or ""),
+            "reward": named(self.reward),
+            "trainer": str(trainer.get("kind") or ""),
+            "seed": str(self.options.get("seed") or ""),
+        }
+        if self.config is not None:
+            facts |= {f"judge ({name})": str(binding.judge) for name, binding in self.config.judging.bindings.items()}
+            facts |= {f"rubric {name}": rubric.profile for name, rubric in self.config.rubrics.items()}
+        return {name: value for name, value in facts.items() if value}
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Return what is known of the judges; nothing where another version wrote the config."""
+        return standings_of(self.config, self.path) if self.config is not None else ()
+
+    def bindings(self) -> Mapping[str, Binding]:
+        """Return the run's bindings, without touching a network."""
+        return bind_offline(self.config, with_policy=False)
+
+    def refresh(self) -> bool:
+        """Read what was appended; return whether there was anything.
+
+        Raises:
+            RecordError: a damaged line; names file and line's place.
+        """
+        before, folder = (self.version, self.planned), self.path / LEDGER
+        for path in sorted(folder.glob(f"*{_ROWS}")):
+            for offset, line in self._tail(path).lines():
+                self._take_row(path, offset, line)
+        for path in sorted(folder.glob(f"*{_ANSWERS}")):
+            for offset, line in self._tail(path).lines():
+                answer = parse(line, f"{path} at byte {offset}")
+                self._answers.setdefault(str(answer.get("uid")), []).append((path, offset))
+        for offset, line in self._tail(folder / _STEPS).lines():
+            where = f"{folder / _STEPS} at byte {offset}"
+            row = parse(line, where)
+            with check_row(where):
+                self._take_step(row["uid"], row["split"], int(row["step"]), float(row["weight"]))
+        self.planned = len(self._step_of)
+        return (self.version, self.planned) != before
+
+    def steps(self) -> tuple[TrainingStep, ...]:
+        """Return the steps in order, a step's training before its validation."""
+        ordered = sorted(self._steps.items(), key=lambda item: item[0][::-1])
+        return tuple(TrainingStep(step, split, self._groups(weights)) for (split, step), weights in ordered)
+
+    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+        """Return the result that stands at a place."""
+        found: dict[str, Any] = read_line(self.path / place[0], place[1])["result"]
+        return found
+
+    def task(self, task_id: str) -> Mapping[str, Any]:
+        """Return nothing: a ledger stores results, not tasks."""
+        del task_id
+        return {}
+
+    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
+        """Return the answered judge questions of a sample that are still stored: a trainer drops old ones."""
+        found: dict[str, dict[str, Any]] = {}
+        for path, offset in self._answers.get(self._uids[entry.number], ()):
+            line = read_line(path, offset)
+            if line.get("uid") == self._uids[entry.number]:  # else the file was begun anew since
+                found[line["answer"]["key"]] = line["answer"]
+        return list(found.values())
+
+    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+        """Return where the attempts at a sample stand: there is one."""
+        return [entry.place]
+
+    def _tail(self, path: Path) -> Tail:
+        tail = self._tails.setdefault(path, Tail(path))
+        if tail.renewed() and path.name.endswith(_ANSWERS):
+            self._answers.clear()
+        return tail
+
+    def _take_row(self, path: Path, offset: int, line: bytes) -> None:
+        where = f"{path} at byte {offset}"
+        row = parse(line, where)
+        with check_row(where):
+            uid = str(row["uid"])
+            if uid in self._numbers:
+                return  # the first ending of a sample stands
+            self.version += 1
+            number = self._numbers[uid] = len(self.entries)
+            self._uids.append(uid)
+            self.entries.append(entry_of(number, self.version, row["result"], (str(path.relative_to(self.path)), offset)))
+
+    def _take_step(self, uid: str, split: str, step: int, weight: float) -> None:
+        """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of what an earlier
+        one recorded from that step on."""
+        self.version += 1
+        start = uid.rpartition("-")[0]
+        if self._starts.get(split, start) != start:
+            for key in [key for key in self._steps if key[0] == split and key[1] >= step]:
+                for old in self._steps.pop(key):
+                    self._step_of.pop(old, None)
+        self._starts[split] = start
+        self._steps.setdefault((split, step), {})[uid] = weight
+        self._step_of[uid] = (split, step)
+
+    def _groups(self, weights: Mapping[str, float]) -> tuple[StepGroup, ...]:
+        groups: dict[str, list[tuple[int, int, float]]] = {}
+        for uid, weight in weights.items():
+            number = self._numbers.get(uid)
+            if number is not None:
+                entry = self.entries[number]
+                groups.setdefault(entry.task_id, []).append((entry.rollout_index, number, weight))
+        made = [
+            StepGroup(task, tuple(number for _, number, _ in rows), tuple(weight for *_, weight in rows))
+            for task, rows in ((task, sorted(rows)) for task, rows in groups.items())
+        ]
+        cut = sum(uid not in self._numbers for uid in weights)
+        return (*made, StepGroup("", (), (), cut)) if cut else tuple(made)
+
+
+def _read_options(path: Path) -> Mapping[str, Any]:
+    """Return the run's config as plain values, nothing where it cannot be read: its ledger can still be looked at."""
+    try:
+        value = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_config(path: Path) -> TrainConfig | None:
+    try:
+        return from_yaml(TrainConfig, (path / "config.yaml").read_text(encoding="utf-8"), where=str(path / "config.yaml"))
+    except (GavelError, OSError):
+        return None
