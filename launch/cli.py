@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ _HELP = ("-h", "--help", "help")
 _NO_HOME = "Could not determine home directory."
 """What ``Path.expanduser`` says."""
 _MULTIRUN = ("-m", "--multirun")
+_KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.@]*")
+_HYDRA = frozenset(
+    ("--cfg", "-c", "--info", "-i", "--resolve", "--package", "-p", "--run", "-r", "--hydra-help", "--config-name", "-cn")
+)
+_HYDRA_WORDS = (
+    "Hydra's own flags are not taken; `gavel VERB --help` lists keys and groups, dry_run=true says what would be done, and the "
+    "whole config of a run is in its config.yaml"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +51,14 @@ class CommandLine:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code (see ``gavel --help``)."""
+    from gavel.launch.running.signals import interrupted_by_signals
+
     words = list(sys.argv[1:] if argv is None else argv)
+    _reopen_descriptors()
     _tolerate_narrow_encodings()
     try:
-        code = _guarded(words)
+        with interrupted_by_signals():
+            code = _guarded(words)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has gone (`gavel | head`); Python would complain again when it closes the stream at exit.
@@ -84,7 +97,11 @@ def parse(words: Sequence[str]) -> CommandLine:
 
 
 def _stands_alone(word: str) -> bool:
-    return "=" not in word and not word.startswith("~")
+    """Whether a word is no override: without ``=``, or the path of something that is there and no key (``runs/000-seed=1``)."""
+    if word.startswith("~"):
+        return False
+    key, equals, _ = word.partition("=")
+    return not equals or (_KEY.fullmatch(key) is None and os.path.lexists(word))
 
 
 def _following(rest: Iterator[str], option: str) -> str:
@@ -97,7 +114,10 @@ def _following(rest: Iterator[str], option: str) -> str:
 def _no_such_option(word: str) -> ConfigError:
     known = ("--help", "--version", "--config-dir", "--traceback", "-m")
     name, equals, value = word.lstrip("-").partition("=")
-    near = nearest(word.partition("=")[0], known)
+    flag = word.partition("=")[0]
+    if flag in _HYDRA:
+        return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=_HYDRA_WORDS)
+    near = nearest(flag, known)
     key = name.replace("-", "_")
     remedy = f"did you mean {near[0]}?" if near else f"config keys have no dashes before them: {key}={value if equals else 'true'}"
     return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=remedy)
@@ -247,6 +267,20 @@ def _keep(trace: str) -> str:
             return file.name
     except OSError:
         return "run again with --traceback to see it"
+
+
+def _reopen_descriptors() -> None:
+    """Give the first three descriptors something to be where the caller closed them (``<&-``): the event loop, files and children
+    would take them for their own."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _tolerate_narrow_encodings() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.launch.cells import as_text
 from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.identities import identity_notes, judge_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
@@ -152,7 +153,7 @@ def _about_intervals(found: Comparison) -> list[str]:
 def _write(folder: Path, found: Comparison, arms: Sequence[Arm], paths: Sequence[Path], said: Sequence[str], console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows(found)])
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *([as_text(cell) for cell in row] for row in rows(found))])
     lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *rows(found, "-"))]
     files = {
         "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),

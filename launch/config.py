@@ -25,6 +25,7 @@ from gavel.launch import schema as schemas
 from gavel.launch.config_errors import explain
 from gavel.launch.groups import choices, groups, search_path
 from gavel.launch.keys import check_keys, find
+from gavel.launch.literals import literal, refuse_resolvers
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
 from gavel.launch.own_config import check_begun, own_sections
 from gavel.launch.services_check import check_read, check_services
@@ -68,7 +69,7 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         if verb == "rollout":
             check_begun(runs[0], bool(chosen), OmegaConf.select(tree, "tasks.path"), settings)
         for name, value in own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
-            tree[name] = value
+            tree[name] = literal(value)
     try:
         for word in words:
             if not isinstance(word, GroupChoice):
@@ -132,7 +133,7 @@ def _named(verb: str, runs: Sequence[str]) -> list[Setting]:
             allowed=f"{allowed}, then key=value, as in `gavel {verb} {' '.join(runs[: len(places)])} …`",
             remedy="write key=value, or remove it",
         )  # fmt: skip
-    return [Setting(place, f"'{run}'") for place, run in zip(places, runs, strict=False)]
+    return [Setting(place, _quoted_path(run)) for place, run in zip(places, runs, strict=False)]
 
 
 def _schema(verb: str) -> type[Any]:
@@ -219,6 +220,11 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def _quoted_path(path: str) -> str:
+    """Return a path as a value that keys of text take as it stands."""
+    return "'" + str(literal(path)).replace("'", "\\'") + "'"
+
+
 def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word: Setting | Removal) -> None:
     names = [*(field.name for field in fields(schema)), *verb_groups]
     if "." not in word.key and word.key not in names and (near := nearest(word.key, names)):
@@ -230,7 +236,9 @@ def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word
         )
     place = find(schema, word.key, _readable(tree))
     if isinstance(word, Setting):
-        OmegaConf.update(tree, word.key, read_value(word, place), merge=True, force_add=True)
+        value = read_value(word, place)
+        refuse_resolvers(value, word.key)
+        OmegaConf.update(tree, word.key, value, merge=True, force_add=True)
         return
     above, _, last = word.key.rpartition(".")
     holder = OmegaConf.select(tree, above) if above else tree

@@ -7,6 +7,7 @@ it stands, so that paths and ids with commas, brackets or only digits need no qu
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ from gavel.launch.keys import Place
 from gavel.models.errors import ConfigError, shorten
 
 _WORD = re.compile(r"(?P<sign>~|\+{0,2})(?P<key>[^=\s]+?)(?:=(?P<value>.*))?", re.DOTALL)
+
+
+_SEVERAL = re.compile(r",|^(?:glob|choice|range|interval|shuffle|sort|tag)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,11 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     if match["sign"] == "~":
         return Removal(key)
     group, _, package = key.partition("@")
+    if group in groups and value is not None and _SEVERAL.search(value):
+        raise ConfigError(
+            "several choices where there can be one", field=key, found=shorten(value),
+            remedy=f"for a run of each (train, rescore) write -m: gavel VERB -m {shlex.quote(word)}",
+        )  # fmt: skip
     if group in groups:
         return GroupChoice(group, package or None, None if value in ("null", "") else value)
     return Setting(key, value)
@@ -86,7 +95,7 @@ def read_value(setting: Setting, place: Place) -> Any:
     if parsed.is_sweep_override():
         raise ConfigError(
             "several values where there can be one", field=setting.key, found=shorten(setting.text),
-            remedy=f"for a list write {setting.key}=[{setting.text}]",
+            remedy=f"for a run of each (train, rescore) write -m before it; for a list write {setting.key}=[{setting.text}]",
         )  # fmt: skip
     return parsed.value()
 

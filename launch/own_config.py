@@ -10,7 +10,7 @@ import yaml
 
 from gavel.launch.running.existing import existing_run
 
-ANEW: dict[str, Any] = {"inspect": None, "show_sensitive": False, "dry_run": False}
+ANEW: dict[str, Any] = {"retry": None, "inspect": None, "show_sensitive": False, "dry_run": False}
 """What a stored config does not decide about the next command."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import replace
 from itertools import islice
@@ -50,7 +51,7 @@ def run(config: RescoreConfig, console: Console) -> int:
     for standing in standings_of(composed, path):
         say(console, standing.line)
     say(console, reported(path))
-    say(console, f"run folder: {path} (child of {parent}); compare: gavel compare {parent} {path}")
+    say(console, f"run folder: {path} (child of {parent}); compare: {shlex.join(('gavel', 'compare', str(parent), str(path)))}")
     return exit_code(tally.short(read_inputs(path)), None, console)
 
 

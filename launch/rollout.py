@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,7 +65,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config, kept = _with_own_reward(path, config)
     _say_kept(kept, console)
-    text = to_yaml(replace(config, inspect=None, show_sensitive=False))
+    text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
@@ -85,7 +86,7 @@ def run(config: RolloutConfig, console: Console) -> int:
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
-            deadline=deadline, export=config.export, looked=new,
+            deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
         )  # fmt: skip
         if config.inspect is None:
             code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
@@ -110,11 +111,14 @@ def _attempted(path: Path, row: PlannedRow) -> bool:
 
 def _next_steps(path: Path, rows: Sequence[PlannedRow], code: int, console: Console) -> int:
     if code in (WHOLE, INCOMPLETE):
-        say(console, f"one row's whole story: gavel rollout {path} inspect={rows[0].task.task_id}")
+        words = ("gavel", "rollout", str(path), f"inspect={rows[0].task.task_id}")
+        say(console, f"one row's whole story: {shlex.join(words)}")
     return code
 
 
 def _check_counts(config: RolloutConfig) -> None:
+    if config.retry not in (None, "given_up"):
+        raise ConfigError("there is no such choice", field="retry", found=config.retry, allowed="given_up")
     for key in ("rollouts_per_task", "concurrency"):
         if getattr(config, key) < 1:
             raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
@@ -192,10 +196,11 @@ def _with_own_reward(path: Path, config: RolloutConfig) -> tuple[RolloutConfig, 
     manifest = read_manifest(path)
     if manifest is None or manifest.kind != "rollout" or manifest.reward == plain(dict(config.reward)) or not has_rewards(path):
         return config, None
-    options = " ".join(f"reward.{key}={value}" for key, value in config.reward.items() if key != "name")
+    options = [f"reward.{key}={value}" for key, value in config.reward.items() if key != "name"]
+    command = shlex.join(["gavel", "rescore", str(path), f"reward={config.reward.get('name')}", *options])
     kept = (
         f"this run was made with reward {named(manifest.reward)} and keeps it, so that its rows can be compared;\n"
-        f"for the other one: gavel rescore {path} reward={config.reward.get('name')} {options}"
+        f"for the other one: {command}"
     )
     return replace(config, reward=manifest.reward), kept
 

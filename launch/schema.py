@@ -92,9 +92,12 @@ class Composition:
 
 @record
 class RolloutConfig(Composition):
-    """``gavel rollout``: policy x env x judge x reward over tasks. ``inspect`` shows one task's story; ``show_sensitive`` unfolds
-    transcripts that are folded under a content note. ``shard`` (``i/n``) plays one part; no row begins that would not end before
-    ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``."""
+    """``gavel rollout``: policy x env x judge x reward over tasks.
+
+    ``inspect`` shows one task's story; ``show_sensitive`` unfolds transcripts that are folded under a content note.
+    ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that would not end
+    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``.
+    """
 
     reward: Mapping[str, Any]
     failure: FailurePolicy
@@ -105,6 +108,7 @@ class RolloutConfig(Composition):
     certificates: str = "certificates"
     inspect: str | None = None
     show_sensitive: bool = False
+    retry: str | None = None
     budget: BudgetConfig = BudgetConfig()
     report: bool = True
     deadline: str | float | None = None

@@ -72,7 +72,8 @@ _TABLE = (
         ),
         (
             ("tasks.path=FILE", "tasks.jsonl, or a source file that is adapted on the fly"), ("tasks.limit=N", "the first N tasks"),
-            ("rollouts_per_task=K", "replies to each task"), ("concurrency=N", "rows in flight"), _RUN,
+            ("rollouts_per_task=K", "replies to each task"),
+            ("retry=given_up", "play rows once more that are given up"), ("concurrency=N", "rows in flight"), _RUN,
             ("policy.base_url=URL", "where an external model is; judge.base_url for the judge"),
             ("policy.model=NAME", "the name the server serves it under"),
             ("policy.api_key_env=VARIABLE", "the variable that holds the key, never the key"),

@@ -166,6 +166,8 @@ def _read(value: bytes) -> StoredReply | None:
     try:
         fields: Mapping[str, Any] = orjson.loads(value)
         usage = fields["usage"]
+        if not isinstance(fields["text"], str):
+            return None
         return StoredReply(**{**fields, "usage": Usage(**usage) if usage else None})
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None

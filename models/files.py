@@ -54,8 +54,8 @@ class JsonLines:
     def sync(self) -> None:
         """Ask for what was appended to be on the disk."""
         if self._dirty:
+            self._dirty = False  # first, for a thread may append meanwhile
             os.fdatasync(self._fd)
-            self._dirty = False
 
     def close(self) -> None:
         """Sync and close; closing twice is allowed."""

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs.types import Metric
+from gavel.launch.cells import as_text
 from gavel.launch.comparing.curves import Value, checks_of, reward_of
 from gavel.launch.comparing.pictures import draw
 from gavel.launch.comparing.training import GroupDifference, RunCurve, TrainedRun, TrainingComparison
@@ -140,7 +141,7 @@ def as_csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
         bounded = next((name for name in reversed(named) if not name.endswith((" low", " high"))), "")
         named.append(f"{bounded} {column}" if column in ("low", "high") else column)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([named, *rows])
+    csv.writer(text, lineterminator="\n").writerows([named, *([as_text(cell) for cell in row] for row in rows)])
     return text.getvalue().encode()
 
 

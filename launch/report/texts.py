@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gavel.envs.types import Metric
+from gavel.launch.cells import as_text
 from gavel.launch.report.entry import Entry
 from gavel.launch.report.overview import overview, slice_names
 from gavel.launch.report.records import Overview
@@ -19,8 +20,6 @@ COLUMNS = (
     "checks_passed", "checks_failed", "seconds", "policy_tokens", "judge_calls",
 )  # fmt: skip
 RANKS = ("p50", "p90", "p99")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would compute."""
 
 
 def as_csv(source: RunSource) -> bytes:
@@ -54,7 +53,7 @@ def _values(entry: Entry) -> tuple[Any, ...]:
 def _cell(value: object) -> object:
     if value is None:
         return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return as_text(value) if isinstance(value, str) else value
 
 
 def as_markdown(source: RunSource) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ class RunFolder:
         self.journal = self._stack.enter_context(JsonLines(path / "transcripts.jsonl"))
         self._results = self._stack.enter_context(JsonLines(path / "results.jsonl"))
         self._errors = self._stack.enter_context(JsonLines(path / "errors.jsonl"))
-        self._beat = 0.0
+        self._beat, self._beating = 0.0, threading.Lock()
 
     @classmethod
     def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout") -> RunFolder:
@@ -84,9 +85,13 @@ class RunFolder:
         (self._results if result.status == "graded" else self._errors).append(dump(result))
 
     def heartbeat(self) -> None:
-        """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often."""
+        """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often, from any thread."""
         now = time.monotonic()
-        if now - self._beat >= HEARTBEAT_S:
+        if now - self._beat < HEARTBEAT_S:
+            return
+        with self._beating:
+            if now - self._beat < HEARTBEAT_S:
+                return
             self._beat = now
             self._write_lease(Lease.ours())
             for log in (self.journal, self._results, self._errors):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
+import shlex
+import threading
 import time
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -28,6 +28,7 @@ from gavel.launch.running.folder import RunFolder, is_owed, read_results
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.progress import progress
+from gavel.launch.running.signals import cancelled_by_signals
 from gavel.launch.running.tally import CALLS, Tally, closing
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
 from gavel.models.codec import digest
@@ -124,7 +125,7 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     if session.deadline is not None and session.deadline.near:
         say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
         stopped = None
-    return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally))
+    return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally), _try_again(folder))
 
 
 _NAMED = 5
@@ -154,7 +155,13 @@ def _given_up(session: Session, tally: Tally) -> int:
     return sum(row.key not in tally.graded and not is_owed(failed.get(row.key, ())) for row in session.rows)
 
 
-def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0) -> int:
+def _try_again(folder: RunFolder) -> str:
+    """Return the command that tries the rows of this run once more that are given up, whatever failed: policy, simulator or judge."""
+    path = shlex.quote(str(folder.path))
+    return f"gavel rollout {path} retry=given_up" if folder.manifest.kind == "rollout" else f"gavel regrade {path}"
+
+
+def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0, again: str = "") -> int:
     """Say what is missing and what helps; return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
     if stopped is not None:
         say(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
@@ -164,7 +171,7 @@ def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, g
     why = "; errors.jsonl says why" if set(short) - {"missing"} else ""
     say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
     if given_up:
-        say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); `gavel regrade RUN` tries them once more")
+        say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); once more: {again}")
     return INCOMPLETE
 
 
@@ -215,10 +222,12 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
             policy, folder, FailureWatch(session.failure), ended,
             spent=lambda: _over(session.budget, pool) or (deadline.reached(collector.counts.oldest) if deadline else None),
         )  # fmt: skip
-        async with progress(console, lambda: collector.counts), _beating(folder):
-            stopped = await collector.collect(owed, len(owed), session.concurrency)
+        with _beating(folder):
+            async with progress(console, lambda: collector.counts):
+                stopped = await collector.collect(owed, len(owed), session.concurrency)
         if passed := collector.counts.skipped:
-            say(console, f"passed over: {passed}, for no finished transcript is stored; `gavel rollout RUN` goes on with them")
+            again = f"gavel rollout {shlex.quote(str(folder.path))}"
+            say(console, f"passed over: {passed}, for no finished transcript is stored; to go on with them: {again}")
         died = _dead(pool)
         if died is None:
             return stopped
@@ -244,27 +253,28 @@ def _dead(pool: ServicePool) -> ServerDied | None:
     return died if died is not None and any(server.failure is died for server in pool.servers) else None
 
 
-@contextlib.asynccontextmanager
-async def _beating(folder: RunFolder) -> Any:
-    """Keep the lease alive while no row ends."""
+@contextlib.contextmanager
+def _beating(folder: RunFolder) -> Iterator[None]:
+    """Keep the lease alive while no row ends; a thread does it, so that work which holds the event loop up lets no lease lapse."""
+    over = threading.Event()
 
-    async def beat() -> None:
-        while True:
-            folder.heartbeat()
-            await asyncio.sleep(1.0)
+    def beat() -> None:
+        while not over.wait(1.0):
+            with contextlib.suppress(OSError, GavelError):  # a full disk: the next row says so
+                folder.heartbeat()
 
-    task = asyncio.create_task(beat())
+    thread = threading.Thread(target=beat, name="gavel-lease", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        over.set()
+        thread.join()
 
 
 def run_async(work: Callable[[], Awaitable[int]], console: Console) -> int:
     """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it and give 130."""
-    with _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner, _terminable(runner.get_loop()):
+    with _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(_awaited(work))
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -290,7 +300,8 @@ def _rare_collections() -> Iterator[None]:
 
 
 async def _awaited(work: Callable[[], Awaitable[int]]) -> int:
-    return await work()
+    with cancelled_by_signals():
+        return await work()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -299,20 +310,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _terminable(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Treat SIGTERM (a Slurm limit, a stopped container) like Ctrl-C: running calls are dropped, files are closed."""
-
-    def interrupt() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    loop.add_signal_handler(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def digest_of(config_yaml: str) -> str:

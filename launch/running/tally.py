@@ -75,19 +75,26 @@ class Tally:
         self._reread = environment.reread if isinstance(environment, Rereads) else None
         self._graded: dict[RowKey, Result] = {}
         self._failed: list[Result] = []
-        self._counted: dict[RowKey, set[Receipt]] = {}  # of failed attempts: the next attempt's row lists their calls again
-        self._accounts = Accounts()
 
     def add(self, result: Result) -> None:
         """Take one stored row."""
         key = (result.task_id, result.rollout_index)
-        counted = self._counted.get(key, ())
-        self._accounts.add(receipt for receipt in result.receipts if receipt not in counted)
         if result.status == "graded":
             self._graded[key] = light(self._reread(result) if self._reread is not None else result)
         else:
-            self._counted.setdefault(key, set()).update(result.receipts)
             self._failed.append(light(result))
+
+    def _accounted(self) -> Accounts:
+        """Count each call once: a later attempt's row lists the calls of those before it again, in whatever order rows were read."""
+        accounts, seen = Accounts(), dict[RowKey, set[Receipt]]()
+        for result in self._failed:
+            counted = seen.setdefault((result.task_id, result.rollout_index), set())
+            accounts.add(receipt for receipt in result.receipts if receipt not in counted)
+            counted.update(result.receipts)
+        for key, result in self._graded.items():
+            again = seen.get(key, ())
+            accounts.add(receipt for receipt in result.receipts if receipt not in again)
+        return accounts
 
     def owed_errors(self) -> dict[RowKey, list[Result]]:
         """Return the failed attempts of each row."""
@@ -140,7 +147,7 @@ class Tally:
         summary: Summary = environment.summarize([*graded, *ungraded])
         rewards = [row.reward.value for row in graded if row.reward is not None]
         clusters = statistics.encode(row.task_id for row in graded)
-        known = len(graded) + len(ungraded)
+        known, accounts = len(graded) + len(ungraded), self._accounted()
         return RunMetrics(
             rows={
                 "planned": len(self._planned),
@@ -154,9 +161,9 @@ class Tally:
             reward=statistics.mean(rewards, clusters, bounds=reward.bounds) if rewards else None,
             metrics=summary.metrics,
             tables=summary.tables,
-            services=self._accounts.close(),
+            services=accounts.close(),
             skipped=_counted(str(row.outcome.failure.kind) for row in self._skipped().values() if row.outcome.failure),
-            cost=self._accounts.total(),
+            cost=accounts.total(),
         )
 
     def _in_order(self) -> list[Result]:

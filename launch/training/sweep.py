@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import RangeSweep
+from hydra.core.override_parser.types import Glob, RangeSweep
 from hydra.errors import HydraException
 from rich.console import Console
 
 from gavel.launch.assembly import assemble
 from gavel.launch.config import compose
+from gavel.launch.groups import choices, groups, search_path
 from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
 from gavel.launch.train import Findings, job_of
@@ -50,6 +51,7 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
         raise ConfigError("this verb has no sweeps", field="-m", found=f"gavel {verb}", allowed=", ".join(SWEPT), remedy="leave -m out")
     _refuse_swept(verb, words)
     folder, common = _folder(verb, words, runs)
+    common = [glob_as_choices(word, config_dirs) for word in common]
     points = expand(common)
     if len(points) < 2:
         raise ConfigError("nothing is swept", field="-m", remedy="give a key several values: reward.abstain=0.3,0.5")
@@ -107,10 +109,40 @@ def _values(word: str) -> list[str]:
         return [word]  # composing says what is wrong with it
     if not parsed.is_sweep_override():
         return [word]
+    if not (parsed.is_choice_sweep() or parsed.is_range_sweep()):
+        raise ConfigError(
+            "these values cannot be counted up, which takes a sweeper that searches", field=word.partition("=")[0],
+            found=word.partition("=")[2], allowed="a,b,c, choice(a,b), range(1,4), and glob(m*) for a group",
+            remedy="name the values one by one",
+        )  # fmt: skip
     values = list(parsed.sweep_string_iterator())
     if isinstance(parsed.value(), RangeSweep):  # 3 * 0.05 is 0.15000000000000002
         values = [f"{float(value):.12g}" if "." in value else value for value in values]
     return [f"{word.partition('=')[0]}={value}" for value in values]
+
+
+def glob_as_choices(word: str, config_dirs: Iterable[str]) -> str:
+    """Return ``group=glob(m*)`` as a sweep over the group's choices that fit, in the order of their names; any other word as it is.
+
+    Raises:
+        ConfigError: what is globbed is no group, or nothing fits.
+    """
+    try:
+        parsed = OverridesParser.create().parse_override(word) if "=" in word else None
+    except HydraException:
+        return word
+    pattern = parsed.value() if parsed is not None else None
+    if not isinstance(pattern, Glob):
+        return word
+    key, _, text = word.partition("=")
+    folders = search_path(config_dirs)
+    group = key.lstrip("+").partition("@")[0]
+    if group not in groups(folders):
+        raise ConfigError("only the choices of a group can be globbed", field=key, found=text, allowed=", ".join(groups(folders)))
+    found = pattern.filter(sorted(choices(group, folders)))
+    if not found:
+        raise ConfigError("no choice of this group fits", field=key, found=text, allowed=", ".join(choices(group, folders)))
+    return f"{key}={','.join(found)}"
 
 
 def _name(number: int, point: Sequence[str]) -> str:

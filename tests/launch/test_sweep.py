@@ -7,15 +7,18 @@ import subprocess
 from pathlib import Path
 
 import orjson
+import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, rows, write_tasks
 from tests.support.training import COMMON, judge_words
 from tests.support.training import gavel as training
 
 from gavel.launch.comparing.identities import short_names
-from gavel.launch.training.sweep import expand
+from gavel.launch.groups import choices, search_path
+from gavel.launch.training.sweep import expand, glob_as_choices
 from gavel.launch.training.sweep_index import read_index
 from gavel.launch.training.sweep_output import ranges
+from gavel.models.errors import ConfigError
 
 
 async def _run(tmp_path: Path) -> Path:
@@ -188,3 +191,22 @@ def test_a_range_of_a_sweep_has_the_values_that_were_meant() -> None:
     assert expand(["reward.abstain=range(0,0.2,0.05)"]) == [(f"reward.abstain={value}",) for value in ("0", "0.05", "0.1", "0.15")]
     assert expand(["seed=range(1,4)"]) == [("seed=1",), ("seed=2",), ("seed=3",)]
     assert short_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == ["abstain=0.15", "abstain=0.2"]
+
+
+def test_a_glob_is_the_choices_of_its_group_that_fit() -> None:
+    assert glob_as_choices("reward=glob(m*)", ()) == "reward=" + ",".join(
+        name for name in choices("reward", search_path()) if name[0] == "m"
+    )
+    assert glob_as_choices("reward.abstain=0.3,0.5", ()) == "reward.abstain=0.3,0.5"
+
+
+@pytest.mark.parametrize("word", ["reward=glob(zzz*)", "trainer.learning_rate=glob(a*)"])
+def test_a_glob_that_fits_nothing_is_refused(word: str) -> None:
+    with pytest.raises(ConfigError):
+        glob_as_choices(word, ())
+
+
+@pytest.mark.parametrize("word", ["trainer.learning_rate=interval(1e-6,1e-5)", "reward.abstain=tag(a,interval(0,1))"])
+def test_values_that_cannot_be_counted_up_are_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match="searches"):
+        expand([word, "seed=1,2"])

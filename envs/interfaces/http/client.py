@@ -41,6 +41,8 @@ _MANY: Mapping[str, type[Any]] = {**_ENDS, "error": Refused}
 _BUSY = frozenset((429, 503))
 _BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _LONGEST_WAIT = 30.0
+MOST_AT_ONCE = 256
+"""Items in one request: what the service takes unless it was told otherwise."""
 
 
 class ServiceRefused(GavelError):
@@ -121,12 +123,17 @@ class GavelClient:
         return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said)), _ENDS))
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
-        """Grade several in one request; the answers are in the order of ``items``, ``Refused`` where one could not be read.
+        """Grade several, in requests of at most ``MOST_AT_ONCE``; the answers are in the order of ``items``, ``Refused`` where one
+        could not be read.
 
         Raises:
-            ServiceRefused: the whole request was not done.
+            ServiceRefused: a whole request was not done.
         """
         sent = [_item(task, said) for task, said in items]
+        parts = [sent[start : start + MOST_AT_ONCE] for start in range(0, max(len(sent), 1), MOST_AT_ONCE)]
+        return [answer for part in parts for answer in await self._grade_part(part)]
+
+    async def _grade_part(self, sent: list[Any]) -> list[GradeAnswer | Refused]:
         found = await self._post("grade", sent)
         if not isinstance(found, list) or len(found) != len(sent):
             raise _foreign(200, shorten(found))

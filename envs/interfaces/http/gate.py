@@ -34,6 +34,7 @@ class HttpOptions:
         retry_after: seconds that a refused client is told to wait.
         api_key: what callers must send; None asks for none.
         loopback_hosts: answer requests made to this machine's own names alone, so that no web page elsewhere can use the service.
+        max_bodies_bytes: of all requests whose bodies are arriving, together; more are answered 503.
     """
 
     max_body_bytes: int = 8 * MIB
@@ -43,6 +44,7 @@ class HttpOptions:
     retry_after: int = 1
     api_key: str | None = field(default=None, repr=False)
     loopback_hosts: bool = False
+    max_bodies_bytes: int = 64 * MIB
 
 
 class HttpProblem(Exception):
@@ -83,6 +85,7 @@ class Gate:
         self._idle = asyncio.Event()
         self._idle.set()
         self._local: set[str] = set()
+        self._arriving = 0
         self._key = None if options.api_key is None else options.api_key.encode()
 
     def check_host(self, request: web.Request) -> None:
@@ -148,9 +151,7 @@ class Gate:
             raise _too_large(str(request.content_length), most)
         try:
             async with asyncio.timeout(self.options.body_timeout) as limit:
-                return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise _too_large(f"more than {most}", most) from None
+                return await self._collected(request, most)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -158,6 +159,25 @@ class Gate:
             raise HttpProblem(408, problem, {"Connection": "close"}) from None
         except web.RequestPayloadError as failed:
             raise HttpProblem(400, Problem(f"the body is broken: {shorten(str(failed))}"), {"Connection": "close"}) from None
+
+    async def _collected(self, request: web.Request, most: int) -> bytes:
+        """Return the body; its bytes count while it arrives, not before, so that a caller who only announces holds no room."""
+        body = bytearray()
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                self._arriving += len(chunk)
+                if len(body) > most:
+                    raise _too_large(f"more than {most}", most)
+                if self._arriving > self.options.max_bodies_bytes:
+                    problem = Problem(
+                        "too many bodies are arriving at once", "", f"more than {self.options.max_bodies_bytes} bytes",
+                        f"{self.options.max_bodies_bytes} bytes at once", "send it again later",
+                    )  # fmt: skip
+                    raise HttpProblem(503, problem, {"Retry-After": str(self.options.retry_after), "Connection": "close"})
+            return bytes(body)
+        finally:
+            self._arriving -= len(body)
 
     @asynccontextmanager
     async def admit(self, items: int) -> AsyncIterator[None]:
