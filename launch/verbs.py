@@ -242,6 +242,18 @@ _TABLE = (
         ),
     ),
     Verb(
+        "doctor", "Say whether this machine can train: the checkout of NeMo-RL, judges, certificates, disk, Slurm, versions.",
+        "gavel.launch.doctor", "TrainConfig", ("env", "judge", "reward", "failure", "trainer", "cluster", "experiment"),
+        (
+            ("trainer.nemo_rl_root=/path/to/RL", "the checkout, with a toy group through its own code"),
+            ("experiment=abstention_qwen3_1p7b cluster=slurm", "what a training would need"),
+        ),
+        (
+            ("trainer.nemo_rl_root=DIR", "your checkout of NVIDIA-NeMo/RL"), ("trainer.python=FILE", "the interpreter that has it"),
+            ("tasks.path=FILE", "tasks are looked at where they are named"), _SERVICES,
+        ),
+    ),
+    Verb(
         "status", "Say how a training run or a sweep goes: queue, judge, step, ungraded share, last lines.", "gavel.launch.status",
         "StatusConfig", (),
         (("runs/first", "one run"), ("runs/sweep", "every point of a sweep")),

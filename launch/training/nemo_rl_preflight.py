@@ -23,7 +23,7 @@ from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, policy_turns
 from gavel.models.errors import GavelError, shorten
-from gavel.models.service import Service
+from gavel.models.service import Service, config_key
 
 PROBE_SECONDS = 5.0
 _SHOWN = 3
@@ -203,11 +203,25 @@ def _unset(service: Service) -> list[str]:
     return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
 
 
+def unreachable_services(assembly: Assembly | None) -> list[str]:
+    """Return which external services of a composition do not answer, or serve another model; a judge that is none is not asked."""
+    if assembly is None:
+        return []
+    return asyncio.run(_ask_all({
+        (url, service.model or ""): (config_key(name), url, service)
+        for name, service in assembly.services.items() for url in service.base_urls
+        if service.mode == "external" and not str(urlsplit(url).hostname).endswith(".invalid")
+    }))  # fmt: skip
+
+
 async def _probe(built: Mapping[str, Built]) -> list[str]:
-    asked = {
+    return await _ask_all({
         (url, service.model or ""): (f"env.{name}.parts.services.{service_name}", url, service)
         for name, one in built.items() for service_name, service in one.assembly.services.items() for url in service.base_urls
-    }  # fmt: skip
+    })  # fmt: skip
+
+
+async def _ask_all(asked: Mapping[tuple[str, str], tuple[str, str, Service]]) -> list[str]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PROBE_SECONDS)) as session:
         answers = await asyncio.gather(*(_ask(session, *one) for one in asked.values()))
     return [answer for answer in answers if answer is not None]

@@ -15,11 +15,13 @@ from pathlib import Path
 import yaml
 
 import gavel
+from gavel.envs.interfaces.nemo_rl.contract import TESTED
 from gavel.judges.certificate import require
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import layout as layouts
 from gavel.launch.training.arithmetic import find_contradictions
+from gavel.launch.training.checkout import is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.container import container_findings
 from gavel.launch.training.layout import Layout, layout_of, managed
 from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
@@ -222,8 +224,15 @@ def _trainer(config: TrainConfig) -> Iterator[GavelError]:
             "containers on several nodes are started by this script of NeMo-RL", field="trainer.nemo_rl_root", found=f"no {script}",
             remedy="name a whole checkout",
         )  # fmt: skip
+    fits = True
+    if is_checkout(root):
+        try:
+            require_contract(read_checkout(root))
+        except ConfigError as failed:
+            fits = False
+            yield failed
     if root.is_dir() and not config.cluster.container:
-        yield from _imports(chosen.python or sys.executable, root)
+        yield from _imports(chosen.python or sys.executable, root, toy=fits and is_checkout(root))
 
 
 def python_path(root: str | None) -> tuple[str, ...]:
@@ -232,8 +241,14 @@ def python_path(root: str | None) -> tuple[str, ...]:
     return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)
 
 
-def _imports(python: str, root: Path) -> Iterator[GavelError]:
-    found = missing_imports(python, python_path(str(root)))
+def _imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
+    paths = python_path(str(root))
+    found = missing_imports(python, paths)
+    if not found and toy and (problem := run_toy_group(python, paths)):
+        yield ConfigError(
+            "a toy group with a lost sample does not come through this checkout as it should", field="trainer.nemo_rl_root",
+            found=f"{root}: {problem}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it", remedy="see what it is: gavel doctor",
+        )  # fmt: skip
     if found:
         yield ConfigError(
             "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {found}",

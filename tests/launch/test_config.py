@@ -88,7 +88,7 @@ def test_every_verb_lists_the_same_groups_so_that_experiments_serve_them_all() -
     for verb in VERBS:
         text = (CONF / f"{verb}.yaml").read_text()
         wanted = [*GROUPS[1:-1], GROUPS[0], "_self_", GROUPS[-1]]  # the environment after the groups whose choice it may set
-        if verb == "train":  # the trainer after the environment and the tasks, which it may bring
+        if verb in ("train", "doctor"):  # the trainer after the environment and the tasks, which it may bring
             wanted.remove("trainer")
             wanted.insert(-1, "trainer")
         assert [line.split(":")[0].strip(" -") for line in text.splitlines() if line.startswith("  - ")] == wanted

@@ -17,25 +17,14 @@ from typing import Any
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, settle_baseline, unknown_parameters
 from gavel.envs.interfaces.nemo_rl.bounds import bounded_advantage
+from gavel.envs.interfaces.nemo_rl.contract import BASELINE, LOGGING, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, whole_groups
 from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, unknown_fields
 from gavel.models.errors import ConfigError
 
-TESTED = "7ea279abfbeb698b092856d0dab61e7cf39bc909"
-BASELINE = "calculate_baseline_and_std_per_prompt"
-_LOGGING = "_log_mixed_rewards_and_advantages_information"
 ROLLOUT_THREADS = 512
-
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "nemo_rl.experience.rollouts": ("calculate_rewards",),
-    "nemo_rl.experience.rollout_manager": ("calculate_rewards", "AsyncRolloutImpl"),
-    "nemo_rl.algorithms.advantage_estimator": (BASELINE, "GRPOAdvantageEstimator"),
-    "nemo_rl.data.utils": ("setup_response_data",),
-    "nemo_rl.algorithms.grpo": ("run_multi_turn_rollout", "run_async_multi_turn_rollout", "validate", "grpo_train", BASELINE, _LOGGING),
-}
-"""What the hooks take hold of, by module."""
 
 
 def missing_names() -> list[str]:
@@ -77,7 +66,7 @@ def install(driver: Driver) -> None:
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
         setattr(grpo, name, driver.wrap_rollout(getattr(grpo, name)))
     grpo.validate = driver.wrap_validate(grpo.validate)
-    setattr(grpo, _LOGGING, driver.wrap_logging(getattr(grpo, _LOGGING)))
+    setattr(grpo, LOGGING, driver.wrap_logging(getattr(grpo, LOGGING)))
     grpo.grpo_train = driver.wrap_training(grpo.grpo_train)
     setattr(grpo, BASELINE, whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.graded_of))
     setattr(estimators, BASELINE, estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))

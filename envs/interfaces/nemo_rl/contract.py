@@ -1,0 +1,30 @@
+"""What the hooks take hold of in NeMo-RL, by name; imports nothing of it.
+
+Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TESTED = "7ea279abfbeb698b092856d0dab61e7cf39bc909"
+BASELINE = "calculate_baseline_and_std_per_prompt"
+LOGGING = "_log_mixed_rewards_and_advantages_information"
+
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "nemo_rl.experience.rollouts": ("calculate_rewards",),
+    "nemo_rl.experience.rollout_manager": ("calculate_rewards", "AsyncRolloutImpl"),
+    "nemo_rl.algorithms.advantage_estimator": (BASELINE, "GRPOAdvantageEstimator"),
+    "nemo_rl.data.utils": ("setup_response_data",),
+    "nemo_rl.algorithms.grpo": ("run_multi_turn_rollout", "run_async_multi_turn_rollout", "validate", "grpo_train", BASELINE, LOGGING),
+}
+"""What the hooks take hold of, by module."""
+
+ESTIMATORS: Mapping[str, tuple[str, str]] = {
+    "GRPOAdvantageEstimator": ("grpo", "exact"),
+    "ReinforcePlusPlusAdvantageEstimator": ("reinforce_plus_plus", "exact"),
+    "GDPOAdvantageEstimator": ("gdpo", "refused"),
+    "OPDAdvantageEstimator": ("opd", "refused"),
+}
+"""By class: the name in ``grpo.adv_estimator.name``, and how it stands with samples that were not graded. Others are unknown, and
+refused too."""

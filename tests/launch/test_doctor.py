@@ -1,0 +1,149 @@
+"""``gavel doctor`` and what it shares with ``--check`` and dry runs: which checkout is there, and whether the hooks fit it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.envs.interfaces.nemo_rl_support import ROOT, serving
+from tests.launch.test_nemo_rl_arithmetic import WORDS
+from tests.launch.test_nemo_rl_launch import checkout, emitted
+
+from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
+from gavel.launch.cli import main
+from gavel.launch.config import compose
+from gavel.launch.nemo_rl_main import main as entrypoint
+from gavel.launch.training.checkout import is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.preflight import check, python_path
+from gavel.models.errors import ConfigError
+
+SIX = "class EnvironmentReturn(NamedTuple):\n" + "".join(
+    f"    {name}: Any\n" for name in ("observations", "metadata", "next_stop_strings", "rewards", "terminateds", "answers")
+)
+
+
+def double(path: Path, *, without: str = "", returned: str = SIX, baseline: str = "prompts, rewards, valid_mask") -> Path:
+    """A checkout with empty code under every name that the hooks take hold of, but for one module or name."""
+    root = checkout(path)
+    for module, names in NEEDED.items():
+        if module == without:
+            continue
+        file = root.joinpath(*module.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"def {name}(): ...\n" for name in names if f"{module}.{name}" != without))
+    estimators = root / "nemo_rl/algorithms/advantage_estimator.py"
+    with estimators.open("a") as out:
+        out.writelines(f"class {name}: ...\n" for name in (*ESTIMATORS, "StrangeAdvantageEstimator"))
+    (root / "nemo_rl/environments").mkdir()
+    (root / "nemo_rl/environments/interfaces.py").write_text(returned)
+    (root / "nemo_rl/algorithms/utils.py").write_text(f"def calculate_baseline_and_std_per_prompt({baseline}): ...\n")
+    return root
+
+
+def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) -> None:
+    found = read_checkout(double(tmp_path / "RL"))
+    require_contract(found)
+    assert (found.commit, found.tested, found.missing) == (None, False, ())
+    assert found.estimators == {
+        "grpo": "exact", "reinforce_plus_plus": "exact", "gdpo": "refused", "opd": "refused", "StrangeAdvantageEstimator": "unknown",
+    }  # fmt: skip
+    assert not is_checkout(checkout(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ({"without": "nemo_rl.experience.rollout_manager"}, "nemo_rl.experience.rollout_manager (no such module)"),
+        ({"without": "nemo_rl.algorithms.grpo.validate"}, "nemo_rl.algorithms.grpo.validate"),
+        ({"without": "nemo_rl.data.utils.setup_response_data"}, "nemo_rl.data.utils.setup_response_data"),
+        ({"returned": SIX + "    unknown: Any\n"}, "EnvironmentReturn"),
+        ({"returned": SIX.replace("    answers: Any\n", "")}, "EnvironmentReturn"),
+        ({"baseline": "prompts, rewards"}, "(valid_mask)"),
+    ],
+)
+def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
+    options: dict[str, str], missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = double(tmp_path / "RL", **options)
+    with pytest.raises(ConfigError, match=TESTED):
+        require_contract(read_checkout(root))
+    config = emitted(tmp_path, root=root, prompts_per_step=2)
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    assert entrypoint(["--config", str(tmp_path / "x.yaml"), "--check"]) == 2
+    told = capsys.readouterr().err
+    assert missing in told
+    assert TESTED in told
+    found = "\n".join(check(compose("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings)
+    assert missing in found
+    assert TESTED in found
+
+
+@pytest.mark.parametrize("further", ["mask_sample: Any", "new_thing: Any = None"])
+def test_a_later_contract_with_a_field_that_can_be_filled_fits(further: str, tmp_path: Path) -> None:
+    assert read_checkout(double(tmp_path / "RL", returned=f"{SIX}    {further}\n")).missing == ()
+
+
+def test_a_toy_group_that_cannot_run_says_why(tmp_path: Path) -> None:
+    root = double(tmp_path / "RL")
+    assert run_toy_group(sys.executable, python_path(str(root)))
+    assert "cannot be started" in run_toy_group(str(tmp_path / "no-python"), python_path(str(root)))
+
+
+def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = double(tmp_path / "RL", without="nemo_rl.experience.rollout_manager")
+    with serving(model="j") as server:
+        words = [*WORDS[:2], f"judge.base_url={server.base_url}", *WORDS[3:], f"run.dir={tmp_path}/run"]
+        assert main(["doctor", *words, f"trainer.nemo_rl_root={root}"]) == 2
+        told = " ".join(capsys.readouterr().out.split())
+    for needle in (
+        "Python",
+        "estimator grpo",
+        "exact",
+        "refused",
+        "GB free",
+        "rollout_manager (no such module)",
+        TESTED,
+        "service general",
+    ):
+        assert needle in told
+    assert "cannot be reached" not in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_doctor_without_a_trainer_looks_at_the_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*WORDS[:2], "judge.base_url=http://127.0.0.1:9/v1", *WORDS[3:6], WORDS[-1], f"run.dir={tmp_path}/run"]
+    assert main(["doctor", *words, "trainer.nemo_rl_root=null"]) == 2
+    told = " ".join(capsys.readouterr().out.split())
+    assert "cannot be reached" in told
+    assert "none is named" in told
+    assert "no tasks are named" not in told
+
+
+needs_root = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
+
+
+@needs_root
+def test_the_tested_checkout_is_known_by_its_code() -> None:
+    found = read_checkout(Path(ROOT))
+    assert found.missing == ()
+    assert found.estimators["grpo"] == found.estimators["reinforce_plus_plus"] == "exact"
+
+
+@needs_root
+def test_a_toy_group_comes_through_the_hooks_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.envs.interfaces.nemo_rl_harness import SHIM
+
+    (tmp_path / "sitecustomize.py").write_text(SHIM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    paths = python_path(ROOT)
+    assert run_toy_group(sys.executable, paths) == ""
+    broken = tmp_path / "RL"
+    shutil.copytree(Path(ROOT, "nemo_rl"), broken / "nemo_rl")
+    file = broken / "nemo_rl/algorithms/advantage_estimator.py"
+    text = file.read_text()
+    assert "(rewards - baseline)" in text
+    file.write_text(text.replace("(rewards - baseline)", "(rewards - 2 * baseline)"))
+    assert "grpo: sample 0 of a toy group" in run_toy_group(sys.executable, python_path(str(broken)))
