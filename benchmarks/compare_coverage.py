@@ -6,7 +6,8 @@ Two runs of tasks that differ in difficulty are drawn again and again. A task's 
 base and higher by a shift of its own, uniform on [0, 0.2], under the other run: the true difference is 0.1. Under the null the shift is
 uniform on [-0.1, 0.1], so that tasks do differ, and their mean difference is 0. The interval should cover the truth in 93 to 97 % of
 the repetitions, and a null difference should be called one in 3 to 7 %. Where the interval is over seeds, every task has the same
-shift and each seed moves its run up or down (standard deviation 0.05). Ends with 1 where a figure lies outside.
+shift and each seed moves its run up or down (standard deviation 0.05); few seeds that agree are taken to vary as their tasks do, so
+that it may cover more and call less. Ends with 1 where a figure lies outside.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gavel.launch.comparing.training import TrainedRun, compare_training
 DRAWS, SHIFT = 2_000, 0.1
 ROUNDING = 1e-9  # means of so many 0 and 1 often are the true difference itself, but for the last digit
 COVERAGE, CALLED = (0.93, 0.97), (0.03, 0.07)
+BOUNDS = (0.0, 1.0)
 Chances = npt.NDArray[np.float64]
 
 
@@ -34,6 +36,7 @@ Chances = npt.NDArray[np.float64]
 class Case:
     name: str
     make: Callable[[np.random.Generator, float], Metric]
+    wide: bool = False
 
 
 def chances(draw: np.random.Generator, tasks: int, shift: float, spread: float = 0.1) -> tuple[Chances, Chances]:
@@ -44,7 +47,7 @@ def chances(draw: np.random.Generator, tasks: int, shift: float, spread: float =
 def arm(name: str, draw: np.random.Generator, chance: Chances, rollouts: int) -> Arm:
     hits = draw.random((len(chance), rollouts)) < chance[:, None]
     rewards = {(str(task), "d", rollout): float(hits[task, rollout]) for task in range(len(chance)) for rollout in range(rollouts)}
-    return Arm(name, rewards, {key: "good" if value else "bad" for key, value in rewards.items()}, {}, 0)
+    return Arm(name, rewards, {key: "good" if value else "bad" for key, value in rewards.items()}, {}, 0, BOUNDS)
 
 
 def rollouts_case(tasks: int, rollouts: int) -> Case:
@@ -68,7 +71,9 @@ def trainings_case(tasks: int, seeds: int, *, over_seeds: bool) -> Case:
         sides = chances(draw, tasks, shift, 0.0 if over_seeds else 0.1)
         spread = 0.05 if over_seeds else 0.0
         runs = [
-            TrainedRun(f"{group}{seed}", group, seed, "", [*before(tasks), *samples(draw, clipped(chance + draw.normal(0, spread)), 5)])
+            TrainedRun(
+                f"{group}{seed}", group, seed, "", [*before(tasks), *samples(draw, clipped(chance + draw.normal(0, spread)), 5)], BOUNDS
+            )
             for group, chance in zip(("base", "other"), sides, strict=True)
             for seed in range(seeds)
         ]
@@ -76,7 +81,7 @@ def trainings_case(tasks: int, seeds: int, *, over_seeds: bool) -> Case:
         assert found.over_seeds is not None
         return found.over_seeds if over_seeds else found.over_tasks
 
-    return Case(f"trainings: {tasks} tasks, {seeds} seeds, interval over {'seeds' if over_seeds else 'tasks'}", make)
+    return Case(f"trainings: {tasks} tasks, {seeds} seeds, interval over {'seeds' if over_seeds else 'tasks'}", make, over_seeds)
 
 
 def clipped(chance: Chances) -> Chances:
@@ -119,7 +124,7 @@ def main() -> int:
     for case in CASES:
         begun = time.perf_counter()
         covered, called = shares(case, repetitions)
-        good = COVERAGE[0] <= covered <= COVERAGE[1] and CALLED[0] <= called <= CALLED[1]
+        good = COVERAGE[0] <= covered <= (1 if case.wide else COVERAGE[1]) and (0 if case.wide else CALLED[0]) <= called <= CALLED[1]
         outside += not good
         took = f"{time.perf_counter() - begun:.0f} s"
         print(f"{case.name:<62} covered {covered:.1%}  called {called:.1%}  {'' if good else 'OUTSIDE'}  {took}")

@@ -228,7 +228,8 @@ def test_on_several_nodes_without_a_container_ray_runs_on_each_and_ends_with_the
     fakes.mkdir()
     (fakes / "ray").write_text(f'#!/bin/sh\necho "$SLURMD_NODENAME $*" >> {tmp_path}/ray.log\nexec sleep 600\n')
     (fakes / "ray").chmod(0o755)
-    words = ["judge=smollm2", "placement.mode=het", "cluster=slurm", "cluster.time=null", "cluster.nodes=2", "trainer.prompts_per_step=8", *WORDS[:5],
+    words = ["judge=smollm2", "placement.mode=het", "cluster=slurm", "cluster.time=null", "cluster.nodes=2", *WORDS[:5],
+             "trainer.prompts_per_step=8",
              *judge_words(tmp_path), f"cluster.setup=['export PATH={fakes}:$PATH']"]  # fmt: skip
     done = gavel(["train", *words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"], tmp_path, slurm.environment)
     assert done.returncode == 0, done.stderr + done.stdout
