@@ -26,6 +26,13 @@ LOST = 15
 _CLOSE = 1e-5
 
 
+class _Settings(SimpleNamespace):
+    """An estimator's options: objects in later versions of NeMo-RL, mappings in v0.7.0."""
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self)[name]
+
+
 def main() -> int:
     """Run the group; returns 0 where every figure is right."""
     try:
@@ -61,7 +68,7 @@ def _made() -> dict[str, tuple[Any, list[float]]]:
     """Return the estimators that are used, and the advantages that each must give."""
     module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
     kept = REWARDS[:LOST]
-    settings = SimpleNamespace(
+    settings = _Settings(
         use_leave_one_out_baseline=True, normalize_rewards=True, minus_baseline=True, use_kl_in_reward=False,
         reference_policy_kl_penalty=0.0, reference_policy_kl_type="k3",
     )  # fmt: skip
