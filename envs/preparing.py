@@ -13,13 +13,15 @@ from typing import Any
 from gavel.envs.hygiene import Protected, file_sha256, question_share
 from gavel.envs.registry import SOURCES, choose, load_source
 from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
-from gavel.envs.sources import Licence, SourceAdapter, licence_of
+from gavel.envs.sources import NOT_SAID, SLICES, Licence, Sliced, SourceAdapter, licence_of
 from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
 from gavel.envs.tasks import BadRow, TaskReader
 from gavel.envs.types import EnvironmentInfo, Task, TaskError
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, InputError
 
+MOST_SLICES = 100
+"""Values that a field may have for figures to be sliced by it."""
 SHOWN = 20
 """Bad rows shown in the error; all are in its ``errors``."""
 
@@ -95,7 +97,8 @@ def prepare(
     adapter = load_source(config.name, env if choose("source", config.name, SOURCES).env is None else None)
     path = local_file(config)
     protected = Protected(config.protected)
-    tasks, skipped = _adapted(path, adapter, config.binding)
+    tasks, skipped = _adapted(path, Sliced(adapter, config.slice_fields), config.binding)
+    _check_slices(tasks, config.slice_fields)
     fates = replace(_sort(tasks, protected, config.validation_fraction), skipped=skipped)
     origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
     licence = licence_of(adapter, config.dataset, [task.task_id for task in tasks])
@@ -122,7 +125,7 @@ class _AnyTarget:
 
 
 def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[list[Task], tuple[SkippedRow, ...]]:
-    reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter.name, binding=binding)
+    reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter, binding=binding)
     tasks: list[Task] = []
     bad: list[BadRow] = []
     for item in reader:
@@ -133,6 +136,23 @@ def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[l
     if bad and not adapter.skips_bad_rows:
         raise PrepareError(path, bad)
     return tasks, tuple(SkippedRow(row.line, row.task_id, str(row.error.kind), str(row.error)) for row in bad)
+
+
+def _check_slices(tasks: Sequence[Task], names: Sequence[str]) -> None:
+    """Refuse a field that slices nothing: one that no row has, or with nearly as many values as rows.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    for name in names:
+        values = {task.metadata[SLICES][name] for task in tasks}
+        if values == {NOT_SAID}:
+            raise ConfigError("no row has this field", field="source.slice_fields", found=name, remedy="name a field of the rows")
+        if len(values) > MOST_SLICES:
+            raise ConfigError(
+                "this field has too many values to slice by", field="source.slice_fields", found=f"{name}: {len(values)} values",
+                allowed=f"at most {MOST_SLICES}", remedy="name a field with few values, such as a topic or a level",
+            )  # fmt: skip
 
 
 def _question(task: Task) -> str:
@@ -170,6 +190,11 @@ def _warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Ite
     if conflicting := [task.task_id for task in (*tasks.train, *tasks.validation) if "conflicts" in task.metadata]:
         shown = ", ".join(conflicting[:3])
         yield f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such as {shown}"
+    if listed := sum("answers_listed_in_a_text" in task.metadata for task in (*tasks.train, *tasks.validation)):
+        yield (
+            f"answers: the answer of {listed} rows is a list that is written in a text, and is read as several accepted answers; where "
+            'the list itself is the answer, write it in a list: "answer": ["[…]"] (docs/prepare.md)'
+        )
     if kept := sum(int(task.metadata.get("misalignment_not_flipped", 0)) for task in (*tasks.train, *tasks.validation)):
         yield (
             f"misalignment: {kept} instructions are marked as misalignment checks and are not the user's (source is not 'user'); they "

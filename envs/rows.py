@@ -1,17 +1,17 @@
-"""Rows of a file, one by one with their line numbers: JSON Lines, and Parquet where pyarrow is installed."""
+"""Rows of a file, one by one with their line numbers: JSON Lines, tables in text, and Parquet where pyarrow is installed."""
 
 from __future__ import annotations
 
 import codecs
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from gavel.envs.tables import DELIMITERS, Line, table_rows
 from gavel.envs.types import TaskError
-from gavel.models.codec import record
 from gavel.models.errors import InputError, nearest, shorten
 from gavel.models.install import install_hint
 
@@ -21,17 +21,8 @@ _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh",
 """How files of gzip, zip, zstd, xz, bzip2 and Parquet begin."""
 
 
-@record
-class Line:
-    """One row: ``number`` counts lines from 1 (Parquet: rows); ``error`` is set where ``row`` could not be read."""
-
-    number: int
-    row: Mapping[str, Any]
-    error: TaskError | None = None
-
-
 def read_rows(path: Path) -> Iterator[Line]:
-    """Yield the rows of a ``.parquet`` file or of a text file with one JSON object per line.
+    """Yield the rows of a ``.parquet``, ``.csv`` or ``.tsv`` file, or of a text file with one JSON object per line.
 
     Blank lines are skipped; a byte order mark and CRLF are tolerated. A line that is not a JSON object is yielded with its error.
 
@@ -41,13 +32,13 @@ def read_rows(path: Path) -> Iterator[Line]:
     check_file(path)
     found = False
     try:
-        for line in _parquet(path) if path.suffix == ".parquet" else _json_lines(path):
+        for line in _READERS.get(path.suffix.lower(), _json_lines)(path):
             found = True
             yield line
     except OSError as failed:
         raise InputError("this file cannot be read", where=str(path), found=failed.strerror or str(failed)) from None
     if not found:
-        raise InputError("this file is empty", where=str(path), allowed="one JSON object per line")
+        raise InputError("this file is empty", where=str(path), allowed=_TABLE if _is_table(path) else "one JSON object per line")
 
 
 def check_file(path: Path) -> None:
@@ -57,7 +48,7 @@ def check_file(path: Path) -> None:
         InputError: names similar files nearby, or the files of the directory that was given.
     """
     if path.is_dir():
-        files = sorted(file.name for pattern in ("*.jsonl", "*.parquet") for file in path.glob(pattern))
+        files = sorted(file.name for pattern in ("*.jsonl", "*.csv", "*.tsv", "*.parquet") for file in path.glob(pattern))
         raise InputError(
             "this is a directory, not a file", where=str(path),
             remedy=f"give one of its files: {', '.join(files[:5])}" if files else "give a .jsonl file",
@@ -83,9 +74,24 @@ def _json_lines(path: Path) -> Iterator[Line]:
                 yield _line(text, number, f"{path}:{number}")
 
 
+def _table(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        _check_text(path, file.read(_PEEK))
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+        yield from table_rows(text, DELIMITERS[path.suffix.lower()], str(path))
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in DELIMITERS
+
+
 def _check_text(path: Path, start: bytes) -> None:
     if start.startswith(_OTHER_ENCODINGS):
         raise InputError("this file is UTF-16", where=str(path), allowed="UTF-8", remedy="convert it: iconv -f UTF-16 -t UTF-8")
+    if _is_table(path):
+        if start.startswith(_PACKED) or b"\0" in start:
+            raise InputError("this is a binary file", where=str(path), allowed=_TABLE)
+        return
     if _is_binary(start):
         remedy = "rename it to end in .parquet" if start.startswith(b"PAR1") else "give a .jsonl file (unpack it if it is compressed)"
         raise InputError("this is a binary file", where=str(path), allowed="one JSON object per line, UTF-8", remedy=remedy)
@@ -128,6 +134,10 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[Line]]] = {".parquet": _parquet, **dict.fromkeys(DELIMITERS, _table)}
+_TABLE = "a header line with the columns' names and a line for each row"
 
 
 def optional(module: str, purpose: str) -> Any:

@@ -16,9 +16,10 @@ _REVISION = re.compile(r"[0-9a-f]{40}")
 class SourceConfig:
     """A source as configured.
 
-    Exactly one of ``path`` (a local ``.jsonl`` or ``.parquet``) and ``dataset`` (a Hugging Face id; ``revision``: its commit, 40 hex
-    digits; ``file``: the path in it) is set. ``binding`` judges the tasks. ``validation_fraction`` in [0, 1) goes into
-    ``validation.jsonl``. ``protected`` files hold questions that no task may repeat.
+    Exactly one of ``path`` (a local ``.jsonl``, ``.csv``, ``.tsv`` or ``.parquet``) and ``dataset`` (a Hugging Face id;
+    ``revision``: its commit, 40 hex digits; ``file``: the path in it) is set. ``binding`` judges the tasks. ``validation_fraction`` in
+    [0, 1) goes into ``validation.jsonl``. ``protected`` files hold questions that no task may repeat. By the rows' own ``slice_fields``
+    the figures of a run are sliced.
     """
 
     name: str
@@ -29,6 +30,7 @@ class SourceConfig:
     binding: str | None = None
     validation_fraction: float = 0.0
     protected: tuple[str, ...] = ()
+    slice_fields: tuple[str, ...] = ()
 
 
 @record

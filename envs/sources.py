@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
+
+import orjson
 
 from gavel.envs.types import Task, TaskError
 from gavel.models.codec import record
@@ -56,6 +59,36 @@ def licence_of(adapter: SourceAdapter, dataset: str | None, task_ids: Iterable[s
     return adapter.licence
 
 
+SLICES = "slices"
+"""Where a task's metadata holds the fields by which figures are sliced, by name."""
+
+
+class Sliced:
+    """An adapter that also keeps fields of the row, by which figures are sliced."""
+
+    def __init__(self, adapter: SourceAdapter, fields: Sequence[str]) -> None:
+        self.name, self.env, self.binding, self.licence = adapter.name, adapter.env, adapter.binding, adapter.licence
+        self.skips_bad_rows = adapter.skips_bad_rows
+        self._adapter, self._fields = adapter, tuple(fields)
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Tell what the adapter tells."""
+        return self._adapter.recognises(row)
+
+    def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
+        """Return the adapter's task with ``metadata.slices``; a field that the row lacks is ``(none)``.
+
+        Raises:
+            TaskError: as the adapter's; a field holds no single value.
+        """
+        task = self._adapter.adapt(row, binding)
+        found = {field: slice_value(row, field) or NOT_SAID for field in self._fields}
+        return replace(task, metadata={**task.metadata, SLICES: found}) if found else task
+
+
+NOT_SAID = "(none)"
+
+
 def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
     """Return the text in ``row[field]``, which may not be blank.
 
@@ -73,6 +106,35 @@ def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
     if not value.strip():
         raise TaskError("this text is blank", field=path, found=repr(value), allowed="a text with at least one visible character")
     return value
+
+
+def slice_value(row: Mapping[str, Any], field: str) -> str:
+    """Return a field by which figures are sliced as text; empty where the row has none or a blank one.
+
+    Raises:
+        TaskError: it is no single value.
+    """
+    value = row.get(field)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise TaskError(
+            "figures cannot be sliced by this", field=field, found=f"{type(value).__name__}: {shorten(value)}",
+            allowed="a text or a number", remedy="write one value, or rename the field",
+        )  # fmt: skip
+    return str(value).strip()
+
+
+def json_cell(value: Any) -> Any:
+    """Return what a table's cell holds, where a row of JSON would hold an object or a list; any other value as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
 
 
 def optional_id(row: Mapping[str, Any], field: str = "id") -> str:

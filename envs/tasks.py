@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gavel.envs.registry import load_source, sources_of
-from gavel.envs.rows import Line, read_rows
+from gavel.envs.rows import read_rows
 from gavel.envs.sources import SourceAdapter
+from gavel.envs.tables import Line
 from gavel.envs.types import Environment, HasInfo, Task, TaskError
 from gavel.models.codec import load, non_finite, plain, record
 from gavel.models.errors import ConfigError, InputError, shorten
@@ -98,10 +99,15 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
     """Streams a task file: one pass, memory for the ids only. ``source`` is known from the first row on."""
 
     def __init__(
-        self, path: Path, environment: Environment | Targets, *, source: str | None = None, binding: str | None = None
+        self,
+        path: Path,
+        environment: Environment | Targets,
+        *,
+        source: str | SourceAdapter | None = None,
+        binding: str | None = None,
     ) -> None:
         self._path, self._environment = path, environment
-        self._adapter = load_source(source, environment.name) if source is not None else None
+        self._adapter = load_source(source, environment.name) if isinstance(source, str) else source
         self._ours: bool | None = None if source is None else False
         self._binding = binding or environment.info.binding
         self._lines: dict[str, int] = {}

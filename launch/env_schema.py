@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -94,7 +95,9 @@ def _class(env: str) -> Any:
 
 
 def _target(made: Any) -> Any:
-    """Return the dataclass that the environment's ``parse_target`` says it returns; None where it does not say."""
+    """Return the dataclass, or the union of some, that the environment's ``parse_target`` says it returns; None if it does not say."""
     parse = getattr(made, "parse_target", None)
     found = typing.get_type_hints(parse).get("return") if parse is not None else None
+    if isinstance(found, types.UnionType) and all(is_dataclass(form) for form in typing.get_args(found)):
+        return found
     return found if isinstance(found, type) and (is_dataclass(found) or found in (dict, Mapping)) else None

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gavel.envs.abstention.extraction import Extraction, extract
-from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
-from gavel.envs.abstention.target import AbstentionTarget, parse_target
+from gavel.envs.abstention.rules import PROFILES, Rule, decide, reference_slot, rules_of
+from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
@@ -47,8 +47,8 @@ class AbstentionEnvironment:
         self._rules: dict[str, tuple[Rule, ...]] = {}
         self._rules_for(config.binding)
 
-    def parse_target(self, raw: Mapping[str, Any]) -> AbstentionTarget:
-        """Read ``{question, reference}``; raises ``TaskError`` naming the field."""
+    def parse_target(self, raw: Mapping[str, Any]) -> Target:
+        """Read ``{question, reference}``, ``{question, references}`` or ``{question, answerable: false}``; raises ``TaskError``."""
         return parse_target(raw)
 
     async def open(self, task: Task) -> Opening:
@@ -60,7 +60,8 @@ class AbstentionEnvironment:
 
         The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
         ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or ``judged``) where the
-        policy abstained. A reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded
+        policy abstained. Where no answer is right, to abstain is ``correct`` (with ``abstention``), and any answer ``incorrect``. A
+        reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded
         outcome that keeps the answer and the raw text.
         """
         reply = transcript.messages[-1].reply
@@ -72,17 +73,18 @@ class AbstentionEnvironment:
             assert extraction.gate is not None
             return _gated(extraction.gate, reply.finish_reason)
         _, binding = parse_verifier(task.verifier)
-        target: AbstentionTarget = task.target
+        target: Target = task.target
         answer = extraction.answer
-        decided = await work_on(len(answer), decide, self._rules_for(binding), answer, target.reference)
+        decided = await work_on(len(answer), decide, self._rules_for(binding), answer, target.references)
         if decided is not None:
-            return _ruled(extraction, decided.label, decided.rule)
-        slots = {"question": target.question, "reference": target.reference, "answer": extraction.answer}
+            return _ruled(extraction, decided.label, decided.rule, abstain=not target.references)
+        profile = self._judge.rubric(binding).profile
+        slots = {"question": target.question, "reference": reference_slot(profile, target.references), "answer": extraction.answer}
         try:
             grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
         except JudgeFailure as failed:
             return _ungraded(extraction, failed)
-        return _judged(extraction, grade)
+        return _judged(extraction, grade, abstain=not target.references)
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.abstention.metrics``."""
@@ -124,24 +126,31 @@ def _gated(gate: str, finish_reason: str) -> Finish:
     return Finish(Outcome(gate, (check,), {"answer": None, "rule": gate}))
 
 
-def _ruled(extraction: Extraction, label: str, rule: str) -> Finish:
+def _right(label: str, *, abstain: bool) -> str:
+    """Return the outcome's label: where one ought to ``abstain``, having done so is right."""
+    return "correct" if abstain and label == "abstained" else label
+
+
+def _ruled(extraction: Extraction, found: str, rule: str, *, abstain: bool) -> Finish:
     details: dict[str, Any] = {"answer": extraction.answer, "boxed": extraction.boxed, "rule": rule}
-    if label == "abstained":
+    if found == "abstained":
         details["abstention"] = "explicit"
+    label = _right(found, abstain=abstain)
     return Finish(Outcome(label, (_ANSWERED, _verdict(label, f"rule {rule}", ())), details))
 
 
-def _judged(extraction: Extraction, grade: Grade) -> Finish:
-    label = grade.label
-    assert label in ("correct", "incorrect", "abstained"), f"a profile of {PROFILES} gave the label {label}"
+def _judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
+    found = grade.label
+    assert found in ("correct", "incorrect", "abstained"), f"a profile of {PROFILES} gave the label {found}"
     details: dict[str, Any] = {
         "answer": extraction.answer, "boxed": extraction.boxed, "parse": grade.parse, "judge_reply": grade.raw,
     }  # fmt: skip
-    if label == "abstained":
+    if found == "abstained" or (abstain and found == "correct"):  # that the question has no answer is all that can be right of it
         details["abstention"] = "judged"
+    label = _right(found, abstain=abstain)
     if flags := grade.details.get("flags"):
         details["judge_flags"] = list(flags)
-    checks = (_ANSWERED, _verdict(label, f"judge: {label} ({grade.parse})", grade.receipts))
+    checks = (_ANSWERED, _verdict(label, f"judge: {found} ({grade.parse})", grade.receipts))
     return Finish(Outcome(label, checks, details), receipts=grade.receipts)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gavel.envs.slices import slice_rows
 from gavel.envs.statistics import Codes, consistent, encode, mean, pass_at, share
 from gavel.envs.types import Metric, Result, Summary
 from gavel.models.codec import record
@@ -65,8 +66,13 @@ def _share_of_judged(parse: str) -> Figure:
     return lambda table: share(table.where("parse", parse), table.clusters, of=~table.where("parse", ""))
 
 
+def _attempted(table: Table) -> Mask:
+    """Return which rows hold an answer: to abstain is none, also where it is right."""
+    return table.where("label", "correct", "incorrect") & table.where("abstention", "")
+
+
 def _share_of_attempted(label: str) -> Figure:
-    return lambda table: share(table.where("label", label), table.clusters, of=table.where("label", "correct", "incorrect"))
+    return lambda table: share(table.where("label", label), table.clusters, of=_attempted(table))
 
 
 def _index(table: Table) -> Metric | None:
@@ -77,7 +83,7 @@ def _index(table: Table) -> Metric | None:
 FIGURES: Mapping[str, Figure] = {
     "accuracy": _share("label", "correct"),
     "attempted_accuracy": _share_of_attempted("correct"),
-    "abstention_rate": _share("label", "abstained"),
+    "abstention_rate": _share("abstention", "explicit", "judged"),
     "abstention_rate_explicit": _share("abstention", "explicit"),
     "abstention_rate_judged": _share("abstention", "judged"),
     "hallucination_rate": _share_of_attempted("incorrect"),
@@ -89,20 +95,23 @@ FIGURES: Mapping[str, Figure] = {
     "judge_calls_saved_by_dedupe": _share("call", "dedupe"),
     "judge_calls_saved_by_cache": _share("call", "cache"),
 }
-"""Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows, the shares of parse paths over
-judged rows, the others over all graded rows."""
+"""Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows that hold an answer, the shares
+of parse paths over judged rows, the others over all graded rows."""
 
 
 def summarize(results: Sequence[Result]) -> Summary:
     """Return all figures (``abstention/accuracy``, by domain ``abstention/accuracy@law``) and the counts behind them.
 
-    A figure without rows is left out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has
-    (``abstention/pass@4``), and ``abstention/consistency``. A row that failed at first and was graded later counts as graded.
+    Fields of one's own (``source.slice_fields``) give slices such as ``abstention/accuracy@level=hard``. A figure without rows is left
+    out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has (``abstention/pass@4``), and
+    ``abstention/consistency``. A row that failed at first and was graded later counts as graded.
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
     failed = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}
     rows = [_row(result) for result in graded.values()]
     metrics = dict(_figures(rows, ""))
+    for suffix, of in slice_rows(rows, graded.values()).items():
+        metrics |= _figures(of, suffix)
     domains: dict[str, list[Row]] = {}
     for row in rows:
         domains.setdefault(row.domain, []).append(row)

@@ -30,8 +30,9 @@ class Decided:
     rule: str
 
 
-Rule = Callable[[str, str], Decided | None]
-"""From (answer, reference) to a verdict, or None where the judge must say."""
+References = tuple[str, ...]
+Rule = Callable[[str, References], Decided | None]
+"""From (answer, accepted answers) to a verdict, or None where the judge must say."""
 
 
 def fold(text: str) -> str:
@@ -58,26 +59,27 @@ def _drop_quotes(text: str) -> str:
     return inside.strip() if whole else text
 
 
-def _normalised_token(answer: str, _: str) -> Decided | None:
+def _normalised_token(answer: str, _: References) -> Decided | None:
     return Decided("abstained", "abstention_token") if normalise(answer) == _NORMALISED_TOKEN else None
 
 
-def _exact_token(answer: str, _: str) -> Decided | None:
+def _exact_token(answer: str, _: References) -> Decided | None:
     return Decided("abstained", "abstention_token") if fold(answer) == ABSTENTION_TOKEN else None
 
 
-def _exact_match(answer: str, reference: str) -> Decided | None:
-    return Decided("correct", "exact_match") if (folded := fold(answer)) and folded == fold(reference) else None
+def _exact_match(answer: str, references: References) -> Decided | None:
+    folded = fold(answer)
+    return Decided("correct", "exact_match") if folded and any(folded == fold(reference) for reference in references) else None
 
 
-def _nothing_said(answer: str, reference: str) -> Decided | None:
-    """Answers that no reference can support: empty, no word where the reference has one, or only the words before an answer."""
+def _nothing_said(answer: str, references: References) -> Decided | None:
+    """Answers that no reference can support: empty, no word where all references have one, or only the words before an answer."""
     if not answer.strip():
         return Decided("incorrect", "empty_answer")
     if not _WORD.search(answer):
-        return Decided("incorrect", "wordless_answer") if _WORD.search(reference) else None
+        return Decided("incorrect", "wordless_answer") if all(_WORD.search(reference) for reference in references) else None
     opener = " ".join(answer.replace("’", "'").casefold().split()).strip("*_#.… ")
-    if opener in _OPENERS and opener.rstrip(":") not in reference.casefold():
+    if opener in _OPENERS and all(opener.rstrip(":") not in reference.casefold() for reference in references):
         return Decided("incorrect", "bare_opener")
     return None
 
@@ -100,9 +102,26 @@ def rules_of(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
     return tuple(rule for rule in _PROFILES[profile] if exact_match or rule is not _exact_match)
 
 
-def decide(rules: tuple[Rule, ...], answer: str, reference: str) -> Decided | None:
+NOTHING_RIGHT = "(none: this question has no right answer; only to say so, or that one does not know, is right)"
+
+
+def reference_slot(profile: str, references: References) -> str:
+    """Return what a judge is given as the reference: one as it is, several so that any is seen to be right.
+
+    The native prompt takes one text and its grader reads alternatives in a sentence; ours lists them, one a line.
+    """
+    if not references:
+        return NOTHING_RIGHT
+    if len(references) == 1:
+        return references[0]
+    if profile == NATIVE:
+        return " or ".join(references)
+    return "\n".join(("Any one of these is right:", *(f"- {reference}" for reference in references)))
+
+
+def decide(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:
     """Return the verdict of the first rule that has one."""
     for rule in rules:
-        if (decided := rule(answer, reference)) is not None:
+        if (decided := rule(answer, references)) is not None:
             return decided
     return None

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast, get_args
 
+from gavel.envs.abstention.answers import MORE, is_written_list, read_target
 from gavel.envs.abstention.environment import NAME
-from gavel.envs.abstention.target import AbstentionTarget
-from gavel.envs.sources import Licence, optional_id, text_field
+from gavel.envs.sources import Licence, json_cell, optional_id, slice_value, text_field
 from gavel.envs.types import Task, TaskError
 from gavel.models.errors import shorten
 from gavel.models.types import Message, Role
@@ -45,7 +45,8 @@ class NemoAbstentionV1:
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a row has most of the format's fields."""
-        return sum(field in row for field in ("question", "answer", "responses_create_params")) >= 2
+        answered = any(field in row for field in ("answer", "answerable", *MORE))
+        return ("question" in row) + answered + ("responses_create_params" in row) >= 2
 
     def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
         """Tell whether the rows seem to be the publisher's; an id of a person's own is mostly in none of its domains."""
@@ -54,22 +55,29 @@ class NemoAbstentionV1:
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
         """Return the row's task; raises ``TaskError`` naming the field."""
         task_id = optional_id(row)
-        target = AbstentionTarget(text_field(row, "question"), text_field(row, "answer"))
+        target = read_target(row)
         given = _input(row)
-        metadata = {"source": self.name, "id": row.get("id"), "domain": domain_of(task_id), "judge_query": given}
+        domain = slice_value(row, "domain") or domain_of(task_id)
+        metadata: dict[str, Any] = {"source": self.name, "id": row.get("id"), "domain": domain, "judge_query": given}
+        if any(isinstance(row.get(field), str) and is_written_list(row[field]) for field in ("answer", *MORE)):
+            metadata["answers_listed_in_a_text"] = True
         return Task(task_id, self.env, f"{self.name}/{binding}", _messages(given), target, metadata)
 
 
 def _input(row: Mapping[str, Any]) -> list[Any]:
-    params = row.get("responses_create_params")
+    params = json_cell(row.get("responses_create_params"))
     field = "responses_create_params.input"
+    if params is None and "prompt" in row:
+        roles = (("system", "system"), ("prompt", "user"))
+        return [{"role": role, "content": text_field(row, name)} for name, role in roles if row.get(name) is not None]
     if not isinstance(params, Mapping) or "input" not in params:
         raise TaskError(
             "this field is missing", field=field, found=f"the fields {', '.join(sorted(row))}",
             allowed="a list of messages: what the policy is asked, word for word",
-            remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}; docs/prepare.md has a whole row',
+            remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}, or "prompt": "…" and, if there is one, '
+            '"system": "…"; docs/prepare.md has a whole row',
         )  # fmt: skip
-    given = params["input"]
+    given = json_cell(params["input"])
     if not isinstance(given, list) or not given:
         raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a list of at least one message")
     return given

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gavel.envs.instruction_following.findings import FOLLOWED
+from gavel.envs.slices import slice_rows
 from gavel.envs.statistics import consistent, encode, pass_at, share
 from gavel.envs.types import Metric, Result, Summary
 from gavel.models.codec import record
@@ -73,6 +74,7 @@ def summarize(results: Sequence[Result]) -> Summary:
     prompts = [_prompt(result) for result in graded.values()]
     items = [item for result in graded.values() for item in _items(result)]
     found = {**_prompt_figures(prompts), **_item_figures(items)}
+    found |= {f"prompt_accuracy{suffix}": _prompt_accuracy(rows) for suffix, rows in slice_rows(prompts, graded.values()).items()}
     metrics = {f"{PREFIX}/{name}": metric for name, metric in found.items() if metric is not None}
     return Summary(metrics, _tables(graded.values(), [row for key, row in others.items() if key not in graded], items))
 

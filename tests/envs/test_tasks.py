@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gavel.envs.abstention.source import NemoAbstentionV1, domain_of
-from gavel.envs.abstention.target import AbstentionTarget, parse_target
+from gavel.envs.abstention.target import AbstentionTarget, Target, parse_target
 from gavel.envs.tasks import BadRow, TaskFile, dump_task, read_tasks
 from gavel.envs.types import EnvironmentInfo
 from gavel.models.errors import ConfigError, InputError
@@ -19,7 +19,7 @@ class Abstention:
     name = "abstention"
     info = EnvironmentInfo(binding="abstention")
 
-    def parse_target(self, raw: Any) -> AbstentionTarget:
+    def parse_target(self, raw: Any) -> Target:
         return parse_target(raw)
 
 
@@ -88,7 +88,9 @@ def test_the_id_tells_the_domain(task_id: str, domain: str) -> None:
     [
         ({"question": None}, "question"),
         ({"answer": None}, "answer"),
-        ({"answer": 7}, "answer"),
+        ({"answer": {"value": "Goethe"}}, "answer"),
+        ({"answer": ["Goethe", None]}, "answer.1"),
+        ({"answer": []}, "answer"),
         ({"answer": "  "}, "answer"),
         ({"id": [1]}, "id"),
         ({"id": True}, "id"),

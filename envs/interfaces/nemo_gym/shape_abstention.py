@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gavel.envs.abstention.target import AbstentionTarget, parse_target
+from gavel.envs.abstention.answers import is_written_list, read_target
+from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.interfaces.nemo_gym.shapes import Shape
-from gavel.envs.sources import text_field
 from gavel.envs.types import Outcome
 
 _VERDICTS = {"abstained": "abstain"}
@@ -15,18 +15,21 @@ _VERDICTS = {"abstained": "abstain"}
 _POINTS = {"correct": 1.0, "incorrect": -1.0}
 
 
-def _fields(target: AbstentionTarget, task_id: str) -> Mapping[str, Any]:
-    return {"id": task_id, "question": target.question, "answer": target.reference}
+def _fields(target: Target, task_id: str) -> Mapping[str, Any]:
+    return {"id": task_id, "question": target.question, **_answer(target.references)}
 
 
-def _target(row: Mapping[str, Any]) -> AbstentionTarget:
-    return parse_target({"question": text_field(row, "question"), "reference": text_field(row, "answer")})
+def _answer(references: tuple[str, ...]) -> Mapping[str, Any]:
+    if not references:
+        return {"answerable": False}
+    single = len(references) == 1 and not is_written_list(references[0])
+    return {"answer": references[0] if single else list(references)}
 
 
-def _reply(outcome: Outcome, target: AbstentionTarget | None) -> Mapping[str, Any]:
+def _reply(outcome: Outcome, target: Target | None) -> Mapping[str, Any]:
     details = outcome.details or {}
     made: dict[str, Any] = {
-        "extracted_answer": details.get("answer"), "ground_truth": target.reference if target else None,
+        "extracted_answer": details.get("answer"), "ground_truth": " or ".join(target.references) or None if target else None,
         "verdict": _VERDICTS.get(outcome.label, outcome.label) or None, "judge_output": details.get("judge_reply"),
     }  # fmt: skip
     if outcome.graded:
@@ -36,4 +39,4 @@ def _reply(outcome: Outcome, target: AbstentionTarget | None) -> Mapping[str, An
 
 
 _FLAGS = {"correct": "correct", "abstain": "abstained", "incorrect": "incorrect"}
-SHAPE = Shape(_fields, _target, _reply, parse_target, domain="rlhf")
+SHAPE = Shape(_fields, read_target, _reply, parse_target, domain="rlhf")
