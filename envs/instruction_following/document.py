@@ -98,7 +98,7 @@ class Document:
         return Paragraph(
             first.text + rest,
             sum(len(self._sentences[place]) for place in group),
-            sum(len(words) for place in group for words in self._sentence_words[place]),
+            sum(len(self._block_words[place]) for place in group),
         )
 
     @cached_property
@@ -107,22 +107,29 @@ class Document:
         return [sentence for found in self._sentences for sentence in found]
 
     @cached_property
-    def _sentence_words(self) -> list[list[list[str]]]:
-        """For each block the words of each of its sentences; of what has no sentences, all its words as one."""
+    def _block_words(self) -> list[list[str]]:
+        """For each block its words; where no blanks separate words, a line break within prose separates none either."""
+        joins = not self.language.spaced
         return [
-            [texts.words(part, self.language) for part in found or ((seen,) if seen else ())]
-            for found, seen in zip(self._sentences, self._visible, strict=True)
+            texts.words(seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language)
+            if seen
+            else []
+            for block, seen in zip(self.blocks, self._visible, strict=True)
         ]
 
     @cached_property
     def words(self) -> list[str]:
         """The words in order, as written; see ``gavel.envs.instruction_following.text.words``."""
-        return [word for block in self._sentence_words for part in block for word in part]
+        return [word for words in self._block_words for word in words]
 
     @cached_property
     def sentence_lengths(self) -> list[int]:
         """For each sentence its number of words."""
-        return [len(words) for found, parts in zip(self._sentences, self._sentence_words, strict=True) if found for words in parts]
+        return [
+            len(texts.words(sentence, self.language)) if len(found) > 1 else len(words)
+            for found, words in zip(self._sentences, self._block_words, strict=True)
+            for sentence in found
+        ]
 
     @cached_property
     def folded_words(self) -> list[str]:

@@ -12,6 +12,8 @@ The braille blank, which is not ignorable, shows as a blank and becomes one.
 
 from __future__ import annotations
 
+import re
+
 import regex
 
 _SCRIPTS = (
@@ -29,20 +31,22 @@ _BELONGS = regex.compile(
     r"|(?<=\U0001F3F4)[\U000E0020-\U000E007E]{1,8}\U000E007F",
     regex.VERSION1,
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+"""What is hidden of ASCII."""
 _BLANK_GLYPH = "\u2800"
 
 
 def strip_hidden(text: str) -> str:
     """Return a text without the characters that do not show and do not belong; see this module."""
-    if text.isascii() and text.isprintable():
-        return text
+    if text.isascii():
+        return _CONTROL.sub("", text)
     text = text.replace(_BLANK_GLYPH, " ")
     return _HIDDEN.sub(_keep_what_belongs, text) if _HIDDEN.search(text) else text
 
 
 def strip_all_hidden(text: str) -> str:
     """Return a text without any of these characters, as texts are compared: joiners and selectors make no difference there."""
-    return _HIDDEN.sub("", text)
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
 def _keep_what_belongs(found: regex.Match[str]) -> str:

@@ -7,7 +7,9 @@ arguments stand beside its other fields.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from gavel.envs.instruction_following.arguments import LARGEST
@@ -28,6 +30,11 @@ _CRITERIA = ("YES", "NO")
 _UID = "a whole number or a text, each at most once in a task"
 _SHOWN = 20
 """Problems shown in one error."""
+_FIELDS = ("instructions", "llm_judge", "language", "prompt")
+_PLAIN_VALUES = 2
+"""The version of marshal's format in which equal values give equal bytes: nothing is shared."""
+_REMEMBERED_BYTES = 8192
+"""Larger targets are read each time."""
 
 
 @record
@@ -95,6 +102,20 @@ def parse_target(raw: Mapping[str, Any], *, prefix: str = "target") -> Instructi
     """
     if isinstance(raw, InstructionTarget):
         return raw
+    try:
+        key = marshal.dumps({name: raw.get(name) for name in _FIELDS}, _PLAIN_VALUES)
+    except ValueError:  # no plain JSON
+        return _read_target(raw, prefix)
+    return _read_again(key, prefix) if len(key) <= _REMEMBERED_BYTES else _read_target(raw, prefix)
+
+
+@lru_cache(maxsize=2048)
+def _read_again(key: bytes, prefix: str) -> InstructionTarget:
+    """Read a target by its values, remembered: the same task comes again for every rollout of it."""
+    return _read_target(marshal.loads(key), prefix)
+
+
+def _read_target(raw: Mapping[str, Any], prefix: str) -> InstructionTarget:
     reader = _Reader(f"{prefix}." if prefix else "")
     target = reader.read(raw)
     if reader.problems:

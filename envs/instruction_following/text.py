@@ -29,6 +29,7 @@ _WORD = regex.compile(
     rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
 )
 _SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{M}\p{Default_Ignorable_Code_Point}\u2800]")
+_ASCII_SEEN = re.compile("[!-~]")
 _HAS_WORD = re.compile(r"[^\W_]")
 _BETWEEN_BLANKS = re.compile(r"[^\W_](?:\S*[^\W_])?")
 _APART = re.compile(r"[\"'“”‘’«»「」『』()（）\[\]<>!?…,，]+")
@@ -140,6 +141,8 @@ def has_word(text: str) -> bool:
 
 def is_seen(text: str) -> bool:
     """Tell whether a text has a character that shows: no blank, control, or filler, and no mark without its letter."""
+    if text.isascii():  # nothing but letters, digits and marks shows there
+        return _ASCII_SEEN.search(text) is not None
     return _SEEN.search(text) is not None
 
 

@@ -100,6 +100,32 @@ async def test_a_worker_that_hangs_is_given_up_after_two_tries(checkers: Checker
         await checkers.check(JOB)
 
 
+async def test_replies_that_wait_go_together_and_each_gets_its_own_verdicts(checkers: Checkers) -> None:
+    jobs = [FastJob(" ".join(["word"] * number) + "," * (number % 2), "en", [COMMA, WORDS]) for number in range(1, 60)]
+    assert await asyncio.gather(*map(checkers.check, jobs)) == [run_fast(job) for job in jobs]
+
+
+async def test_a_reply_that_kills_its_worker_spoils_none_of_those_that_went_with_it(
+    checkers: Checkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = "import os, sys; from gavel.envs.instruction_following import fast, worker; whole = fast.run_fast\n"
+    deadly += "def run(job): os._exit(3) if job.reply == 'die' else None; return whole(job)\nfast.run_fast = run; worker.main()"
+    monkeypatch.setattr(module, "_COMMAND", f"exec({deadly!r})")
+    jobs = [FastJob("die" if number == 5 else "a b", "en", [COMMA]) for number in range(12)]
+    found = await asyncio.gather(*map(checkers.check, jobs), return_exceptions=True)
+    assert [number for number, verdicts in enumerate(found) if isinstance(verdicts, WorkerLost)] == [5]
+    assert all(verdicts == run_fast(jobs[0]) for number, verdicts in enumerate(found) if number != 5)
+
+
+async def test_a_reply_nobody_waits_for_any_more_is_not_checked(checkers: Checkers) -> None:
+    waiting = [asyncio.create_task(checkers.check(JOB)) for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in waiting[1:]:
+        task.cancel()
+    assert await waiting[0] == run_fast(JOB)
+    assert await checkers.check(JOB) == run_fast(JOB)
+
+
 def test_one_owner_serves_one_loop_after_another(checkers: Checkers) -> None:
     assert [asyncio.run(checkers.check(JOB)) for _ in range(2)] == [run_fast(JOB)] * 2
 

@@ -180,3 +180,18 @@ def test_whatever_a_row_holds_it_is_read_or_refused(first: dict[str, Any], secon
         read, field = None, refused.field
     assert read is None or read.items
     assert field.startswith("target.")
+
+
+def test_a_target_that_was_read_before_is_told_from_one_that_only_looks_like_it() -> None:
+    def raw(value: object) -> dict[str, object]:
+        item = {"uid": 1, "instruction_id": "length:max_word_count", "source": "user", "is_misalignment_check": False}
+        return {"instructions": [{**item, "max_words": value}]}
+
+    assert parse_target(raw(1)) == parse_target(raw(1))
+    for value in (True, 1.0, float("nan"), None, "1"):
+        with pytest.raises(TaskError):
+            parse_target(raw(value))
+    changed = raw(1)
+    parse_target(changed)
+    changed["language"] = "de"
+    assert parse_target(changed).language == "de"

@@ -43,7 +43,9 @@ def test_a_tag_that_is_mentioned_is_text(text: str) -> None:
     assert visible_text(Reply(text, "stop", "p")) == text
 
 
-@pytest.mark.parametrize("text", ["[THINK]a, b", "◁think▷so", "<seed:think>x", "<think >\nnever ends", "<|channel|>analysis<|message|>hm"])
+@pytest.mark.parametrize(
+    "text", ["[THINK]a, b", "◁think▷so", "<seed:think>x", "<think >\nnever ends", "<|channel|>analysis<|message|>hm"]
+)
 def test_thinking_that_never_ends_leaves_no_answer(text: str) -> None:
     assert visible_text(Reply(text, "length", "p")) == ""
 
