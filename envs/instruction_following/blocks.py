@@ -7,21 +7,15 @@ take an item that is indented by two blanks for a subitem, whatever Markdown's r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import regex
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from gavel.envs.instruction_following.block import Block, Marker
-from gavel.envs.instruction_following.code_text import is_code, is_prose
-from gavel.envs.instruction_following.languages import BULLETS, END_MARKS, TIGHT_BULLETS, Language
+from gavel.envs.instruction_following.languages import BULLETS, TIGHT_BULLETS, Language
 from gavel.envs.instruction_following.line_marks import settle_marks
+from gavel.envs.instruction_following.structure import read_structure
 from gavel.envs.instruction_following.text import is_seen
-
-_PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
-_PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
 _BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
@@ -43,7 +37,7 @@ _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
 def blocks(text: str, language: Language) -> list[Block]:
     """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
     lines = text.split("\n")
-    found = list(_structure(_PARSER.parse(text), lines))
+    found = list(read_structure(lines))
     prose, position = _Prose(), 0
     for block in found:
         prose.read(lines, position, block.line)
@@ -62,65 +56,6 @@ def _drop_empty_items(found: list[Block]) -> list[Block]:
             if below is None or below.kind != "item" or below.level <= block.level:
                 block.kind, block.text, block.marker = "rule", "", ""
     return found
-
-
-def _structure(tokens: Sequence[Token], lines: list[str]) -> Iterator[Block]:
-    """Yield code, tables, headings and rules, in order."""
-    for place, token in enumerate(tokens):
-        if token.map is None:
-            continue
-        start, end = token.map
-        match token.type:
-            case "code_block":
-                if is_code(token.content.split("\n")):
-                    yield Block("code", token.content, start, end)
-            case "fence":
-                yield from _fence(token, lines)
-            case "hr":
-                yield Block("rule", "", start, end)
-            case "heading_open":
-                content = tokens[place + 1].content
-                if not is_seen(content.strip("#*_ ")):
-                    yield Block("rule", "", start, end)  # a heading without a word shows nothing
-                elif token.markup[0] == "#" or _is_title(content):
-                    yield Block("heading", content, start, end, int(token.tag[1]))
-                else:
-                    yield Block("rule", "", end - 1, end)
-            case "table_open":
-                yield _table(tokens, place, lines)
-
-
-def _fence(token: Token, lines: list[str]) -> Iterator[Block]:
-    """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
-    start, end = token.map or (0, 0)
-    content = token.content.split("\n")
-    if not is_prose(content, token.info):
-        yield Block("code", token.content, start, end)
-        return
-    yield Block("rule", "", start, start + 1)
-    if lines[end - 1].strip().startswith(token.markup[:3]) and end - 1 > start:
-        yield Block("rule", "", end - 1, end)
-
-
-def _is_title(content: str) -> bool:
-    """Whether text over a line of ``---`` is a heading: what ends like a sentence, or fills several lines, was meant as a paragraph."""
-    return "\n" not in content and content[-1:] not in END_MARKS
-
-
-def _table(tokens: Sequence[Token], place: int, lines: list[str]) -> Block:
-    start, end = tokens[place].map or (0, 0)
-    while end > start + 2 and "|" not in lines[end - 1]:  # text right below a table would be a row by Markdown's rule
-        end -= 1
-    columns, cells, seen = 0, [], set()
-    for token in tokens[place:]:
-        if token.type == "table_close":
-            break
-        columns += token.type == "th_open"
-        if token.type == "inline" and token.map and token.map[0] < end:
-            cells.append(token.content)
-            if token.map[0] > start and is_seen(token.content):
-                seen.add(token.map[0])
-    return Block("table", "\n".join(cells), start, end, rows=len(seen), columns=columns)
 
 
 @dataclass(slots=True)

@@ -108,7 +108,7 @@ def _paragraph_size(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _sentences_each(document: Document, arguments: Arguments) -> Verdict:
-    counts = [max(1, paragraph.sentences) for paragraph in document.paragraphs]
+    counts = [max(1, found) for found in document.sentences_of_paragraphs]
     return each(counts, arguments, "num_sentences", "paragraphs by sentences")
 
 

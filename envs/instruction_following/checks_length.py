@@ -39,8 +39,7 @@ def _average(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _paragraph_length(document: Document, arguments: Arguments) -> Verdict:
-    counts = [paragraph.words for paragraph in document.paragraphs]
-    return each(counts, arguments, "words_per_paragraph", "paragraphs by words")
+    return each(document.words_of_paragraphs, arguments, "words_per_paragraph", "paragraphs by words")
 
 
 def _max_words(document: Document, arguments: Arguments) -> Verdict:

@@ -17,12 +17,11 @@ from gavel.envs.instruction_following.sentences import end_marks, sentences
 class Paragraph:
     """Prose between blank lines: a paragraph, a list, or a lead-in with its list.
 
-    ``text`` is the Markdown without the first list marker; ``sentences`` and ``words`` are their numbers.
+    ``text`` is the Markdown without the first list marker; ``blocks`` are the places of its blocks in the document.
     """
 
     text: str
-    sentences: int
-    words: int
+    blocks: tuple[int, ...]
 
 
 class Document:
@@ -95,11 +94,17 @@ class Document:
     def _paragraph(self, group: list[int]) -> Paragraph:
         first, *others = (self.blocks[place] for place in group)
         rest = "".join(f"\n{line}" for block in others for line in self.lines[block.line : block.end])
-        return Paragraph(
-            first.text + rest,
-            sum(len(self._sentences[place]) for place in group),
-            sum(len(self._block_words[place]) for place in group),
-        )
+        return Paragraph(first.text + rest, tuple(group))
+
+    @property
+    def sentences_of_paragraphs(self) -> list[int]:
+        """For each paragraph how many sentences it has."""
+        return [sum(len(self._sentences[place]) for place in paragraph.blocks) for paragraph in self.paragraphs]
+
+    @property
+    def words_of_paragraphs(self) -> list[int]:
+        """For each paragraph how many words it has."""
+        return [sum(len(self._block_words[place]) for place in paragraph.blocks) for paragraph in self.paragraphs]
 
     @cached_property
     def sentences(self) -> list[str]:

@@ -12,8 +12,6 @@ The braille blank, which is not ignorable, shows as a blank and becomes one.
 
 from __future__ import annotations
 
-import re
-
 import regex
 
 _SCRIPTS = (
@@ -31,7 +29,7 @@ _BELONGS = regex.compile(
     r"|(?<=\U0001F3F4)[\U000E0020-\U000E007E]{1,8}\U000E007F",
     regex.VERSION1,
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_CONTROLS = bytes(sorted({*range(32), 127} - set(b"\t\n\r")))
 """What is hidden of ASCII."""
 _BLANK_GLYPH = "\u2800"
 
@@ -39,7 +37,9 @@ _BLANK_GLYPH = "\u2800"
 def strip_hidden(text: str) -> str:
     """Return a text without the characters that do not show and do not belong; see this module."""
     if text.isascii():
-        return _CONTROL.sub("", text)
+        written = text.encode()
+        shown = written.translate(None, _CONTROLS)
+        return text if len(shown) == len(written) else shown.decode()
     text = text.replace(_BLANK_GLYPH, " ")
     return _HIDDEN.sub(_keep_what_belongs, text) if _HIDDEN.search(text) else text
 

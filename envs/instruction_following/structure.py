@@ -1,0 +1,169 @@
+"""What Markdown finds in a reply besides prose: code, tables, headings and rules.
+
+markdown-it decides, but sees only what could hold any of these. A reply is cut where nothing of what stands before can reach on: at
+headings, fences and rules without indentation, which are read here, and at lines without indentation or marker behind a blank one,
+which end every list and quotation. A piece in which no line could begin such a block is prose, whatever lists it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gavel.envs.instruction_following.block import Block
+from gavel.envs.instruction_following.code_text import is_code, is_prose
+from gavel.envs.instruction_following.languages import END_MARKS
+from gavel.envs.instruction_following.text import is_seen
+
+_PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
+_PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
+
+_HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
+_RULE = re.compile(r"([-*_])(?:[ \t]*\1){2,}[ \t]*$")
+_FENCE = re.compile(r"(`{3,}(?!.*`)|~{3,})(.*)")
+_INDENTED_FENCE = re.compile(r" {1,3}(?:```|~~~)")
+_MARKS = r"[ \t>*+\-\d.)]"
+_LIKELY = re.compile(
+    rf"{_MARKS}*(?:#|```|~~~)"  # a heading or a fence, perhaps in a list or a quotation
+    r"|[-*_=:|>+\d.) \t]+$"  # a rule, a line under a heading, the second line of a table, an item without text
+    rf"|{_MARKS}*\t|{_MARKS}*[>*+\-.)] {{5}}"  # code within an item, perhaps
+)
+"""Lines that could begin or make code, a table, a heading or a rule, wherever they stand."""
+_DEEP = "    "
+_OPENERS = frozenset(" \t-+*>0123456789")
+"""What a line may begin with that goes on with a list or a quotation, or begins one."""
+
+
+def read_structure(lines: Sequence[str]) -> Iterator[Block]:
+    """Yield code, tables, headings and rules of a reply, in order. ``lines`` have no blanks at their ends."""
+    first, place, after_blank, likely = 0, 0, True, False
+    while place < len(lines):
+        line = lines[place]
+        if not line:
+            place, after_blank = place + 1, True
+            continue
+        if after_blank and line[0] not in _OPENERS:
+            yield from _parse(lines, first, place, likely)
+            first, likely = place, False
+        if line[0].isalpha():
+            pass  # prose, the most common
+        elif (block := _read_plain(lines, place, after_blank)) is not None:
+            yield from _parse(lines, first, place, likely)
+            found, place = block
+            yield from found
+            first, after_blank, likely = place, True, False
+            continue
+        elif _INDENTED_FENCE.match(line):  # could go on to the end
+            place, likely = len(lines), True
+            break
+        else:
+            likely = likely or (after_blank and line.startswith(_DEEP)) or _LIKELY.match(line) is not None
+        place, after_blank = place + 1, False
+    yield from _parse(lines, first, place, likely)
+
+
+def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[list[Block], int] | None:
+    """Return what a line without indentation begins, whatever stands before, and where it ends; None where it begins nothing."""
+    line = lines[place]
+    match line[0]:
+        case "#":
+            if heading := _HEADING.match(line):
+                level = len(heading[1])
+                return [_heading(_heading_text(line, level), place, place + 1, level)], place + 1
+        case "`" | "~":
+            if fence := _FENCE.match(line):
+                return _read_fence(lines, place, fence[1], fence[2])
+        case "-" | "*" | "_":
+            if after_blank and _RULE.match(line):
+                return [Block("rule", "", place, place + 1)], place + 1
+    return None
+
+
+def _heading_text(line: str, level: int) -> str:
+    text = line[level:]
+    bare = text.rstrip(" \t").rstrip("#")
+    return (bare if bare[-1:] in (" ", "\t") else text).strip()
+
+
+def _read_fence(lines: Sequence[str], start: int, mark: str, label: str) -> tuple[list[Block], int]:
+    closing = re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$")
+    for end in range(start + 1, len(lines)):
+        if closing.match(lines[end]):
+            return list(_fence(lines, start, end + 1, lines[start + 1 : end], label, mark)), end + 1
+    return list(_fence(lines, start, len(lines), lines[start + 1 :], label, mark)), len(lines)
+
+
+def _parse(lines: Sequence[str], first: int, end: int, likely: bool) -> Iterator[Block]:
+    """Yield what markdown-it finds in a range of lines, where it is likely to find anything."""
+    if likely:
+        part = lines[first:end]
+        closing = "\n" if end < len(lines) else ""
+        for block in _structure(_PARSER.parse("\n".join(part) + closing), part):
+            block.line += first
+            block.end += first
+            yield block
+
+
+def _structure(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
+    """Yield code, tables, headings and rules, in order."""
+    for place, token in enumerate(tokens):
+        if token.map is None:
+            continue
+        start, end = token.map
+        match token.type:
+            case "code_block":
+                if is_code(token.content.split("\n")):
+                    yield Block("code", token.content, start, end)
+            case "fence":
+                yield from _fence(lines, start, end, token.content.split("\n"), token.info, token.markup)
+            case "hr":
+                yield Block("rule", "", start, end)
+            case "heading_open":
+                content = tokens[place + 1].content
+                if token.markup[0] == "#" or _is_title(content) or not is_seen(content.strip("#*_ ")):
+                    yield _heading(content, start, end, int(token.tag[1]))
+                else:
+                    yield Block("rule", "", end - 1, end)
+            case "table_open":
+                yield _table(tokens, place, lines)
+
+
+def _heading(content: str, start: int, end: int, level: int) -> Block:
+    """Return a heading; one without a word shows nothing, and is a rule."""
+    if is_seen(content.strip("#*_ ")):
+        return Block("heading", content, start, end, level)
+    return Block("rule", "", start, end)
+
+
+def _fence(lines: Sequence[str], start: int, end: int, content: Sequence[str], label: str, mark: str) -> Iterator[Block]:
+    """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
+    if not is_prose(content, label):
+        yield Block("code", "\n".join(content), start, end)
+        return
+    yield Block("rule", "", start, start + 1)
+    if lines[end - 1].strip().startswith(mark[:3]) and end - 1 > start:
+        yield Block("rule", "", end - 1, end)
+
+
+def _is_title(content: str) -> bool:
+    """Whether text over a line of ``---`` is a heading: what ends like a sentence, or fills several lines, was meant as a paragraph."""
+    return "\n" not in content and content[-1:] not in END_MARKS
+
+
+def _table(tokens: Sequence[Token], place: int, lines: Sequence[str]) -> Block:
+    start, end = tokens[place].map or (0, 0)
+    while end > start + 2 and "|" not in lines[end - 1]:  # text right below a table would be a row by Markdown's rule
+        end -= 1
+    columns, cells, seen = 0, [], set()
+    for token in tokens[place:]:
+        if token.type == "table_close":
+            break
+        columns += token.type == "th_open"
+        if token.type == "inline" and token.map and token.map[0] < end:
+            cells.append(token.content)
+            if token.map[0] > start and is_seen(token.content):
+                seen.add(token.map[0])
+    return Block("table", "\n".join(cells), start, end, rows=len(seen), columns=columns)
