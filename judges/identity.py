@@ -13,7 +13,7 @@ import orjson
 from gavel.models.codec import digest, record
 from gavel.models.quirks import same_model
 from gavel.models.service import Service
-from gavel.models.types import Receipt
+from gavel.models.types import TOKENS_NOTE, Receipt
 
 TIMEOUT_S = 10.0
 """Bound on each question to a server about itself."""
@@ -114,6 +114,7 @@ def check_identity(
         problems.append("its tokenizer or chat template is another one than when the certificate was written")
     if facts.root is None or not _REVISION.search(facts.root):
         notes.append("the server does not tell its revision")
+    notes += sorted({note for receipt in receipts for note in receipt.notes if note.startswith(TOKENS_NOTE)})
     told = bool(served) or facts != ServerFacts()
     return IdentityCheck(not problems if told or problems else None, served, tuple(problems), tuple(notes), fingerprint)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from gavel.judges.answers import answer_key, current_log
 from gavel.judges.bindings import Binding
-from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, Unparseable, Verdict
+from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.textwork import work_on
 from gavel.models.thinking import split_reply
-from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt
+from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
 
 RETRY_SAMPLE = 1_000_000
 """Added to the sample for each parse retry: a draw of its own, which no wanted sample is ever equal to."""
@@ -28,6 +29,7 @@ class BoundJudges:
 
     def __init__(self, bindings: Mapping[str, Binding], models: Callable[[str], ChatModel], *, fresh: bool = False) -> None:
         self._bindings, self._models, self._fresh = dict(bindings), models, fresh
+        self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
 
     def rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
@@ -64,14 +66,15 @@ class BoundJudges:
             ) from None  # fmt: skip
 
     async def _ask(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
-        rubric, model = binding.rubric, self._models(binding.service)
+        model = self._models(binding.service)
+        rubric, note = await self._guard(binding, model)
         length = _length(query.slots.values())
         messages = await work_on(length, rubric.render, query.slots)
         receipts = _receipts_before(key)
         for retry in range(query.retries + 1):
             try:
                 request = self._request(rubric, query, messages, retry=retry)
-                completion = await _complete(model, request)
+                completion = _noted(await _complete(model, request), note)
                 reply, receipts = completion.reply, (*receipts, completion.receipt)
                 _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
                 verdict = await work_on(len(reply.text), rubric.parse, reply.text)
@@ -87,6 +90,18 @@ class BoundJudges:
                 _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, raw, receipts, unread=True))
         reason = f"{query.retries + 1} replies in a row without a verdict; the last: {problem}"
         raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, reason, receipts, raw)
+
+    async def _guard(self, binding: Binding, model: ChatModel) -> tuple[Rubric, str]:
+        """Return the rubric for the model that is asked, and what its receipts say of the model's special tokens."""
+        rubric = binding.rubric
+        if not (isinstance(rubric, TokenGuarding) and rubric.guards_tokens and isinstance(model, TellingTokens)):
+            return rubric, ""
+        found = await model.special_tokens()
+        if not found.tokens:
+            return rubric, ""
+        if (key := (binding.name, found)) not in self._guarded:
+            self._guarded[key] = rubric.guard_tokens(found.tokens)
+        return self._guarded[key], found.note
 
     def _request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int) -> ChatRequest:
         return ChatRequest(
@@ -114,6 +129,13 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     if problem:
         raise ModelFailure(FailureKind.JUDGE_UNPARSEABLE, problem, (receipt,), reply.text)
     return completion
+
+
+def _noted(completion: Completion, note: str) -> Completion:
+    if not note:
+        return completion
+    receipt = completion.receipt
+    return replace(completion, receipt=replace(receipt, notes=(*receipt.notes, note)))
 
 
 def _keep(answer: StoredAnswer) -> None:

@@ -8,7 +8,7 @@ sequences, direction marks beside right-to-left text, variation selectors after 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 Keep = Callable[[re.Match[str]], bool]
@@ -139,12 +139,13 @@ class Neutraliser:
 
     ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their letters do not
     matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the special tokens
-    of the judge's own tokenizer (``special_tokens``).
+    of the judge's own tokenizer (``gavel.models.special_tokens``).
     """
 
     delimiters: tuple[str, ...]
     tokens: tuple[str, ...] = ()
     _own: re.Pattern[str] = field(init=False, repr=False)
+    _extra: re.Pattern[str] = field(init=False, repr=False)
     _markup: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,8 +157,13 @@ class Neutraliser:
         slash = r"\s*+(?:[/／]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
         own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
         tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
+        object.__setattr__(self, "_extra", re.compile(tokens or r"(?!)", re.IGNORECASE))
         object.__setattr__(self, "_own", re.compile(own or r"(?!)", re.IGNORECASE))
         object.__setattr__(self, "_markup", re.compile("|".join(filter(None, (tokens, _TOKENS, own))), re.IGNORECASE))
+
+    def with_tokens(self, tokens: Iterable[str]) -> Neutraliser:
+        """Return one that also makes these tokens harmless; those that the built-in list has cost nothing."""
+        return Neutraliser(self.delimiters, tuple(token for token in tokens if _TOKEN.fullmatch(token) is None))
 
     def clean(self, text: str) -> str:
         """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it is."""
@@ -174,6 +180,8 @@ class Neutraliser:
     def flags(self, text: str) -> tuple[str, ...]:
         """Name what is hostile in ``text`` for this template, each name once."""
         flags = hostile(text)
+        if "chat_template_token" not in flags and self.tokens and self._extra.search(_clean_characters(text)[0]):
+            flags = (*flags, "chat_template_token")
         if _PLAIN.fullmatch(text) is None and self._own.search(_clean_characters(text)[0]):
             flags = (*flags, "template_delimiter")
         return flags

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gavel.judges.neutralise import Neutraliser, hostile
 from gavel.judges.template import Template
 from gavel.judges.types import Control, RubricConfig, Verdict
 from gavel.models.codec import digest
@@ -16,8 +17,9 @@ FORMAT = "prompt-rubric/1"
 
 @dataclass(frozen=True, slots=True)
 class PromptRubric:
-    """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's text, ``flagger``
-    names what is hostile in the slots; see ``judges.types.Rubric`` for the rest."""
+    """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's text, ``judged``
+    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). See
+    ``judges.types.Rubric`` for the rest."""
 
     profile: str
     targets: tuple[str, ...]
@@ -30,7 +32,8 @@ class PromptRubric:
     template: Template
     prepare: Callable[[Mapping[str, str]], Mapping[str, str]]
     reader: Callable[[str], Verdict]
-    flagger: Callable[[Mapping[str, str]], tuple[str, ...]]
+    judged: str
+    neutraliser: Neutraliser | None = None
 
     def render(self, slots: Mapping[str, str]) -> tuple[Message, ...]:
         """Fill the template in one pass.
@@ -38,7 +41,18 @@ class PromptRubric:
         Raises:
             InputError: a slot is missing or unknown.
         """
+        if self.neutraliser is not None:
+            slots = {name: self.neutraliser.clean(text) for name, text in slots.items()}
         return (Message("user", self.template.fill(self.prepare(slots))),)
+
+    @property
+    def guards_tokens(self) -> bool:
+        """Whether special tokens are neutralised; see ``TokenGuarding``."""
+        return self.neutraliser is not None
+
+    def guard_tokens(self, tokens: tuple[str, ...]) -> PromptRubric:
+        """Return the rubric that neutralises these tokens too; see ``TokenGuarding``."""
+        return self if self.neutraliser is None else replace(self, neutraliser=self.neutraliser.with_tokens(tokens))
 
     def parse(self, text: str) -> Verdict:
         """Read a complete reply.
@@ -50,7 +64,8 @@ class PromptRubric:
 
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the texts to be judged."""
-        return self.flagger(slots)
+        text = slots[self.judged]
+        return hostile(text) if self.neutraliser is None else self.neutraliser.flags(text)
 
 
 def sampling(config: RubricConfig, *, max_response_tokens: int, temperature: float) -> Sampling:

@@ -41,18 +41,13 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
         profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
         digest=rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=ABSTENTION_CONTROLS,
         template=parse_template(text, _SLOTS | {"fence"}),
-        prepare=_values, reader=parse, flagger=_flags,
+        prepare=_values, reader=parse, judged="answer", neutraliser=NEUTRALISER,
     )  # fmt: skip
-
-
-def _flags(slots: Mapping[str, str]) -> tuple[str, ...]:
-    return NEUTRALISER.flags(slots["answer"])
 
 
 def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
     check_slots(_SLOTS, slots)
-    values = {name: NEUTRALISER.clean(text) for name, text in slots.items()}
-    return {**values, "fence": fence(values["answer"])}
+    return {**slots, "fence": fence(slots["answer"])}
 
 
 def parse(text: str) -> Verdict:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
 from gavel.judges.assets import AssetStore
-from gavel.judges.neutralise import hostile
 from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
@@ -36,12 +35,8 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
         profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=None,
         digest=rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
         template=parse_template(text, {"question", "target", "predicted_answer"}),
-        prepare=_values, reader=parse, flagger=_flags,
+        prepare=_values, reader=parse, judged="answer",
     )  # fmt: skip
-
-
-def _flags(slots: Mapping[str, str]) -> tuple[str, ...]:
-    return hostile(slots["answer"])
 
 
 def _values(slots: Mapping[str, str]) -> Mapping[str, str]:

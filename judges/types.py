@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gavel.models.codec import record
 from gavel.models.failures import ModelFailure
@@ -153,6 +153,21 @@ class Rubric(Protocol):
 
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the texts to be judged (``chat_template_token``, ``control_character``, …)."""
+        ...
+
+
+@runtime_checkable
+class TokenGuarding(Protocol):
+    """A rubric that can neutralise the special tokens of the judge that is asked; ``digest`` does not change, since they go with the
+    model, which is part of a binding's identity."""
+
+    @property
+    def guards_tokens(self) -> bool:
+        """Whether it does; a ported rubric sends exact bytes."""
+        ...
+
+    def guard_tokens(self, tokens: tuple[str, ...]) -> Rubric:
+        """Return the rubric for a judge with these special tokens."""
         ...
 
 

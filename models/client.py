@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -33,8 +35,9 @@ from gavel.models.retry import (
 from gavel.models.routing import Router, probe_urls
 from gavel.models.service import Service
 from gavel.models.singleflight import SingleFlight
+from gavel.models.special_tokens import ask_special_tokens, read_special_tokens, tokenizer_folder, tokenizer_url
 from gavel.models.transport import Answered, OversizedBody, Transport
-from gavel.models.types import ChatRequest, Completion, ResponseFormat, Sampling
+from gavel.models.types import NO_TOKENS, ChatRequest, Completion, ResponseFormat, Sampling, SpecialTokens
 from gavel.models.wire import BadBody, Decoded, decode_body, error_text, make_plan
 
 RAW_LIMIT = 20_000
@@ -64,6 +67,7 @@ class ChatClient:
         vllm: whether the server is a vLLM (decides how a choice is asked for); None: a managed one is.
         engine: name and version of the server's software where known; part of the cache's key.
         cache: where replies that were confirmed are kept; None: nowhere. The caller closes it.
+        tokenizer: folder of a managed service's tokenizer; None: looked for where ``tokenizer_folder`` does.
         meter: counts what goes over the network.
         progress: told when a replica leaves or comes back, and what a server will not take, one line each.
         key: where the service stands in the config, for errors; None: ``name``.
@@ -77,7 +81,8 @@ class ChatClient:
 
     def __init__(
         self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
-        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, meter: Meter | None = None,
+        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, tokenizer: Path | None = None,
+        meter: Meter | None = None,
         progress: Callable[[str], None] | None = None, key: str | None = None, backoff: Backoff | None = None,
         rng: Random | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
@@ -95,7 +100,7 @@ class ChatClient:
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
         self._transport = Transport(
-            key or name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base))]
+            key or name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base), tokenizer_url(base))]
         )  # fmt: skip
         self._router = Router(
             key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport,
@@ -105,6 +110,9 @@ class ChatClient:
         self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)
         self._breaker = Breaker()
         self._flights: SingleFlight[Completion] = SingleFlight()
+        self._tokenizer = tokenizer or tokenizer_folder(service, os.environ)
+        self._tokens: SpecialTokens | None = None
+        self._token_flights: SingleFlight[SpecialTokens | None] = SingleFlight()
         self._kinds: dict[tuple[int, int], tuple[Sampling, ResponseFormat | None, Kind]] = {}
 
     @property
@@ -163,6 +171,20 @@ class ChatClient:
             return found
         completion, shared = await self._flights.run(key, lambda: self._ask(call))
         return call.shared(completion) if shared else completion
+
+    async def special_tokens(self) -> SpecialTokens:
+        """Return the special tokens of the model's tokenizer; see ``TellingTokens``. What was found once is kept."""
+        if self._tokens is None:
+            found, _ = await self._token_flights.run(b"", self._find_tokens)
+            if found is None:
+                return NO_TOKENS
+            self._tokens = found
+        return self._tokens
+
+    async def _find_tokens(self) -> SpecialTokens | None:
+        if self._tokenizer is not None and (found := await asyncio.to_thread(read_special_tokens, self._tokenizer)).tokens:
+            return found
+        return await ask_special_tokens(self._transport, self._router.base_of_any())
 
     def confirm(self, request: ChatRequest, completion: Completion) -> None:
         """Say that the reply to ``request`` was usable (it parsed): equal calls may have it from the cache from now on.

@@ -8,13 +8,14 @@ from gavel.models.client import ChatClient
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.receipts import call_id, encode_messages, text_digest
 from gavel.models.service import Service
-from gavel.models.types import Attempt, ChatRequest, Completion, Receipt
+from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, SpecialTokens
 
 _TRANSPORT = (FailureKind.TRANSPORT_UNREACHABLE, FailureKind.TRANSPORT_PEER_DROP, FailureKind.TRANSPORT_TIMEOUT)
 
 
 class GuardedModel:
-    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel`` and ``Confirming``."""
+    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel``,
+    ``Confirming`` and ``TellingTokens``."""
 
     def __init__(self, client: ChatClient, service: Service) -> None:
         self._client, self._service = client, service
@@ -86,6 +87,10 @@ class GuardedModel:
     def confirm(self, request: ChatRequest, completion: Completion) -> None:
         """Say that a reply was usable; see ``Confirming``."""
         self._client.confirm(request, completion)
+
+    async def special_tokens(self) -> SpecialTokens:
+        """Return the special tokens of the model's tokenizer; see ``TellingTokens``."""
+        return await self._client.special_tokens()
 
     async def close(self) -> None:
         """Close the client's connections."""

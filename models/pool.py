@@ -107,17 +107,20 @@ class ServicePool:
         for group in groups:
             self._enter(group, started[group.name])
 
-    def _guarded(self, name: str, urls: tuple[str, ...], engine: str = "") -> GuardedModel:
+    def _guarded(self, name: str, urls: tuple[str, ...], engine: str = "", tokenizer: Path | None = None) -> GuardedModel:
         service = self._services[name]
         client = ChatClient(
             name, service, base_urls=urls, engine=engine, cache=self._cache if service.cache else None, meter=self.meter,
-            progress=self._progress, key=self._key(name),
+            progress=self._progress, key=self._key(name), tokenizer=tokenizer,
         )  # fmt: skip
         return GuardedModel(client, service)
 
     def _enter(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
         urls = tuple(server.base_url for server in servers)
-        guarded = [self._guarded(name, urls, servers[0].plan.engine) for name in group.names]
+        plan = servers[0].plan
+        other = "tokenizer" in (plan.service.engine_args or {})
+        folder = Path(plan.model) if plan.local and not other else None
+        guarded = [self._guarded(name, urls, plan.engine, folder) for name in group.names]
         self._models |= {model.name: model for model in guarded}
         self._urls |= dict.fromkeys(group.names, urls)
 

@@ -147,6 +147,35 @@ class ChatModel(Protocol):
         ...
 
 
+TOKENS_NOTE = "special tokens of the model's own tokenizer are neutralised"
+"""Begins the note of a receipt whose prompt was made with them; without it, only the built-in list was used."""
+
+
+@record
+class SpecialTokens:
+    """``tokens`` of a tokenizer, sorted; ``source`` says where they were read: names of files, or ``/tokenizer_info``."""
+
+    tokens: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def note(self) -> str:
+        """What a receipt says of them; empty where there are none."""
+        return f"{TOKENS_NOTE}: {len(self.tokens)} of {self.source}" if self.tokens else ""
+
+
+NO_TOKENS = SpecialTokens()
+
+
+@runtime_checkable
+class TellingTokens(Protocol):
+    """A model that knows the special tokens of its tokenizer."""
+
+    async def special_tokens(self) -> SpecialTokens:
+        """Return them; none where they cannot be known."""
+        ...
+
+
 @runtime_checkable
 class Confirming(Protocol):
     """A model that keeps replies for equal calls, once their user says that they can be used."""

@@ -13,6 +13,7 @@ from typing import Any
 from gavel.models.errors import ConfigError
 from gavel.models.install import install_hint
 from gavel.models.service import Service
+from gavel.models.special_tokens import find_snapshot
 from gavel.models.vllm.arguments import interpreter
 from gavel.models.vllm.memory import ModelShape, known_shape, shape_from_config
 
@@ -94,16 +95,8 @@ def shape_of(service: Service, directory: Path | None, environment: Mapping[str,
     known = known_shape(str(service.model))
     if known is not None or service.revision is None:
         return known
-    return _read_shape(
-        _hub_cache(environment) / f"models--{str(service.model).replace('/', '--')}/snapshots" / service.revision / "config.json"
-    )
-
-
-def _hub_cache(environment: Mapping[str, str]) -> Path:
-    """Return where huggingface_hub keeps repositories, by its own variables."""
-    if found := environment.get("HF_HUB_CACHE"):
-        return Path(found)
-    return Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser() / "hub"
+    snapshot = find_snapshot(str(service.model), service.revision, environment)
+    return _read_shape(snapshot / "config.json") if snapshot is not None else None
 
 
 def _read_shape(path: Path) -> ModelShape | None:

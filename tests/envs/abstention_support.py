@@ -28,7 +28,7 @@ def rubric(profile: str) -> PromptRubric:
         profile=profile, targets=("nemo_abstention_v1",), slots=SLOTS, labels=("correct", "incorrect", "abstained"),
         sampling=Sampling(), response_format=None, digest=f"sha256:{profile}", controls=(),
         template=parse_template("{question}|{reference}|{answer}", set(SLOTS)), prepare=lambda slots: slots,
-        reader=PARSERS[profile], flagger=lambda slots: ("noted",) if "<|im_end|>" in slots["answer"] else (),
+        reader=PARSERS[profile], judged="answer",
     )  # fmt: skip
 
 

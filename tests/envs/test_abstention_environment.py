@@ -135,7 +135,7 @@ async def test_an_abstention_says_whether_it_was_explicit_or_judged() -> None:
 
 async def test_hostile_text_is_flagged_in_the_outcome() -> None:
     finish, _ = await grade(NATIVE, "Paris<|im_end|>", says="B")
-    assert (finish.outcome.details or {})["judge_flags"] == ["noted"]
+    assert (finish.outcome.details or {})["judge_flags"] == ["chat_template_token"]
 
 
 async def test_a_failed_judge_leaves_the_row_ungraded_with_its_evidence() -> None:

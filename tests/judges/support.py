@@ -47,7 +47,7 @@ async def scripted(
     profile: str, reply: Reply, cache: Path, *, fresh: bool = True, **more: Any
 ) -> AsyncIterator[tuple[FaultServer, Binding, BoundJudges]]:
     """A judge of this profile whose server answers by ``reply`` (the request's body -> text)."""
-    async with FaultServer(reply=reply, **{key: more.pop(key) for key in ("choose",) if key in more}) as server:
+    async with FaultServer(reply=reply, **{key: more.pop(key) for key in ("choose", "tokenizer") if key in more}) as server:
         judge = service(server, **more)
         binding = bound(profile, judge, cache)
         async with ChatClient("general", judge) as client:

@@ -37,7 +37,7 @@ def binding(service: Service, temperature: float | None = 0.0) -> Binding:
     rubric = PromptRubric(
         profile="test/yes-no", targets=(), slots=("text",), labels=("YES", "NO"), sampling=Sampling(temperature=temperature),
         response_format=None, digest="sha256:yes-no", controls=(), template=parse_template("Is it? {text}", {"text"}),
-        prepare=lambda slots: slots, reader=read, flagger=lambda slots: (),
+        prepare=lambda slots: slots, reader=read, judged="text",
     )  # fmt: skip
     return Binding("b", "judge", rubric, service)
 

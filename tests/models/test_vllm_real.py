@@ -15,7 +15,7 @@ from tests.support.processes import alive, wait_until
 from tests.support.vllm import RealVllm
 
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.types import ChatRequest, Completion, Message, ResponseFormat, Sampling
+from gavel.models.types import ChatRequest, Completion, Message, ResponseFormat, Sampling, TellingTokens
 from gavel.models.vllm.supervisor import descendants
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")]
@@ -54,6 +54,14 @@ def test_a_reply_stops_by_itself(real_vllm: RealVllm) -> None:
     assert usage is not None
     # <|im_start|>system … <|im_end|> of the model's own template, the question, and the opening of the reply
     assert usage.prompt_tokens == 37
+
+
+def test_the_special_tokens_are_those_of_the_served_models_files(real_vllm: RealVllm) -> None:
+    model = real_vllm.pool.model("general")
+    assert isinstance(model, TellingTokens)
+    found = real_vllm.run(model.special_tokens)
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(found.tokens)
+    assert "tokenizer.json" in found.source
 
 
 def test_a_judge_answers_with_one_of_the_choices(real_vllm: RealVllm) -> None:

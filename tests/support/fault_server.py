@@ -17,7 +17,8 @@ As its own process (prints the port on the first line; ``server_process`` starts
 
     python -m tests.support.fault_server --port 0 --reply tests.support.fault_server:always_a --latency 0.05 --script 429,ok
 
-Paths: /health, /v1/models, /v1/chat/completions, /v1/responses, /tokenize; and /_stats (counts as JSON), POST /_script (a JSON list).
+Paths: /health, /v1/models, /v1/chat/completions, /v1/responses, /tokenize, /tokenizer_info; and /_stats (counts as JSON), POST
+/_script (a JSON list).
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class FaultServer:
     max_model_len: int = 8192
     owner: str = "tests"
     tokenizes: bool = True
+    tokenizer: dict[str, Any] | None = None
     keep_alive: float | None = None
     key: str | None = None
     requests: list[Seen] = field(default_factory=list)
@@ -184,6 +186,8 @@ class FaultServer:
         if path == "/tokenize" and self.tokenizes:
             tokens = count_tokens(body)
             return 200, orjson.dumps({"count": tokens, "max_model_len": self.max_model_len, "tokens": list(range(tokens))})
+        if path == "/tokenizer_info" and self.tokenizer is not None:
+            return 200, orjson.dumps(self.tokenizer)
         if path == "/_stats":
             return 200, orjson.dumps(self.stats())
         if path == "/_script":
