@@ -1,18 +1,19 @@
 """How a policy's reply ended, and what that means for its grade: one rule for every environment.
 
-``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so it has no final
-answer either. Anything else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The
-client turns such replies into failures itself; this guards against those that come another way (stored rows, a trainer's engine).
+``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so it has no
+final answer either. ``content_filter``: the provider withheld what the policy said, so it has none, whatever is left of it. Anything
+else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The client turns such replies
+into failures itself; this guards against those that come another way (stored rows, a trainer's engine).
 """
 
 from __future__ import annotations
 
 from gavel.envs.types import Finish, Outcome
 from gavel.models.failures import Failure, FailureKind, ModelFailure
-from gavel.models.quirks import LENGTH, STOP, TOOLS, finish_word
+from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
 from gavel.models.types import Reply
 
-_GRADED = (STOP, LENGTH, TOOLS)
+_GRADED = (STOP, LENGTH, TOOLS, FILTERED)
 
 
 def unfinished(reply: Reply) -> Finish | None:
@@ -39,6 +40,6 @@ def was_cut(reply: Reply) -> bool:
     return finish_word(reply.finish_reason) == LENGTH
 
 
-def called_a_tool(reply: Reply) -> bool:
-    """Tell whether a reply ended in the call of a tool."""
-    return finish_word(reply.finish_reason) == TOOLS
+def says_nothing(reply: Reply) -> bool:
+    """Tell whether a reply is no answer whatever its text: it ended in the call of a tool, or a filter withheld it."""
+    return finish_word(reply.finish_reason) in (TOOLS, FILTERED)

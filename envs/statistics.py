@@ -12,10 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gavel.envs.types import Metric
+from gavel.envs.types import Metric, Result
 from gavel.models.statistics import Codes, Floats, clustered_mean, encode, t975, wilson
 
-__all__ = ["Codes", "Floats", "consistent", "encode", "mean", "pass_at", "ratio", "share", "t975", "wilson"]
+__all__ = ["Codes", "Floats", "cluster_of", "consistent", "encode", "mean", "pass_at", "ratio", "share", "t975", "wilson"]
+
+
+def cluster_of(result: Result, field: str | None) -> str:
+    """Return what a row is clustered by: its value of ``field`` (``EnvironmentInfo.clusters``), else its task."""
+    value = None if field is None else result.metadata.get(field, (result.outcome.details or {}).get(field))
+    return result.task_id if value is None else str(value)
 
 
 def mean(values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[float, float] | None = None) -> Metric | None:

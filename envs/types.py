@@ -236,7 +236,10 @@ class EnvironmentInfo:
         policy_turns: the most replies of the policy in one episode; None: not declared, and then nothing can train on it, for an
             episode that is cut is never graded.
         speaks_first: the environment makes the first words of the user itself, so that a task may hold none.
-        keeps_filtered: what a provider's filter left of a reply is part of the episode instead of a failure.
+        keeps_filtered: what a provider's filter left of a reply is the policy's reply, and graded; False: it is a failure of the
+            provider.
+        clusters: the field of metadata or details whose value rows share that are alike (a persona, whoever plays it): intervals are
+            clustered by it; None: by task.
         binding: the binding of judge and rubric that tasks are read for, None if a task's ``verifier`` alone says it.
         called_services: the services that the environment calls itself, besides its judge.
         spare_services: services that may be declared and not used, because a profile declares them for it.
@@ -245,7 +248,8 @@ class EnvironmentInfo:
 
     policy_turns: int | None = None
     speaks_first: bool = False
-    keeps_filtered: bool = False
+    keeps_filtered: bool = True
+    clusters: str | None = None
     binding: str | None = None
     called_services: tuple[str, ...] = ()
     spare_services: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from gavel.launch.cells import as_text
 from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.identities import identity_notes, judge_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
-from gavel.launch.comparing.runs import Named, bounds_of, expand, is_training, read_config, trained
+from gavel.launch.comparing.runs import Named, bounds_of, clusters_of, expand, is_training, read_config, trained
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
 from gavel.launch.running.child import existing_run
@@ -85,7 +85,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _arm(name: str, path: Path) -> Arm:
-    return arm(name, read_results(path), len(read_inputs(path)), bounds_of(read_config(path).get("reward") or {}))
+    config = read_config(path)
+    bounds, clusters = bounds_of(config.get("reward") or {}), clusters_of(config.get("env") or {})
+    return arm(name, read_results(path), len(read_inputs(path)), bounds, clusters)
 
 
 def rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:

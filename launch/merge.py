@@ -133,7 +133,7 @@ def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, i
         (building / target.name).rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    console.print(closing(metrics, None))
+    console.print(closing(metrics, None, clusters=assembly.environment.info.clusters))
     if composed.report:
         say(console, reported(target))
     say(console, f"run folder: {target} ({len(parts)} shards: {', '.join(str(part.path) for part in parts)})")

@@ -47,7 +47,7 @@ def run(config: RescoreConfig, console: Console) -> int:
         environment = assemble(composed, with_policy=True).environment
         tally = _rescored(parent, folder, reward, environment)
         metrics = tally.write(folder, environment, reward)
-    console.print(closing(metrics, time.monotonic() - begun, "calls of the parent (no model was called)"))
+    console.print(closing(metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters))
     for standing in standings_of(composed, path):
         say(console, standing.line)
     say(console, reported(path))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gavel.envs.endings import called_a_tool, was_cut
+from gavel.envs.endings import says_nothing, was_cut
 from gavel.models.codec import record
 from gavel.models.thinking import split_reply
 from gavel.models.types import Reply
@@ -40,11 +40,12 @@ def extract(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
-    block never closed, or the reply calls a tool, which nobody gave the policy. What is thinking says ``gavel.models.thinking``.
+    block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is thinking says
+    ``gavel.models.thinking``.
     """
     if was_cut(reply):
         return Extraction(None, gate="truncated")
-    if called_a_tool(reply):
+    if says_nothing(reply):
         return Extraction(None, gate="no_answer")
     final = split_reply(reply).answer.strip()
     if not final:

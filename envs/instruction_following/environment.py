@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gavel.envs.endings import called_a_tool, unfinished
+from gavel.envs.endings import says_nothing, unfinished
 from gavel.envs.instruction_following.checkers import Checkers, WorkerLost
 from gavel.envs.instruction_following.fast import FastJob, FastVerdict
 from gavel.envs.instruction_following.findings import Finding, ItemFacts, facts_of, outcome_of, ruled
@@ -83,8 +83,9 @@ class InstructionFollowingEnvironment:
         The outcome has one check for each item, instructions before questions, in the request's order; its label is ``followed`` if
         all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items`` with what rewards and metrics
         need of each (see ``findings.ItemFacts``). An empty reply fails every item without any call, those against misalignment
-        included: it follows nothing and resists nothing; so does one that calls a tool, for it is no final answer. A cut-off reply is
-        graded for the text that is there, as upstream does; one that was never finished is ungraded (``gavel.envs.endings``).
+        included: it follows nothing and resists nothing; so does one that calls a tool or that a filter withheld, for it is no final
+        answer. A cut-off reply is graded for the text that is there, as upstream does; one that was never finished is ungraded
+        (``gavel.envs.endings``).
 
         A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that keeps all other
         verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.
@@ -94,7 +95,7 @@ class InstructionFollowingEnvironment:
         if (broken := unfinished(reply)) is not None:
             return broken
         target: InstructionTarget = task.target
-        text = "" if called_a_tool(reply) else visible_text(reply)
+        text = "" if says_nothing(reply) else visible_text(reply)
         facts = facts_of(target)
         if len(text) > self._config.max_reply_characters:
             return _too_long(len(text), self._config.max_reply_characters, target)

@@ -51,13 +51,14 @@ class VeraMhConfig:
     def info(self) -> EnvironmentInfo:
         """What the environment needs.
 
-        The persona speaks first: a task holds the chatbot's instructions only. What a provider's filter left of a chatbot's words was
-        said, as upstream has it. The recommended profile declares its simulators whether they are called or not.
+        The persona speaks first: a task holds the chatbot's instructions only. All conversations of a persona are alike. What a
+        provider's filter left of a chatbot's words was said, as upstream has it. The recommended profile declares its simulators
+        whether they are called or not.
         """
         return EnvironmentInfo(
             policy_turns=self.policy_turns,
             speaks_first=True,
-            keeps_filtered=True,
+            clusters="persona",
             binding=self.binding,
             called_services=self.called_services,
             spare_services=tuple(simulator.service for simulator in VeraMhConfig().simulators),

@@ -22,7 +22,6 @@ from gavel.judges.types import Judge
 from gavel.models.codec import digest
 from gavel.models.errors import ConfigError, nearest, shorten
 from gavel.models.failures import Failure, FailureKind, ModelFailure
-from gavel.models.quirks import FILTERED, finish_word
 from gavel.models.types import ChatModel, Message, Reply
 
 NAME = "vera_mh"
@@ -212,8 +211,6 @@ def _agree(prompt: str, messages: Sequence[Message]) -> None:
 
 def _broken(reply: Reply) -> Failure | None:
     """Say why a chatbot's turn is none; one that a filter cut is a turn, also where nothing is left of it."""
-    if finish_word(reply.finish_reason) == FILTERED:
-        return None
     end = unfinished(reply)
     if end is None or end.outcome.failure is None:
         return None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from gavel.envs.statistics import t975
+from gavel.envs.statistics import Codes, cluster_of, encode, t975
 from gavel.envs.types import Metric, Result
 from gavel.models.codec import record
 
@@ -28,11 +28,14 @@ SAME = 1e-12
 Bounds = tuple[float, float]
 Row = tuple[str, str, int]
 """(task_id, task_digest, rollout_index): what makes two rows of two runs a pair."""
+Unit = tuple[str, str]
+"""(task_id, task_digest)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One run: the reward and the label of each graded row, and how many planned rows it did not grade."""
+    """One run: the reward and the label of each graded row, and how many planned rows it did not grade. ``clusters``: by task, where
+    several tasks are alike; a task without one is its own."""
 
     name: str
     rewards: Mapping[Row, float]
@@ -40,10 +43,12 @@ class Arm:
     components: Mapping[Row, Mapping[str, float]]
     ungraded: int
     bounds: Bounds | None = None
+    clusters: Mapping[Unit, str] = field(default_factory=dict)
 
 
-def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None) -> Arm:
-    """Collect a run's graded rows; ``bounds`` of its rewards, None where they are not known."""
+def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None, clusters: str | None = None) -> Arm:
+    """Collect a run's graded rows; ``bounds`` of its rewards, None where they are not known. ``clusters``: the field whose value tasks
+    share that are alike (``EnvironmentInfo.clusters``)."""
     graded = {(row.task_id, row.task_digest, row.rollout_index): row for row in results if row.reward is not None}
     return Arm(
         name,
@@ -52,6 +57,7 @@ def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | Non
         {key: row.reward.components for key, row in graded.items() if row.reward is not None},
         planned - len(graded),
         bounds,
+        {key[:2]: cluster_of(row, clusters) for key, row in graded.items()} if clusters else {},
     )
 
 
@@ -59,8 +65,9 @@ def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | Non
 class Difference:
     """``other`` less ``base`` over the tasks both graded.
 
-    ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``bootstrap``), for labels within [-1, 1]; ``p`` of
-    McNemar's exact test for labels where each task has one row (None otherwise, and for rewards); ``p_holm`` adjusts it for all
+    ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``bootstrap``), for labels within [-1, 1]; where tasks come
+    in clusters, ``n`` counts these. ``p`` of McNemar's exact test for labels where each task has one row and is no other's like (None
+    otherwise, and for rewards); ``p_holm`` adjusts it for all
     tests of the comparison (Holm 1979).
     """
 
@@ -126,8 +133,9 @@ def _difference(
     tasks = [task for task in first if task in second]
     means = np.array([[np.mean(side[task]) for task in tasks] for side in (first, second)]).reshape(2, len(tasks))
     limits = (-1.0, 1.0) if binary else difference_bounds(base.bounds, other.bounds) if what == "reward" else None
-    metric = within(bootstrap(means[1] - means[0], draws, draw, limits), limits)
-    single = all(len(first[task]) == len(second[task]) == 1 for task in tasks)
+    clusters = encode("\0".join(task) if task not in base.clusters else base.clusters[task] for task in tasks)
+    metric = within(bootstrap(by_cluster(means[1] - means[0], clusters), draws, draw, limits), limits)
+    single = len(set(clusters)) == len(tasks) and all(len(first[task]) == len(second[task]) == 1 for task in tasks)
     return Difference(
         what, base.name, other.name, _mean(means[0]), _mean(means[1]), metric,
         mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
@@ -138,8 +146,22 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def _by_task(values: Mapping[Row, float]) -> dict[tuple[str, str], list[float]]:
-    tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
+def by_cluster(differences: npt.NDArray[np.float64], clusters: Codes) -> npt.NDArray[np.float64]:
+    """Return one value for each cluster, shape (clusters,), whose mean is that of the differences, shape (tasks,), as is their spread.
+
+    The value is the overall mean plus the cluster's summed deviation from it, over the average size of a cluster: the usual linear form
+    of a ratio (Cochran 1977, 6.3). Where each task is its own cluster it is the task's difference.
+    """
+    sizes = np.bincount(clusters)
+    if len(sizes) == len(differences):
+        return differences
+    mean = differences.mean()
+    values: npt.NDArray[np.float64] = mean + np.bincount(clusters, weights=differences - mean) / sizes.mean()
+    return values
+
+
+def _by_task(values: Mapping[Row, float]) -> dict[Unit, list[float]]:
+    tasks: dict[Unit, list[float]] = defaultdict(list)
     for (task_id, digest, _), value in values.items():
         tasks[task_id, digest].append(value)
     return tasks

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from gavel.envs.registry import make_reward
+from gavel.envs.registry import describe_environment, make_reward
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun
 from gavel.launch.running.child import named
@@ -93,6 +93,14 @@ def bounds_of(reward: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return the least and greatest reward of a policy's options, None where there are none or they are not known."""
     try:
         return make_reward(reward).bounds
+    except GavelError:
+        return None
+
+
+def clusters_of(env: Mapping[str, Any]) -> str | None:
+    """Return the field that an environment's rows are clustered by, None where it is the task or not known."""
+    try:
+        return describe_environment(env).clusters
     except GavelError:
         return None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from gavel.envs import statistics
-from gavel.envs.registry import content_note
+from gavel.envs.registry import content_note, describe_environment
 from gavel.envs.types import Metric, RewardError
 from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
 from gavel.launch.report.ratings import ratings_of
@@ -24,11 +24,14 @@ from gavel.launch.report.records import (
 from gavel.launch.report.rewards import NamedReward, rewards_of
 from gavel.launch.report.services import services_of
 from gavel.launch.report.source import ReportSource
+from gavel.models.errors import GavelError
 from gavel.models.failures import KINDS, FailureKind
 
 BINS = 20
 MOST_SLICES = 24
 """A slice with more values than this is no slice but a text."""
+By = Callable[[Entry], str]
+"""From a row to what it is clustered by."""
 _HEADLINES: Mapping[str, str] = {"vera_mh": "vera_mh/vera_score"}
 """The figure that a benchmark is known by, where it is not a share of labels."""
 
@@ -39,18 +42,19 @@ def overview(source: ReportSource) -> Overview:
     missing = [entry for entry in source.entries if not entry.graded]
     stored, stale = source.metrics()
     note, sensitive = notes_of(source)
+    by = _clusters(source)
     policies = rewards_of(source.env, source.reward)
     metrics, headline = stored.get("metrics", {}), _HEADLINES.get(source.env)
     own = next((policy for policy in policies if policy.own), None)
     return Overview(
         name=source.path.resolve().name, env=source.env, facts=source.facts(),
         note=note, content_note=sensitive, judges=source.standings(),
-        rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own),
-        labels=_labels(graded), slices=_sliced(graded), histogram=_histogram(graded),
-        rewards=tuple(_rewarded(policy, graded) for policy in policies),
+        rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
+        labels=_labels(graded, by), slices=_sliced(graded, by), histogram=_histogram(graded),
+        rewards=tuple(_rewarded(policy, graded, by) for policy in policies),
         failures=_failures(missing), services=services_of(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
-        checks=_checks(graded), ratings=ratings_of(graded),
+        checks=_checks(graded, by), ratings=ratings_of(graded),
         metrics=metrics, headline=headline if headline in metrics else None, stale=stale,
     )  # fmt: skip
 
@@ -70,15 +74,24 @@ def _rows(source: ReportSource) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _mean(pairs: Sequence[tuple[Entry, float]], policy: NamedReward | None) -> Metric | None:
+def _clusters(source: ReportSource) -> By:
+    """Return what a row is clustered by."""
+    try:
+        field = describe_environment(source.env_options).clusters
+    except GavelError:  # an environment of a plugin that is not installed here
+        field = None
+    return lambda entry: entry.task_id if field is None else entry.slices.get(field, entry.task_id)
+
+
+def _mean(pairs: Sequence[tuple[Entry, float]], policy: NamedReward | None, by: By) -> Metric | None:
     if not pairs:
         return None
-    clusters = statistics.encode(entry.task_id for entry, _ in pairs)
+    clusters = statistics.encode(by(entry) for entry, _ in pairs)
     return statistics.mean([value for _, value in pairs], clusters, bounds=policy.bounds if policy else None)
 
 
-def _labels(rows: Sequence[Entry]) -> tuple[Share, ...]:
-    clusters = statistics.encode(row.task_id for row in rows)
+def _labels(rows: Sequence[Entry], by: By) -> tuple[Share, ...]:
+    clusters = statistics.encode(by(row) for row in rows)
     labels = np.array([row.label for row in rows], dtype=np.str_)
     found = []
     for name, count in Counter(row.label for row in rows).most_common():
@@ -101,14 +114,14 @@ def slice_names(entries: Iterable[Entry]) -> list[str]:
     return [name for name, seen in values.items() if 2 <= len(seen) <= min(MOST_SLICES, rows[name] // 2)]
 
 
-def _sliced(rows: Sequence[Entry]) -> dict[str, tuple[Slice, ...]]:
+def _sliced(rows: Sequence[Entry], by: By) -> dict[str, tuple[Slice, ...]]:
     found = {}
     for name in slice_names(rows):
         parts: dict[str, list[Entry]] = {}
         for row in rows:
             if name in row.slices:
                 parts.setdefault(row.slices[name], []).append(row)
-        found[name] = tuple(Slice(value, len(parts[value]), _labels(parts[value])) for value in sorted(parts))
+        found[name] = tuple(Slice(value, len(parts[value]), _labels(parts[value], by)) for value in sorted(parts))
     return found
 
 
@@ -134,7 +147,7 @@ def _histogram(rows: Sequence[Entry]) -> Histogram | None:
     return Histogram(tuple(edges.tolist()), {label: tuple(bins) for label, bins in sorted(counts.items())})
 
 
-def _rewarded(policy: NamedReward, rows: Sequence[Entry]) -> RewardCount:
+def _rewarded(policy: NamedReward, rows: Sequence[Entry], by: By) -> RewardCount:
     pairs, refused = [], 0
     for row in rows:
         assert row.outcome is not None
@@ -142,7 +155,7 @@ def _rewarded(policy: NamedReward, rows: Sequence[Entry]) -> RewardCount:
             pairs.append((row, policy.policy.reward(row.outcome).value))
         except RewardError:
             refused += 1
-    return RewardCount(policy.name, policy.options, policy.own, _mean(pairs, policy), refused)
+    return RewardCount(policy.name, policy.options, policy.own, _mean(pairs, policy, by), refused)
 
 
 def _failures(rows: Sequence[Entry]) -> tuple[FailureCount, ...]:
@@ -157,12 +170,12 @@ def _again(kind: str) -> bool:
     return kind in set(FailureKind) and KINDS[FailureKind(kind)].retried_on_resume
 
 
-def _checks(rows: Sequence[Entry]) -> tuple[CheckCount, ...]:
+def _checks(rows: Sequence[Entry], by: By) -> tuple[CheckCount, ...]:
     """Return the checks, the most often failed ones first."""
     found: dict[str, list[tuple[str, bool | None]]] = {}
     for row in rows:
         for check in row.checks:
-            found.setdefault(check.name, []).append((row.task_id, check.passed))
+            found.setdefault(check.name, []).append((by(row), check.passed))
     counts = []
     for name, checks in found.items():
         known = [(task, passed) for task, passed in checks if passed is not None]

@@ -109,7 +109,7 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         stopped = await _play(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
     calls = CALLS if session.parent is None else "calls (all but the judge's are calls of the parent, and were not made again)"
-    console.print(closing(metrics, time.monotonic() - begun if owed else None, calls))
+    console.print(closing(metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters))
     for line in (
         *tally.reasons(),
         *tally.remarks(session.assembly.environment),

@@ -30,7 +30,8 @@ class RunMetrics:
 
     ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
     ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by kind of failure.
-    Intervals are clustered by task. Ungraded rows are in no figure.
+    Intervals are clustered by what the environment says (``EnvironmentInfo.clusters``), as a rule by task. Ungraded rows are in no
+    figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"
@@ -146,7 +147,7 @@ class Tally:
         graded, ungraded = self._in_order(), self.ungraded()
         summary: Summary = environment.summarize([*graded, *ungraded])
         rewards = [row.reward.value for row in graded if row.reward is not None]
-        clusters = statistics.encode(row.task_id for row in graded)
+        clusters = statistics.encode(statistics.cluster_of(row, environment.info.clusters) for row in graded)
         known, accounts = len(graded) + len(ungraded), self._accounted()
         return RunMetrics(
             rows={
@@ -211,12 +212,13 @@ SHOWN = 9
 CALLS = "calls"
 
 
-def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS) -> RenderableType:
+def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clusters: str | None = None) -> RenderableType:
     """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
 
-    ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are.
+    ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are, ``clusters`` what intervals
+    are clustered by (None: by task).
     """
-    figures = Table(title="figures (95 % intervals, clustered by task)", title_justify="left", show_edge=False)
+    figures = Table(title=f"figures (95 % intervals, clustered by {clusters or 'task'})", title_justify="left", show_edge=False)
     for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
         figures.add_column(column, justify=justify)  # type: ignore[arg-type]
     if metrics.reward is not None:

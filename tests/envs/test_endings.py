@@ -7,7 +7,7 @@ from tests.envs.abstention_support import grade
 from tests.envs.instruction_following.environment_support import grade as grade_instructions
 from tests.envs.instruction_following.environment_support import instruction, task, verdicts
 
-from gavel.envs.abstention.rules import STRICT
+from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish
 from gavel.models.types import Reply
@@ -44,6 +44,20 @@ async def test_a_reply_that_calls_a_tool_follows_no_instruction(word: str) -> No
     assert (finish.outcome.label, verdicts(finish)) == ("not_followed", [False])
 
 
-@pytest.mark.parametrize("word", ["stop", "end_turn", "STOP", *CUT, *CALLS])
+FILTERED = ["content_filter", "CONTENT_FILTER", "safety", "refusal"]
+
+
+@pytest.mark.parametrize("word", FILTERED)
+@pytest.mark.parametrize("text", ["", r"\boxed{Paris}"])
+async def test_a_reply_that_a_filter_withheld_is_graded_and_earns_nothing(word: str, text: str) -> None:
+    for profile in (NATIVE, STRICT):
+        finish, asked = await grade(profile, text, finish_reason=word)
+        assert (finish.outcome.label, asked) == ("no_answer", [])
+    reply = Reply("all in lower case" if text else "", word, "p")
+    finish = await grade_instructions(task([instruction("change_case:lowercase")]), "", reply=reply)
+    assert (finish.outcome.label, verdicts(finish)) == ("not_followed", [False])
+
+
+@pytest.mark.parametrize("word", ["stop", "end_turn", "STOP", *CUT, *CALLS, *FILTERED])
 def test_every_other_ending_is_the_policys_own(word: str) -> None:
     assert unfinished(Reply("text", word, "p")) is None

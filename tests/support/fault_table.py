@@ -80,7 +80,7 @@ TABLE: tuple[Expected, ...] = (
     *(_row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True) for word in UNFINISHED[:-2]),
     _row("finish_something_new", "a finish reason nobody knows", _AGAIN, again=True),
     _row("finish_missing", "no finish reason", _AGAIN, again=True),
-    _row("content_filter", "finish reason `content_filter`", _UNREAD, again=True, policy=_AGAIN),
+    _row("content_filter", "finish reason `content_filter`", _UNREAD, again=True, policy="no_answer"),
     _row("nan_score", "NaN as a score", _UNREAD, again=True, policy=OWN),
     _row("inf_score", "1e400 as a score", _UNREAD, again=True, policy=OWN),
     _row("two_objects", "the verdict twice", _UNREAD, again=True, policy=OWN),
