@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gavel.envs.types import EnvironmentInfo
-from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT, utterance_limit
+from gavel.envs.vera_mh.conversation import utterance_limit
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 from gavel.models.types import Sampling
@@ -29,8 +29,8 @@ class SimulatorConfig:
 class VeraMhConfig:
     """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made. ``max_turns`` counts
     utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the tasks that are
-    made (None or empty: no system message); where it was set, tasks with other instructions are refused. ``parse_retries`` is how often
-    a question is asked again where the judge's reply cannot be read."""
+    made (None: upstream's, empty: no system message); elsewhere None stands for the task's own, and tasks with other instructions than
+    those that are set are refused. ``parse_retries`` is how often a question is asked again where the judge's reply cannot be read."""
 
     binding: str = "vera_mh"
     simulators: tuple[SimulatorConfig, ...] = (
@@ -39,7 +39,7 @@ class VeraMhConfig:
     )
     max_turns: int = 30
     max_total_words: int | None = None
-    chatbot_prompt: str | None = CHATBOT_PROMPT
+    chatbot_prompt: str | None = None
     parse_retries: int = 8
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
-from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT, Utterance, is_over, transcript_text, utterances
+from gavel.envs.vera_mh.conversation import Utterance, is_over, transcript_text, utterances
 from gavel.envs.vera_mh.grading import Judging, judge_slots
 from gavel.envs.vera_mh.personas import Persona, read_personas
 from gavel.envs.vera_mh.rubric import Rubric
@@ -64,7 +64,7 @@ class VeraMhEnvironment:
             ModelFailure: ``gavel:simulation_failed``.
         """
         given = tuple(message for message in task.messages if message.content or message.role != "system")  # as upstream, none is sent
-        _agree(self.config.chatbot_prompt or "", given)
+        _agree(self.config.chatbot_prompt, given)
         if brought := utterances(given):
             return Opening(given, over=brought[-1].ends)
         spoken = await self._simulators.speak(task.target.simulator, self._prompts[task.target.persona], "", ())
@@ -194,14 +194,14 @@ def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel])
     return VeraMhEnvironment(config, judge, services)
 
 
-def _agree(prompt: str, messages: Sequence[Message]) -> None:
-    """Refuse instructions that only preparing would write and the task does not have; the default stands for the task's own.
+def _agree(prompt: str | None, messages: Sequence[Message]) -> None:
+    """Refuse instructions that only preparing would write and the task does not have; None stands for the task's own.
 
     Raises:
         TaskError: names the key.
     """
     own = "\n".join(message.content for message in messages if message.role == "system")
-    if prompt not in (CHATBOT_PROMPT, own):
+    if prompt not in (None, own):
         raise TaskError(
             "the tasks have other instructions for the chatbot than this key says", field="env.chatbot_prompt", found=shorten(prompt),
             allowed=f"the task's own: {shorten(own) or '(none)'}",

@@ -12,6 +12,7 @@ import orjson
 from gavel.envs.task_manifest import MANIFEST_SCHEMA
 from gavel.envs.types import Task
 from gavel.envs.vera_mh.config import VeraMhConfig
+from gavel.envs.vera_mh.conversation import CHATBOT_PROMPT
 from gavel.envs.vera_mh.environment import NAME, VeraMhEnvironment
 from gavel.envs.vera_mh.personas import Persona
 from gavel.envs.vera_mh.protected import read_protected
@@ -115,7 +116,8 @@ class VeraMhTasks:
 
     def _task(self, persona: Persona, service: str) -> Task:
         metadata = {"source": SOURCE, "persona": persona.name, "risk": persona.risk, "simulator": service}
-        prompt = self.config.chatbot_prompt
+        own = self.config.chatbot_prompt
+        prompt = CHATBOT_PROMPT if own is None else own
         return Task(
             f"{persona.name}/{service}", NAME, f"{TARGETS[0]}/{self.config.binding}", (Message("system", prompt),) if prompt else (),
             VeraMhTarget(persona.name, service), metadata,

@@ -232,8 +232,8 @@ async def test_a_persona_that_says_nothing_is_an_empty_utterance_too(tmp_path: P
         assert of_model(server.requests, JUDGE)[0]["messages"][0]["content"].count("user: \n") == 2
 
 
-@pytest.mark.parametrize("prompt", ["env.chatbot_prompt=", "env.chatbot_prompt=null"])
-async def test_a_chatbot_without_instructions_is_sent_no_system_message(tmp_path: Path, prompt: str) -> None:
+async def test_a_chatbot_without_instructions_is_sent_no_system_message(tmp_path: Path) -> None:
+    prompt = "env.chatbot_prompt="
     words = ["prepare", "env=vera_mh", SMALL, "env.simulators=[{service: simulator}]", prompt, f"out={tmp_path / 'd'}"]
     done = await gavel(*words)
     assert done.code == 0, done.out + done.err
@@ -251,8 +251,27 @@ async def test_instructions_that_the_tasks_do_not_have_are_refused_and_those_the
         assert "env.chatbot_prompt" in done.out + done.err
         assert "gavel prepare" in done.out + done.err
         assert server.count == 0
+        words[1] = f"run.dir={tmp_path / 'own'}"
+        assert (await gavel(*words)).code == 0
+        stored = (tmp_path / "own" / "config.yaml").read_text() + (tmp_path / "own" / "manifest.json").read_text()
+        assert "helpful" not in stored, "no other prompt than the tasks' own is said to have been sent"
         words[1] = f"run.dir={tmp_path / 'agrees'}"
         assert (await gavel(*words, f"env.chatbot_prompt={SYSTEM}")).code == 0
+
+
+async def test_a_run_records_no_other_instructions_than_its_tasks_have_and_upstreams_are_refused_where_they_are_not_those(
+    tmp_path: Path,
+) -> None:
+    words = ["prepare", "env=vera_mh", SMALL, "env.simulators=[{service: simulator}]", f"out={tmp_path / 'd'}"]
+    assert (await gavel(*words, "env.chatbot_prompt=Be kind.")).code == 0
+    async with FaultServer(reply=reply) as server:
+        words = arguments(tmp_path / "d" / "tasks.jsonl", tmp_path / "run", server.base_url, "env.max_turns=2")
+        assert (await gavel(*words)).code == 0
+        assert {talk(body)[0] for body in of_model(server.requests, CHATBOT)} == {("system", "Be kind.")}
+        stored = (tmp_path / "run" / "config.yaml").read_text() + (tmp_path / "run" / "manifest.json").read_text()
+        assert SYSTEM not in stored
+        words[1] = f"run.dir={tmp_path / 'other'}"
+        assert (await gavel(*words, f"env.chatbot_prompt={SYSTEM}")).code != 0
 
 
 async def test_a_transcript_is_shown_when_it_is_asked_for_and_then_once(tmp_path: Path) -> None:
