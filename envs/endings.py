@@ -11,13 +11,16 @@ from __future__ import annotations
 from gavel.envs.types import Finish, Outcome
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
+from gavel.models.textwork import LONGEST, too_long
 from gavel.models.types import Reply
 
 _GRADED = (STOP, LENGTH, TOOLS, FILTERED)
 
 
 def unfinished(reply: Reply) -> Finish | None:
-    """Return the ungraded end of a reply that was never finished, or None for one that can be graded."""
+    """Return the ungraded end of a reply that was never finished or is longer than what is read, or None for one that can be graded."""
+    if (length := len(reply.text)) > LONGEST:
+        return Finish(Outcome("", failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", too_long(length))))
     if reply.finish_reason in _GRADED or finish_word(reply.finish_reason) in _GRADED:
         return None
     reason = f"the policy's reply was not finished: finish_reason is {reply.finish_reason[:80] or 'missing'!r}"

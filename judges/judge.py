@@ -10,7 +10,7 @@ from gavel.judges.bindings import Binding
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.textwork import work_on
+from gavel.models.textwork import LONGEST, too_long, work_on
 from gavel.models.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
 
@@ -122,6 +122,8 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     problem = ""
     if reply.finish_reason != "stop":
         problem = f"the reply is not complete: finish_reason is {reply.finish_reason!r}"
+    elif len(reply.text) > LONGEST:
+        problem = too_long(len(reply.text))
     elif not reply.text.strip():
         problem = "the reply is empty"
     elif reply.think_prefilled and not split_reply(reply).finished:

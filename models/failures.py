@@ -66,7 +66,9 @@ KINDS: dict[FailureKind, KindRule] = {
     _K.CANCELLED: KindRule(False, True, "stopped by us because a sibling failed"),
     _K.SHUTDOWN: KindRule(False, True, "stopped by us because the run ended"),
     _K.PERSISTENCE_FAILED: KindRule(False, True, "the row could not be written"),
-    _K.CONTEXT_OVERFLOW: KindRule(False, False, "the prompt and its answer do not fit the model's context"),
+    _K.CONTEXT_OVERFLOW: KindRule(
+        False, False, "the prompt and its answer do not fit the model's context, or a reply is longer than what is read"
+    ),
     _K.SIMULATION_FAILED: KindRule(False, True, "a simulator of the environment failed"),
     _K.EPISODE_CUT: KindRule(False, True, "the episode ended before it could be graded"),
     _K.TASK_SCHEMA: KindRule(False, False, "the task's row is not valid"),

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 LONG = 50_000
 """Characters from which a text is worked on elsewhere; below, the worst shape takes some 0.05 s."""
+LONGEST = 2_000_000
+"""Characters of one reply that are read at all, a policy's or a judge's; below, every pass over it is linear."""
 _WORKERS = 2
 _HEAD = 8
 _COMMAND = "from gavel.models.textwork import main; main()"
@@ -45,6 +47,11 @@ async def work_on(length: int, function: Callable[..., T], *arguments: Any) -> T
     except (pickle.PicklingError, AttributeError, TypeError):
         return await asyncio.to_thread(function, *arguments)
     return await asyncio.get_running_loop().run_in_executor(_workers().threads, _workers().run, job, function, arguments)
+
+
+def too_long(length: int) -> str:
+    """Say why a reply of so many characters is not read."""
+    return f"the reply has {length:,} characters, and no more than {LONGEST:,} are read"
 
 
 class _Workers:

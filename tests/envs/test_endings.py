@@ -10,6 +10,7 @@ from tests.envs.instruction_following.environment_support import instruction, ta
 from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish
+from gavel.models.textwork import LONGEST
 from gavel.models.types import Reply
 
 UNFINISHED = ["abort", "error", "cancelled", "canceled", "insufficient_system_resource", "null", ""]
@@ -61,3 +62,18 @@ async def test_a_reply_that_a_filter_withheld_is_graded_and_earns_nothing(word: 
 @pytest.mark.parametrize("word", ["stop", "end_turn", "STOP", *CUT, *CALLS, *FILTERED])
 def test_every_other_ending_is_the_policys_own(word: str) -> None:
     assert unfinished(Reply("text", word, "p")) is None
+
+
+@pytest.mark.parametrize("word", ["stop", "length", "tool_calls"])
+@pytest.mark.parametrize("unit", ["Paris ", "<think>", "x <"])
+async def test_a_reply_longer_than_what_is_read_is_ungraded_in_a_word_and_costs_no_judge(word: str, unit: str) -> None:
+    text = (unit * LONGEST)[: LONGEST + 1]
+    finish, asked = await grade(STRICT, text, finish_reason=word)
+    assert asked == []
+    instructed = await grade_instructions(task([instruction("change_case:lowercase")]), "", reply=Reply(text, word, "p"))
+    for each in (finish, instructed):
+        failure = each.outcome.failure
+        assert failure is not None
+        assert (str(failure.kind), failure.stage) == ("gavel:context_overflow", "verifier")
+        assert failure.reason == "the reply has 2,000,001 characters, and no more than 2,000,000 are read"
+    assert unfinished(Reply(text[1:], word, "p")) is None

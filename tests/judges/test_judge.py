@@ -12,6 +12,7 @@ from gavel.judges.answers import answer_key, answering, current_log
 from gavel.judges.types import JudgeFailure, JudgeQuery, StoredAnswer
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
+from gavel.models.textwork import LONGEST
 
 ASK = JudgeQuery("abstention", QUERY, prefix_key="q")
 
@@ -202,3 +203,13 @@ async def test_ported_rubrics_send_exact_bytes_and_do_not_ask_for_tokens(tmp_pat
     assert "Sydney<turn:end>" in server.requests[0].body["messages"][0]["content"]
     assert not grade.receipts[0].notes
     assert not server.paths["/tokenizer_info"]
+
+
+@pytest.mark.parametrize("profile", [NATIVE, STRICT])
+async def test_a_judges_reply_longer_than_what_is_read_is_unparseable(tmp_path: Path, profile: str) -> None:
+    text = "x" * LONGEST + "\n" + word(profile, "correct")
+    async with scripted(profile, lambda body: text, tmp_path) as (server, _, judge):
+        with pytest.raises(JudgeFailure, match="no more than 2,000,000 are read") as caught:
+            await judge.grade(ASK)
+    assert caught.value.kind is FailureKind.JUDGE_UNPARSEABLE
+    assert server.count == 2
