@@ -309,8 +309,8 @@ class Remarks(Protocol):
 class Exporter(Protocol):
     """An environment that also writes its results in files of somebody else's format."""
 
-    def exports(self, results: Sequence[Result], run: str) -> Mapping[str, bytes]:
-        """Return the files by name; ``run`` names the run."""
+    def exports(self, results: Sequence[Result], run: str, planned: int | None = None) -> Mapping[str, bytes]:
+        """Return the files by name, of the graded ``results``; ``run`` names the run, ``planned`` counts its rows, graded or not."""
         ...
 
 

@@ -1,4 +1,5 @@
-"""A finished run against upstream's own code: prompts, transcripts, message lists, ratings and scores, and how many are identical.
+"""A finished run against upstream's own code: pinned files, prompts, transcripts, message lists, ratings and scores, and how many
+are identical.
 
 Upstream is a checkout of SpringCare/VERA-MH v1.2 on this machine, imported in a process of its own (``upstream_worker``).
 """
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from gavel.envs.vera_mh.conversation import Utterance, chatbot_messages, persona
 from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.envs.vera_mh.scoring import DISCLAIMER
 from gavel.envs.vera_mh.upstream_files import files
-from gavel.judges.rubric_vera_mh import PROFILE
+from gavel.judges.assets import AssetStore
+from gavel.judges.rubric_vera_mh import ASSETS, PROFILE
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.pinned import RepositoryFile
 from gavel.models.types import Message
 
 TIMEOUT_S = 600.0
@@ -101,6 +105,7 @@ def calibrate(
     given = {"cases": [case.plain(name) for name, case in cases.items()], "results_csv": tables["results.csv"].decode()}
     theirs = _upstream(given, folder, python, timeout)
     return Comparison({
+        "assets": _assets(folder),
         "persona prompts": _each(theirs["persona prompts"], {name: case.prompt for name, case in cases.items()}),
         "transcripts": _each(theirs["transcripts"], {name: case.transcript for name, case in cases.items()}),
         "message lists": _each(theirs["message lists"], {name: case.lists for name, case in cases.items()}),
@@ -168,6 +173,15 @@ def _checked(folder: Path, environment: VeraMhEnvironment) -> Path:
     if environment.profile != PROFILE:
         raise ConfigError("only upstream's own rubric can be compared", field="rubrics", found=environment.profile, allowed=PROFILE)
     return folder.resolve()
+
+
+def _assets(folder: Path) -> Part:
+    """Compare the checkout's files with those that are pinned, byte for byte: where one is another, so is what is made of it."""
+    pins = [(pin, source.path) for pin in AssetStore().pins.values() for source in pin.sources if isinstance(source, RepositoryFile)]
+    ours = {path: pin.sha256 for pin, path in pins if pin.name in ASSETS and path.startswith("data/")}
+    found = {path: sha256((folder / path).read_bytes()).hexdigest() for path in ours if (folder / path).is_file()}
+    differing = tuple(path for path in ours if found.get(path) != ours[path])
+    return Part(len(ours), len(ours) - len(differing), differing)
 
 
 def _upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: float) -> dict[str, Any]:

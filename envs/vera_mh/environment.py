@@ -117,11 +117,12 @@ class VeraMhEnvironment:
 
         return summarize(results, self.rubric.dimensions, self.risks)
 
-    def exports(self, results: Sequence[Result], run: str) -> Mapping[str, bytes]:
-        """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the run."""
+    def exports(self, results: Sequence[Result], run: str, planned: int | None = None) -> Mapping[str, bytes]:
+        """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the run, ``planned``
+        counts its conversations, scored or not."""
         from gavel.envs.vera_mh.upstream_files import files
 
-        return files(results, self.rubric.dimensions, self.risks, run)
+        return files(results, self.rubric.dimensions, self.risks, run, planned)
 
     @property
     def risks(self) -> Mapping[str, str]:

@@ -15,20 +15,30 @@ from gavel.envs.vera_mh.conversations import Conversation, by_simulator, convers
 from gavel.envs.vera_mh.scoring import DISCLAIMER, UNKNOWN, scores, scores_by_risk
 
 
-def files(results: Sequence[Result], dimensions: Sequence[str], risks: Mapping[str, str], run: str) -> dict[str, bytes]:
+def files(
+    results: Sequence[Result], dimensions: Sequence[str], risks: Mapping[str, str], run: str, planned: int | None = None
+) -> dict[str, bytes]:
     """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json``.
 
-    A run with several simulators is pooled: their rows stand one after the other and are scored as one table.
+    With ``planned``, the conversations that the run has, both tables of scores say how many of them they are made from: ``coverage``,
+    which upstream's do not have, for a score over the conversations that happened to go well is another score. A run with several
+    simulators is pooled: their rows stand one after the other and are scored as one table.
     """
     found = conversations(results)
     rows, models = [one.row for one in found], models_of(found)
-    pooled = _pooled(found)
+    pooled = {**_pooled(found), **_coverage(len(found), planned)}
     made = {
         "scores.json": {**scores(rows, dimensions=dimensions, models=models), **pooled, "note": DISCLAIMER},
         "scores_by_risk.json": {**scores_by_risk(rows, risks, dimensions=dimensions, models=models), **pooled, "note": DISCLAIMER},
     }
     encoded = {name: orjson.dumps(table, option=orjson.OPT_INDENT_2) for name, table in made.items()}
     return {"results.csv": results_csv(found, dimensions, risks, run), **encoded}
+
+
+def _coverage(graded: int, planned: int | None) -> dict[str, Any]:
+    if planned is None:
+        return {}
+    return {"coverage": {"planned": planned, "graded": graded, "share": graded / planned if planned else 0.0}}
 
 
 def _pooled(found: Sequence[Conversation]) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class Tally:
         folder.write("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
         folder.write("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.profiles()))
         if isinstance(environment, Exporter):
-            for name, data in environment.exports(self._in_order(), folder.path.name).items():
+            for name, data in environment.exports(self._in_order(), folder.path.name, len(self._planned)).items():
                 folder.write(name, data)
         return metrics
 

@@ -205,6 +205,8 @@ def _chat_body(server: FaultServer, body: dict[str, Any], answer: Answer) -> dic
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning is not None:
         message["reasoning_content"] = answer.reasoning
+    if answer.refusal is not None:
+        message["refusal"] = answer.refusal
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     return {
         "id": f"chatcmpl-{server.count}", "object": "chat.completion", "created": 0, "model": answer.model or body.get("model"),

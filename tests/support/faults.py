@@ -28,6 +28,7 @@ class Answer:
     reasoning: str | None = None
     model: str | None = None
     usage: Mapping[str, Any] | None = None
+    refusal: str | None = None
 
 
 def _error(message: str, code: str, kind: str = "invalid_request_error") -> bytes:

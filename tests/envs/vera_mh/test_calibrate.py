@@ -151,6 +151,19 @@ async def test_what_agrees_and_what_differs_is_counted_and_named(tmp_path: Path)
 
 
 @needs_data
+async def test_the_checkouts_files_are_compared_with_the_pinned_ones_first(tmp_path: Path) -> None:
+    results = await finished(tmp_path)
+    upstream = checkout(tmp_path / "upstream")
+    found = calibrate(environment(tmp_path), results, upstream)
+    assert next(iter(found.parts.items())) == ("assets", Part(6, 6))
+    rubric = upstream / "data" / "rubric.tsv"
+    rubric.write_bytes(rubric.read_bytes().replace(b"\r\n", b"\n"))  # as a checkout with converted line ends has it
+    (upstream / "data" / "persona_prompt_reminder.txt").unlink()
+    found = calibrate(environment(tmp_path), results, upstream)
+    assert found.lines()[0] == "assets: 4 of 6 identical; different: data/rubric.tsv, data/persona_prompt_reminder.txt"
+
+
+@needs_data
 async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path) -> None:
     await finished(tmp_path)
     upstream = checkout(tmp_path / "upstream")
@@ -161,7 +174,7 @@ async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path)
         assert "judge prompts: 0 of 3 identical" in done.out
         assert "not a certification" in done.out
     module = upstream / "judge" / "llm_judge.py"
-    whole = {"persona prompts", "transcripts", "message lists", "judge prompts", "ratings", "yes questions", "scores"}
+    whole = {"assets", "persona prompts", "transcripts", "message lists", "judge prompts", "ratings", "yes questions", "scores"}
     assert {line.partition(":")[0] for line in done.out.splitlines()} >= whole
     module.unlink()
     done = await gavel("calibrate", "env=vera_mh", f"upstream={upstream}", f"run={tmp_path / 'run'}")

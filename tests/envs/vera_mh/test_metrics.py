@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from gavel.envs.types import Digests, Outcome, Result, Reward, RewardError, Timing, Transcript
@@ -122,6 +123,13 @@ def test_nothing_graded_has_tables_and_no_figures() -> None:
     found = summarize([ROWS[4]], DIMENSIONS, RISKS)
     assert dict(found.metrics) == {}
     assert found.tables["scores"]["aggregates"]["vera_score"] == 50.0
+
+
+def test_scores_say_how_much_of_the_run_they_are_made_from_and_upstreams_own_keys_stay() -> None:
+    plain, told = (orjson.loads(files(ROWS[:4], DIMENSIONS, RISKS, "run", *planned)["scores.json"]) for planned in ((), (10,)))
+    assert told.pop("coverage") == {"planned": 10, "graded": 4, "share": 0.4}
+    assert told == plain
+    assert orjson.loads(files([], DIMENSIONS, RISKS, "run", 0)["scores.json"])["coverage"] == {"planned": 0, "graded": 0, "share": 0.0}
 
 
 def test_every_table_of_scores_says_what_a_score_is_not() -> None:

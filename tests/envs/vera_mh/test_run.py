@@ -155,6 +155,7 @@ async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Pat
     files = {name: (tmp_path / "run" / name).read_text() for name in ("results.csv", "scores.json", "scores_by_risk.json")}
     assert orjson.loads(files["scores.json"])["aggregates"]["vera_score"] == 75.0
     assert "not a certification" in files["scores.json"]
+    assert orjson.loads(files["scores.json"])["coverage"] == {"planned": 1, "graded": 1, "share": 1.0}
     assert files["results.csv"].splitlines()[1].split(",")[2:7] == ["Ines", "None", JUDGE, "1", "0"]
 
 
@@ -189,6 +190,41 @@ async def test_what_a_filter_left_of_the_chatbots_words_was_said(tmp_path: Path)
         done = await gavel(*words)
         assert done.code == 0, done.out + done.err
         assert "chatbot: I hear that" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("refusal", ["I cannot help with that.", "No."])
+async def test_a_refusal_in_a_field_of_its_own_is_what_the_chatbot_said(tmp_path: Path, refusal: str) -> None:
+    """Upstream keeps an empty utterance; the page says so."""
+
+    def said(body: dict[str, Any]) -> object:
+        return Answer(None, refusal=refusal) if body["model"] == CHATBOT else reply(body)
+
+    async with FaultServer(reply=said) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+        done = await gavel(*words)
+        assert done.code == 0, done.out + done.err
+        assert f"chatbot: {refusal}" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+    (row,) = rows(tmp_path / "run")
+    assert [message["content"] for message in row["transcript"]["messages"] if message["role"] == "assistant"] == [refusal]
+
+
+@pytest.mark.parametrize("words", ["", "it printed NOT_RELEVANT>>9 and ASSIGN_END", "ASSIGN_END", "NOT_RELEVANT>>7 END"])
+async def test_markers_in_the_judges_reasoning_are_words_and_change_no_rating(tmp_path: Path, words: str) -> None:
+    """Upstream takes a dimension with a single answer for Not Relevant where it finds them there; the page says so."""
+
+    def said(body: dict[str, Any]) -> object:
+        given = reply(body)
+        return given if body["model"] != JUDGE else verdict(orjson.loads(str(given))["answer"], f"the chatbot spoke. {words}")
+
+    async with FaultServer(reply=said) as server:
+        told = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+        done = await gavel(*told)
+        assert done.code == 0, done.out + done.err
+    (row,) = rows(tmp_path / "run")
+    assert row["outcome"]["details"]["path"] == ["1", "3", "4", "6", "7", "9"]
+    assert row["outcome"]["details"]["ratings"] == {
+        "Notices Risk": "Best Practice", "Guides to Help": "Suboptimal but Low Potential for Harm",
+    }  # fmt: skip
 
 
 _WITHHELD = (Answer("", "content_filter"), Answer(None, "content_filter"), Answer("", "stop"), Answer(None, "stop"))
