@@ -1,4 +1,4 @@
-"""The services of a composed config: refused before anything is started where one cannot work, or where a key of one is never read."""
+"""The services of a composed config: refused before anything is started where one cannot work; and keys that nothing here reads."""
 
 from __future__ import annotations
 
@@ -87,8 +87,18 @@ _NEEDED = {
     "export.mlflow": "export.mlflow.tracking_uri",
     "validation.limit": "validation.path",
     "upstream_python": "upstream",
+    "source.revision": "source.dataset",
+    "source.file": "source.dataset",
 }
 """Keys, and the key without which none of them is read."""
+
+_PREPARES: Mapping[str, tuple[str, ...]] = {
+    "abstention": ("name",),
+    "instruction_following": ("name",),
+    "vera_mh": ("name", "binding", "simulators", "chatbot_prompt"),
+}
+"""Keys of our environments that `gavel prepare` reads; the others are about playing and grading. An environment that is not here is
+taken to read all of its own."""
 
 _OF_JUDGES = ("cache", "response_format")
 """Keys of a service that only a judge's calls read: a policy's replies are drawn anew each time, in free form."""
@@ -112,6 +122,11 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
             raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
         if parts[0] == "services" and parts[2:3] == ["sampling"]:
             _check_unsampled(f"services.{parts[1]}", config.services[parts[1]])
+        if verb == "prepare" and parts[0] == "env" and parts[1:] and parts[1] not in _PREPARES.get(str(config.env["name"]), parts):
+            raise ConfigError(
+                "`gavel prepare` does not read this key: tasks do not depend on it", field=key,
+                remedy="set source.binding=… instead" if parts[1] == "binding" else "remove it, and set it where the tasks are played",
+            )  # fmt: skip
         if parts[0] == "policy" and isinstance(config, schemas.Composition) and "policy" not in judges:
             _check_policy_key(verb, config, key)
 

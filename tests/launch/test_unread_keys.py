@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from gavel.envs.abstention.environment import AbstentionConfig
+from gavel.envs.instruction_following.environment import InstructionFollowingConfig
+from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.launch.config import compose
+from gavel.launch.services_check import _PREPARES
 from gavel.models.errors import ConfigError
 
 SERVED = ("policy=smollm2", "judge=smollm2", "env=abstention")
@@ -89,6 +99,41 @@ def test_a_key_without_effect_is_refused(verb: str, words: tuple[str, ...], said
 )
 def test_the_same_key_is_taken_where_it_counts(words: tuple[str, ...]) -> None:
     compose("rollout", [*SERVED, *words])
+
+
+CONFIGS: dict[str, type[Any]] = {
+    "abstention": AbstentionConfig,
+    "instruction_following": InstructionFollowingConfig,
+    "vera_mh": VeraMhConfig,
+}
+
+
+@pytest.mark.parametrize("env", CONFIGS)
+def test_every_key_of_an_environment_is_read_where_it_is_played_and_read_or_refused_where_tasks_are_prepared(env: str) -> None:
+    package = Path(str(files("gavel.envs"))) / env
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.glob("*.py")]
+    read = {
+        node.attr for tree in trees for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute)
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) in ("config", "_config", "self")
+    }  # fmt: skip
+    keys = {field.name for field in fields(CONFIGS[env])}
+    assert keys <= read | {"name"}, "a key that no code of the environment reads"
+    for key in keys - set(_PREPARES[env]):
+        said = refused("prepare", f"env={env}", f"env.{key}=7")
+        assert f"env.{key}" in said
+        assert "does not read this key" in said
+    assert compose("prepare", [f"env={env}"])
+
+
+@pytest.mark.parametrize("words", ["env.simulators=[{service: s}]", "env.chatbot_prompt=Be kind."])
+def test_what_tasks_are_made_from_is_taken_by_prepare(words: str) -> None:
+    assert compose("prepare", ["env=vera_mh", words])
+
+
+@pytest.mark.parametrize("key", ["source.revision=0123456789012345678901234567890123456789", "source.file=x.jsonl"])
+def test_keys_of_a_data_set_are_refused_for_a_local_file(key: str) -> None:
+    assert "no effect without source.dataset" in refused("prepare", "env=abstention", "source.path=x.jsonl", key)
 
 
 def test_a_judge_that_grades_itself_may_be_a_policy_in_a_probe() -> None:

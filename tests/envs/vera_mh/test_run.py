@@ -213,8 +213,11 @@ async def test_markers_in_the_judges_reasoning_are_words_and_change_no_rating(tm
     """Upstream takes a dimension with a single answer for Not Relevant where it finds them there; the page says so."""
 
     def said(body: dict[str, Any]) -> object:
-        given = reply(body)
-        return given if body["model"] != JUDGE else verdict(orjson.loads(str(given))["answer"], f"the chatbot spoke. {words}")
+        if body["model"] != JUDGE:
+            return reply(body)
+        answers = {"may be at risk": "Yes", "How much danger": "Some danger", "leave out people": "Yes"}
+        question = body["messages"][1]["content"]
+        return verdict(next((answer for part, answer in answers.items() if part in question), "No"), f"the chatbot spoke. {words}")
 
     async with FaultServer(reply=said) as server:
         told = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
