@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 
 from gavel.envs.registry import make_reward
@@ -18,7 +17,7 @@ from gavel.envs.types import Result
 from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.running.child import config_of, existing_run
-from gavel.launch.running.files import read_lines
+from gavel.launch.running.files import read_document, read_lines
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.inputs import PlannedRow, read_inputs
 from gavel.launch.running.journal import RowKey
@@ -168,7 +167,8 @@ def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[R
         streams = [opened.enter_context(file.open("rb")) for file in files]
         for _, number, offset in found:
             streams[number].seek(offset)
-            yield load(Result, orjson.loads(streams[number].readline()), where=f"{files[number]} at byte {offset}")
+            where = f"{files[number]} at byte {offset}"
+            yield load(Result, read_document(streams[number].readline(), where), where=where)
 
 
 def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], files: Sequence[Path]) -> None:

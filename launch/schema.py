@@ -228,6 +228,13 @@ class ReportConfig:
 
 
 @record
+class VerifyConfig:
+    """``gavel verify RUN``: whether the folder says what was written into it."""
+
+    run: RunConfig
+
+
+@record
 class ViewConfig:
     """``gavel view RUN``: serve the run's report on this machine; ``port`` 0 picks a free one."""
 

@@ -134,6 +134,11 @@ _TABLE = (
         (_RUN, *_EXPORT, ("export.timeout_s=S", "how long an export may take")),
     ),
     Verb(
+        "verify", "Check that a run folder says what was written into it.", "gavel.launch.verify", "VerifyConfig", (),
+        (("runs/demo", "digests of lines, rewards computed again, outcomes made again from stored replies; exit 2 where one differs"),),
+        (_RUN,),
+    ),
+    Verb(
         "view", "Look at a run in the browser, while it grows.", "gavel.launch.report.server", "ViewConfig", (),
         (
             ("runs/demo", "serve it on a free port of this machine"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,17 @@ import orjson
 from gavel.models.errors import GavelError, RecordError, shorten
 
 _TAIL_BLOCK = 1 << 16
+LINE_DIGEST = "line_digest"
+"""The last field of a line that carries its own digest: BLAKE2b over the line without this field, 8 bytes as hex."""
+_DIGEST_HEAD = b',"line_digest":"'
+_DIGEST_BYTES = 8
+_DIGEST_SIZE = len(_DIGEST_HEAD) + 2 * _DIGEST_BYTES + 2
+PRIVATE_FILE, PRIVATE_FOLDER = 0o660, 0o770
+"""Modes before the umask: what models said is nothing for every account of a machine."""
+
+
+class AlteredLine(RecordError):
+    """A stored line is not the one that was written."""
 
 
 class PersistenceError(GavelError):
@@ -28,18 +40,24 @@ class JsonLines:
     A line is on the file system's side when ``append`` returns, so a kill of this process cannot lose it; ``sync`` (called now and
     then, and at close) asks for the disk. A torn last line, left by a kill or a full disk, is moved to ``<name>.torn`` on opening.
 
+    Args:
+        path: made if need be, readable by its owner and group.
+        digested: each line gets a digest of itself (``LINE_DIGEST``), so that a careless edit shows when it is read.
+
     Raises:
         PersistenceError: the line could not be written; the file is cut back to its last whole line.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    def __init__(self, path: Path, *, digested: bool = False) -> None:
+        self.path, self._digested = path, digested
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
         self._size = _repair_tail(self._fd, path)
         self._dirty = False
 
     def append(self, line: bytes) -> None:
         """Write one document (no newline in it) and its newline at once."""
+        if self._digested:
+            line = add_digest(line)
         data = memoryview(line + b"\n")
         try:
             while data:
@@ -83,10 +101,51 @@ def _repair_tail(fd: int, path: Path) -> int:
             break
         end = start
     if end < size:
-        with path.with_name(path.name + ".torn").open("ab") as torn:
+        with open(path.with_name(path.name + ".torn"), "ab", opener=_open_private) as torn:
             torn.write(os.pread(fd, size - end, end) + b"\n")
         os.ftruncate(fd, end)
     return end
+
+
+def add_digest(line: bytes) -> bytes:
+    """Return a line, a JSON object, with its own digest as its last field."""
+    return line[:-1] + _DIGEST_HEAD + _digest_line(line) + b'"}'
+
+
+def is_altered(line: bytes) -> bool | None:
+    """Tell whether a line is another than its digest says; None where it carries none. ``line`` may end with its newline."""
+    line = line.rstrip(b"\n")
+    at = len(line) - _DIGEST_SIZE
+    if at < 0 or not line.startswith(_DIGEST_HEAD, at):
+        return None
+    return _digest_line(line[:at] + b"}") != line[at + len(_DIGEST_HEAD) : -2]
+
+
+def _digest_line(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=_DIGEST_BYTES).hexdigest().encode()
+
+
+def read_document(line: bytes, where: str) -> dict[str, Any]:
+    """Read one line, its digest left out.
+
+    Raises:
+        RecordError: it is no JSON object, or another than its digest says.
+    """
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise RecordError(
+            "this line is not a JSON object", where=where, found=shorten(line.decode("utf-8", "replace")),
+            remedy="a run's files are written by gavel alone; take the line out (keep a copy) and run again",
+        )  # fmt: skip
+    if document.pop(LINE_DIGEST, None) is not None and is_altered(line) is not False:
+        raise AlteredLine(
+            "this line was changed after it was written: its digest is another's", where=where, field=LINE_DIGEST,
+            remedy="put the file back as it was, or take the line out (keep a copy) and run again; `gavel verify RUN` lists all",
+        )  # fmt: skip
+    return document
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -94,6 +153,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises:
         RecordError: a whole line is not a JSON object.
+        AlteredLine: a line is another than its digest says.
     """
     if not path.exists():
         return
@@ -101,16 +161,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                document = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                document = None
-            if not isinstance(document, dict):
-                raise RecordError(
-                    "this line is not a JSON object", where=f"{path}:{number}", found=shorten(line.decode("utf-8", "replace")),
-                    remedy="a run's files are written by gavel alone; take the line out (keep a copy) and run again",
-                )  # fmt: skip
-            yield number, document
+            yield number, read_document(line, f"{path}:{number}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -121,7 +172,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -129,6 +180,10 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as failed:
         part.unlink(missing_ok=True)
         raise _refused(path, failed) from failed
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
 
 
 def _refused(path: Path, failed: OSError) -> PersistenceError:

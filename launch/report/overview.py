@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,6 +29,7 @@ from gavel.models.errors import GavelError
 from gavel.models.failures import KINDS, FailureKind
 
 BINS = 20
+_CLOSE = 1e-9
 MOST_SLICES = 24
 """A slice with more values than this is no slice but a text."""
 By = Callable[[Entry], str]
@@ -62,7 +64,27 @@ def overview(source: ReportSource) -> Overview:
 def notes_of(source: ReportSource) -> tuple[str, str]:
     """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none."""
     tables = source.metrics()[0].get("tables") or {}
-    return str(tables.get("note", "")), content_note(source.env_options) or ""
+    notes = (str(tables.get("note", "")), _warn_of_edits(source))
+    return " ".join(filter(None, notes)), content_note(source.env_options) or ""
+
+
+def _warn_of_edits(source: ReportSource) -> str:
+    """Say that stored rows were changed: lines by their digests, rewards by what the run's own policy gives."""
+    own = next((policy for policy in rewards_of(source.env, source.reward) if policy.own), None)
+    wrong = sum(own is not None and _is_other_reward(own, entry) for entry in source.entries)
+    found = [f"{count} stored {what}" for count, what in ((source.altered, "lines"), (wrong, "rewards")) if count]
+    if not found:
+        return ""
+    return f"{' and '.join(found)} are not what was written: gavel verify {shlex.quote(str(source.path))} lists them."
+
+
+def _is_other_reward(own: NamedReward, entry: Entry) -> bool:
+    if entry.outcome is None or entry.reward is None:
+        return False
+    try:
+        return abs(own.policy.reward(entry.outcome).value - entry.reward) > _CLOSE
+    except RewardError:
+        return True
 
 
 def _rows(source: ReportSource) -> dict[str, int]:

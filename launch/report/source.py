@@ -24,6 +24,7 @@ from gavel.launch.running.journal import RowKey
 from gavel.launch.running.manifest import Manifest, read_manifest
 from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.errors import GavelError, RecordError
+from gavel.models.files import LINE_DIGEST, is_altered
 
 Json = Mapping[str, Any]
 _ANCESTORS = 8
@@ -60,7 +61,7 @@ class Tail:
 
 
 def parse(line: bytes, where: str) -> dict[str, Any]:
-    """Read one line.
+    """Read one line, also one that was changed after it was written: a report shows it, and says so.
 
     Raises:
         RecordError: it is no JSON object.
@@ -71,19 +72,22 @@ def parse(line: bytes, where: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise RecordError("this line is not a JSON object", where=where, remedy="a run's files are written by gavel alone")
+    value.pop(LINE_DIGEST, None)
     return value
 
 
 class ReportSource(Protocol):
     """What overviews, stories and the live page need of a run: ``RunSource`` and ``TrainingSource`` have it.
 
-    ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with every change.
+    ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with every change;
+    ``altered`` counts lines that are not the ones that were written.
     """
 
     path: Path
     entries: list[Entry]
     planned: int
     version: int
+    altered: int
 
     @property
     def env(self) -> str:
@@ -152,6 +156,7 @@ class RunSource:
     attempts: dict[RowKey, list[tuple[str, int]]] = field(default_factory=dict)
     planned: int = 0
     version: int = 0
+    altered: int = 0
     _numbers: dict[RowKey, int] = field(default_factory=dict)
     _tasks: dict[str, int] = field(default_factory=dict)
     _answers: dict[RowKey, list[tuple[Path, int]]] = field(default_factory=dict)
@@ -216,6 +221,7 @@ class RunSource:
             for offset, line in self._tails[name].lines():
                 where = f"{self.path / name} at byte {offset}"
                 row = parse(line, where)
+                self.altered += bool(is_altered(line))
                 with check_row(where):
                     self._take(name, offset, row)
         for journal in self._journals:

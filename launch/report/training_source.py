@@ -56,6 +56,7 @@ class TrainingSource:
     entries: list[Entry] = field(default_factory=list)
     version: int = 0
     planned: int = 0
+    altered: int = 0
     _steps: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     _starts: dict[str, str] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)

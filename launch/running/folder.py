@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from gavel.envs.types import Result
-from gavel.launch.running.files import JsonLines, read_lines, write_whole
+from gavel.launch.running.files import PRIVATE_FOLDER, JsonLines, read_lines, write_whole
 from gavel.launch.running.inputs import PlannedRow, merged, read_inputs
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import HEARTBEAT_S, FolderLock, Lease
@@ -41,9 +41,9 @@ class RunFolder:
         self._stack = contextlib.ExitStack()
         self._stack.callback(lock.release)
         self._stack.callback(self._write_lease, None)
-        self.journal = self._stack.enter_context(JsonLines(path / "transcripts.jsonl"))
-        self._results = self._stack.enter_context(JsonLines(path / "results.jsonl"))
-        self._errors = self._stack.enter_context(JsonLines(path / "errors.jsonl"))
+        self.journal = self._stack.enter_context(JsonLines(path / "transcripts.jsonl", digested=True))
+        self._results = self._stack.enter_context(JsonLines(path / "results.jsonl", digested=True))
+        self._errors = self._stack.enter_context(JsonLines(path / "errors.jsonl", digested=True))
         self._beat, self._beating = 0.0, threading.Lock()
 
     @classmethod
@@ -55,7 +55,8 @@ class RunFolder:
             RunFolderError: in use, of another identity, or a folder that holds something else.
         """
         check_place(path)
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         lock = FolderLock(path)
         try:
             manifest = read_manifest(path)

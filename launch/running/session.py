@@ -28,6 +28,7 @@ from gavel.launch.running.folder import RunFolder, is_owed, read_results
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.progress import progress
+from gavel.launch.running.rewards import check_reward_of
 from gavel.launch.running.signals import cancelled_by_signals
 from gavel.launch.running.tally import CALLS, Tally, closing
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
@@ -99,6 +100,7 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     )  # every row ever planned, though this session may be of a part
     for name in ("results.jsonl", "errors.jsonl"):
         for result in read_results(folder.path, name):
+            check_reward_of(result, session.reward, str(folder.path / name))
             tally.add(result)
     owed = _owed(session, folder, tally)
     stopped = None
