@@ -161,9 +161,10 @@ async def test_a_folder_of_another_kind_is_named_with_the_command_that_fits(tmp_
     for folder, file in ((training, "launch.json"), (sweep, "sweep.json"), (run, "manifest.json")):
         folder.mkdir()
         (folder / file).write_text("{}")
-    shown = await gavel("view", str(training))
+    shown = await gavel("regrade", str(training))
     assert shown.code == 2
     assert "this is a training run" in shown.err
+    assert f"gavel view {training}" in shown.err
     assert f"gavel report {training}" in shown.err
     assert f"gavel status {training}" in shown.err
     shown = await gavel("report", str(sweep))

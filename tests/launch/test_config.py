@@ -55,7 +55,8 @@ NEEDS = dict.fromkeys(("vera_mh_recommended", "debug_single_gpu", "abstention_qw
 
 
 def _needed(verb: str, experiment: str) -> list[str]:
-    return [word for word in NEEDS.get(experiment, ()) if "policy" in VERBS[verb].groups]
+    words = [word for word in NEEDS.get(experiment, ()) if "policy" in VERBS[verb].groups]
+    return [*words, "gym.play=true"] if verb == "serve" and words else words  # else a service asks no policy, and says so
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS.values() if "experiment" in verb.groups])
@@ -80,6 +81,7 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
         words += _needed(verb.name, choice) if group == "experiment" else []
         words += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
         words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if is_preset(group, choice) else []
+        words += ["gym.play=true"] if verb.name == "serve" and group == "policy" else []
         compose(verb.name, words)
 
 

@@ -253,11 +253,12 @@ def test_an_export_to_nowhere_and_a_password_in_an_address_are_refused(tmp_path:
     assert main([*words, f"export.wandb.project={'0123456789abcdef' * 2}01234567"]) == 2
     assert "WANDB_API_KEY" in capsys.readouterr().err
     for key in ("wandb.name", "mlflow.experiment", "mlflow.name"):
-        assert main([*words, f"export.{key}=sk-abcdef0123456789abcdef"]) == 2
+        places = ("export.wandb.project=p", "export.mlflow.tracking_uri=http://host/")
+        assert main([*words, *places, f"export.{key}=sk-abcdef0123456789abcdef"]) == 2
         assert f"export.{key}: this looks like a key" in capsys.readouterr().err
     assert main([*words, "export.mlflow.tracking_uri='http://host/?token=sk-abcdef0123456789abcdef'"]) == 2
     assert "export.mlflow.tracking_uri: an address may not hold" in capsys.readouterr().err
-    assert main([*words, "export.timeout_s=0"]) == 2
+    assert main([*words, "export.wandb.project=p", "export.timeout_s=0"]) == 2
     assert not (tmp_path / "run").exists()
 
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from tests.launch.report_support import HOSTILE, HOSTILE_ID, enlarge, hostile_run
 from tests.support.browser import Browser, Page, needs_chromium
-from tests.support.runs import gavel, start
+from tests.support.runs import gavel, start, without_digests
 
 READY = "document.documentElement.dataset.ready === 'yes'"
 ROWS = "[...document.querySelectorAll('.row')].length"
@@ -188,8 +188,8 @@ async def test_a_comparison_puts_changed_rows_first_and_their_texts_side_by_side
     run = await hostile_run(tmp_path)
     await gavel("rescore", str(run), "reward=omniscience", f"into={tmp_path / 'other'}")
     results = tmp_path / "other" / "results.jsonl"
-    changed = results.read_bytes().replace(b'"label":"correct"', b'"label":"incorrect"', 1)
-    results.write_bytes(changed)
+    changed = without_digests(results.read_text()).replace('"label":"correct"', '"label":"incorrect"', 1)
+    results.write_text(changed)
     done = await gavel("compare", str(run), str(tmp_path / "other"), f"out={tmp_path / 'out'}")
     assert done.code == 0, done.err
     async with Browser.start(tmp_path) as browser:

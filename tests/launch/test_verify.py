@@ -1,4 +1,4 @@
-"""What stands in a run folder is what was written: lines, rewards and stored replies are checked, and edits are named with their right value."""
+"""What stands in a run folder is what was written: edits of lines, rewards and stored replies are named with their right value."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from gavel.models.files import LINE_DIGEST
+
 POLICY, JUDGE = "policy-model", "judge-model"
 SYSTEM = "Answer the question in \\boxed{}; if you are unsure, \\boxed{[IDK]}."
 STRICT = "rubrics.abstention.profile=gavel/qa-abstention-v1"
@@ -70,6 +72,11 @@ class Done:
     code: int
     out: str
     err: str
+
+
+def without_digests(text: str) -> str:
+    """The lines of a run's file as a version wrote them that had no digests, so that a test may change them."""
+    return re.sub(rf',"{LINE_DIGEST}":"[0-9a-f]{{16}}"}}$', "}", text, flags=re.MULTILINE)
 
 
 async def start(*words: str, **options: Any) -> asyncio.subprocess.Process:
