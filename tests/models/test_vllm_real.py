@@ -41,7 +41,7 @@ def ask(vllm: RealVllm, text: str, service: str = "policy", **options: object) -
 def test_policy_and_judge_are_one_server_that_says_how_it_started(real_vllm: RealVllm) -> None:
     assert real_vllm.pool.urls("policy") == real_vllm.pool.urls("general")
     assert any("policy+judge: ready after" in line for line in real_vllm.lines)
-    assert any("KV cache of 46," in line for line in real_vllm.lines)
+    assert any("KV cache of 23," in line for line in real_vllm.lines)
 
 
 def test_a_reply_stops_by_itself(real_vllm: RealVllm) -> None:
