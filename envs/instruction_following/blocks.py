@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import regex
 
 from gavel.envs.instruction_following.block import Block, Marker
+from gavel.envs.instruction_following.code_text import is_code
 from gavel.envs.instruction_following.languages import BULLETS, TIGHT_BULLETS, Language
 from gavel.envs.instruction_following.line_marks import settle_marks
-from gavel.envs.instruction_following.structure import read_structure
+from gavel.envs.instruction_following.structure import HEADING, RULE, read_structure
 from gavel.envs.instruction_following.text import is_seen
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
@@ -29,6 +30,8 @@ _NUMBER = regex.compile(
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
+_CODE_INDENT = 4
+"""Columns from which on an indentation is code to Markdown."""
 _WIDTHS = {"\t": 4, "\u3000": 2}
 
 _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
@@ -36,7 +39,7 @@ _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
 
 def blocks(text: str, language: Language) -> list[Block]:
     """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
-    lines = text.split("\n")
+    lines = _dedent(text.split("\n"))
     found = list(read_structure(lines))
     prose, position = _Prose(), 0
     for block in found:
@@ -46,6 +49,17 @@ def blocks(text: str, language: Language) -> list[Block]:
     prose.read(lines, position, len(lines))
     settle_marks(prose.blocks, lines, language)
     return _drop_empty_items(prose.blocks)
+
+
+def _dedent(lines: list[str]) -> list[str]:
+    """Return the lines of a reply that is indented as a whole without that indentation, unless it is code."""
+    indents = [_INDENT.match(line) for line in lines if line]
+    if not lines[0][:1].isspace() or not all(indent and _columns(indent[0]) >= _CODE_INDENT for indent in indents):
+        return lines
+    if is_code(lines, whole=True):
+        return lines
+    width = min(len(indent[0]) for indent in indents if indent)
+    return [line[width:] for line in lines]
 
 
 def _drop_empty_items(found: list[Block]) -> list[Block]:
@@ -92,7 +106,11 @@ class _Prose:
     def _line(self, line: str, number: int) -> None:
         content = line.lstrip()
         indent = _columns(line[: len(line) - len(content)])
-        if "<<" in content[:6] and _TITLE.fullmatch(content):
+        if content[0] in "-*_" and RULE.match(content):  # within a fence of prose
+            self.add(Block("rule", "", number, number + 1))
+        elif content[0] == "#" and (heading := HEADING.match(content)):  # there as well
+            self.add(Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end()))
+        elif "<<" in content[:6] and _TITLE.fullmatch(content):
             self.add(Block("title", content, number, number + 1))
         elif (marker := _marker(content)) is not None:
             kind, width = marker

@@ -22,7 +22,8 @@ _ITEM = regex.compile(r"[-*+•◦–—・]|\p{Nd}{1,3}[.)、]")
 _NO_NAME = regex.compile(r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|(?i:sic|citation needed)")
 _CITATION = regex.compile(r"(?:\p{Lu}[\p{L}'’.&,\- ]{0,80}|\d{1,3}[,;: ]{1,3})(?:,? (?:19|20)\d{2}[a-z]?|,? pp?\. ?\d+).{0,60}")
 """Author and year, or a reference with its page: [Smith et al., 2020], [12, p. 5]."""
-_DISPLAY_MATH = regex.compile(r"\\\[(?>[^\[\]\\]|\\(?!\])|[\[\]])*?\\\]|\$\$(?>[^$]+)\$\$")
+_DISPLAY_MATH = regex.compile(r"\\\[.*?\\\]", regex.DOTALL)
+_DOLLAR_MATH = regex.compile(r"\$\$(?>[^$]+)\$\$")
 _INLINE_MATH = regex.compile(r"\\\((?>[^()\\\n]|\\(?!\)))*\\\)|(?<![\\$\w])\$(?=[^\s$])(?>[^$\n]*)(?<=[^\s$])\$(?!\d)")
 _IS_MATH = regex.compile(r"[\\^_=+<>∑∫√≤≥×·]|\A\$?\w\$?\Z")
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:٫٬]\p{Nd}+)*+")
@@ -41,7 +42,9 @@ def _without_math(text: str) -> str:
     """Drop mathematics: ``\\[ … \\]``, ``$$ … $$``, and what reads as such between ``\\( \\)`` or dollars (prices do not)."""
     if "\\" not in text and "$" not in text:
         return text
-    return _INLINE_MATH.sub(_drop_math, _DISPLAY_MATH.sub(_drop_math, text))
+    end = text.rfind("\\]") + 2  # behind the last one that closes, each that opens would be looked at up to the end
+    text = _DISPLAY_MATH.sub(_drop_math, text[:end]) + text[end:]
+    return _INLINE_MATH.sub(_drop_math, _DOLLAR_MATH.sub(_drop_math, text))
 
 
 def _drop_math(found: regex.Match[str]) -> str:

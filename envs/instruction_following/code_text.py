@@ -3,7 +3,8 @@
 A line is code by its marks (``x = 1``, ``foo(bar);``, ``</div>``, ``$ ls``, ``# a comment``, ``"key": value``), and prose where it
 reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless it holds prose: a line of
 five words or more, or several short ones, and fewer lines of code than of prose. Under the label of a language it is prose only where
-no line is code and a sentence ends.
+no line is code and a sentence ends. An indentation or an unlabelled fence around a whole reply takes nothing out of the counts unless
+half its lines or more are code, headings aside, or there is but one word.
 """
 
 from __future__ import annotations
@@ -29,21 +30,27 @@ _CODE = re.compile(
     r"|[=!<>+*/|&-]=|:=|=>|->|::|&&|\|\||\w\(\S*\)|\w\(\)|^\s*[\w.\[\]'\"-]+\s*=\s*\S|^\s*[\"'][^\"'\n]{0,80}[\"']\s*:|^\s*[\w-]+:\s*[\[{|\"'\d]"
     r"|\w\.\w+\(|^\s*\w+(?:\.\w+){2,}|^\s*/\w|^\s*\|.*\|\s*$|\w_\w+_|</\w"
 )
+_SPAN = re.compile(r"`[^`]+`")
+_HEADING = re.compile(r"\s*#{1,6}\s")
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]++(?:['’.,-][\p{L}\p{N}]++)*+")
+_LETTERS = regex.compile(r"\p{L}[\p{L}\p{M}]*+")
+_LEAST_WORDS = 2
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]")
 _ENDS = regex.compile(r"[.!?。！？।؟…]['\"”’»」』)*_]*\s*$")
 _UNSPACED_PER_WORD = 2
 
 
-def is_code(lines: Sequence[str]) -> bool:
-    """Tell whether an indented block is code."""
-    seen = [line for line in lines if line.strip()]
+def is_code(lines: Sequence[str], *, whole: bool = False) -> bool:
+    """Tell whether an indented block is code; ``whole``: it is all there is of a reply."""
+    seen = [line for line in lines if line.strip() and not (whole and _HEADING.match(line))]
     return 2 * sum(map(_is_code_line, seen)) >= len(seen)
 
 
-def is_prose(lines: Sequence[str], label: str) -> bool:
-    """Tell whether what stands in a fence with this label is prose."""
+def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
+    """Tell whether what stands in a fence with this label is prose; ``whole``: it is all there is of a reply."""
     prose, code = [], 0
+    if whole and label.strip().lower() in _PLAIN_LABELS:
+        return _count_letter_words("\n".join(lines)[:_LINE_LIMIT]) >= _LEAST_WORDS and not is_code(lines, whole=True)
     for line in lines:
         if line.strip():
             if _is_code_line(line):
@@ -60,7 +67,12 @@ def is_prose(lines: Sequence[str], label: str) -> bool:
 
 
 def _is_code_line(line: str) -> bool:
-    return _CODE.search(line[:_LINE_LIMIT].rstrip()) is not None
+    head = line[:_LINE_LIMIT].rstrip()
+    return _CODE.search(_SPAN.sub(" ", head) if "`" in head else head) is not None
+
+
+def _count_letter_words(text: str) -> int:
+    return len(_LETTERS.findall(text)) + len(_UNSPACED.findall(text)) // (2 * _UNSPACED_PER_WORD)
 
 
 def _count_words(line: str) -> int:

@@ -21,8 +21,8 @@ from gavel.envs.instruction_following.text import is_seen
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
 _PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
 
-_HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
-_RULE = re.compile(r"([-*_])(?:[ \t]*\1){2,}[ \t]*$")
+HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
+RULE = re.compile(r"([-*_])(?:[ \t]*\1){2,}[ \t]*$")
 _FENCE = re.compile(r"(`{3,}(?!.*`)|~{3,})(.*)")
 _INDENTED_FENCE = re.compile(r" {1,3}(?:```|~~~)")
 _MARKS = r"[ \t>*+\-\d.)]"
@@ -32,6 +32,8 @@ _LIKELY = re.compile(
     rf"|{_MARKS}*\t|{_MARKS}*[>*+\-.)] {{5}}"  # code within an item, perhaps
 )
 """Lines that could begin or make code, a table, a heading or a rule, wherever they stand."""
+_BARE = re.compile(r" *(?:[-*+]|\d{1,9}[.)])$")
+_ITEM = re.compile(r" *(?:[-*+]|\d{1,9}[.)]) +(?=[^\s>*+\-\d])")
 _DEEP = "    "
 _OPENERS = frozenset(" \t-+*>0123456789")
 """What a line may begin with that goes on with a list or a quotation, or begins one."""
@@ -59,10 +61,25 @@ def read_structure(lines: Sequence[str]) -> Iterator[Block]:
         elif _INDENTED_FENCE.match(line):  # could go on to the end
             place, likely = len(lines), True
             break
-        else:
-            likely = likely or (after_blank and line.startswith(_DEEP)) or _LIKELY.match(line) is not None
+        elif not likely:
+            likely = _is_likely(line, "" if after_blank else lines[place - 1])
         place, after_blank = place + 1, False
     yield from _parse(lines, first, place, likely)
+
+
+def _is_likely(line: str, before: str) -> bool:
+    """Tell whether a line could begin or make anything but prose; ``before`` is the line before it, empty where that is blank."""
+    if _BARE.match(line):  # an item without text, unless it underlines what stands before
+        return line[-1] == "-" and bool(before) and not (_BARE.match(before) or _is_deeper(before, line))
+    if _LIKELY.match(line):
+        return True
+    return line.startswith(_DEEP) and not before or (line[0] == " " and _BARE.match(before) is not None)
+
+
+def _is_deeper(before: str, line: str) -> bool:
+    """Tell whether a line opens an item whose text is indented more than the next line."""
+    item = _ITEM.match(before)
+    return item is not None and item.end() > len(line) - len(line.lstrip(" "))
 
 
 def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[list[Block], int] | None:
@@ -70,14 +87,14 @@ def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[li
     line = lines[place]
     match line[0]:
         case "#":
-            if heading := _HEADING.match(line):
+            if heading := HEADING.match(line):
                 level = len(heading[1])
                 return [_heading(_heading_text(line, level), place, place + 1, level)], place + 1
         case "`" | "~":
             if fence := _FENCE.match(line):
                 return _read_fence(lines, place, fence[1], fence[2])
         case "-" | "*" | "_":
-            if after_blank and _RULE.match(line):
+            if after_blank and RULE.match(line):
                 return [Block("rule", "", place, place + 1)], place + 1
     return None
 
@@ -92,8 +109,9 @@ def _read_fence(lines: Sequence[str], start: int, mark: str, label: str) -> tupl
     closing = re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$")
     for end in range(start + 1, len(lines)):
         if closing.match(lines[end]):
-            return list(_fence(lines, start, end + 1, lines[start + 1 : end], label, mark)), end + 1
-    return list(_fence(lines, start, len(lines), lines[start + 1 :], label, mark)), len(lines)
+            whole = start == 0 and end + 1 == len(lines)
+            return list(_fence(lines, start, end + 1, lines[start + 1 : end], label, mark, whole=whole)), end + 1
+    return list(_fence(lines, start, len(lines), lines[start + 1 :], label, mark, whole=start == 0)), len(lines)
 
 
 def _parse(lines: Sequence[str], first: int, end: int, likely: bool) -> Iterator[Block]:
@@ -138,9 +156,11 @@ def _heading(content: str, start: int, end: int, level: int) -> Block:
     return Block("rule", "", start, end)
 
 
-def _fence(lines: Sequence[str], start: int, end: int, content: Sequence[str], label: str, mark: str) -> Iterator[Block]:
+def _fence(
+    lines: Sequence[str], start: int, end: int, content: Sequence[str], label: str, mark: str, *, whole: bool = False
+) -> Iterator[Block]:
     """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
-    if not is_prose(content, label):
+    if not is_prose(content, label, whole=whole):
         yield Block("code", "\n".join(content), start, end)
         return
     yield Block("rule", "", start, start + 1)
