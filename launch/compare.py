@@ -108,7 +108,8 @@ def rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:
 def intervals(found: Comparison) -> str:
     """Name the intervals of a comparison: ``95 % intervals over tasks (Student's t)``."""
     kinds = sorted({kind for item in found.differences if (kind := method(item.metric.n))})
-    return f"95 % intervals over tasks ({' or '.join(kinds)})" if kinds else "too few tasks for intervals"
+    what = f"clusters of tasks, by {found.clusters}" if found.clusters else "tasks"
+    return f"95 % intervals over {what} ({' or '.join(kinds)})" if kinds else "too few tasks for intervals"
 
 
 def table(found: Comparison) -> Table:

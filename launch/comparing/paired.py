@@ -44,6 +44,7 @@ class Arm:
     ungraded: int
     bounds: Bounds | None = None
     clusters: Mapping[Unit, str] = field(default_factory=dict)
+    clustered_by: str | None = None
 
 
 def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None, clusters: str | None = None) -> Arm:
@@ -58,6 +59,7 @@ def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | Non
         planned - len(graded),
         bounds,
         {key[:2]: cluster_of(row, clusters) for key, row in graded.items()} if clusters else {},
+        clusters,
     )
 
 
@@ -83,13 +85,15 @@ class Difference:
 
 @record
 class Comparison:
-    """What a comparison found: ``tasks`` by run (graded), ``unpaired`` tasks by run left out of its pair with the base."""
+    """What a comparison found: ``tasks`` by run (graded), ``unpaired`` tasks by run left out of its pair with the base; ``clusters`` is
+    what intervals are clustered by, None for the task."""
 
     base: str
     tasks: Mapping[str, int]
     ungraded: Mapping[str, int]
     unpaired: Mapping[str, int]
     differences: tuple[Difference, ...]
+    clusters: str | None = None
 
 
 def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Comparison:
@@ -111,6 +115,7 @@ def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Compa
         {side.name: side.ungraded for side in arms},
         unpaired,
         tuple(_adjusted(found)),
+        base.clustered_by,
     )
 
 

@@ -15,7 +15,7 @@ LATENCY_EDGES = tuple(round(10 ** (power / 4), 4) for power in range(-12, 9))
 
 @record
 class Share:
-    """A share of rows with its 95 % interval, clustered by task."""
+    """A share of rows with its 95 % interval, clustered by task or by what the environment names."""
 
     name: str
     count: int

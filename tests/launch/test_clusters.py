@@ -9,6 +9,7 @@ import pytest
 from gavel.envs.statistics import cluster_of, encode, mean
 from gavel.envs.types import Digests, EnvironmentInfo, Outcome, Result, Reward, Timing, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
+from gavel.launch.compare import intervals
 from gavel.launch.comparing.paired import arm, by_cluster, compare
 from gavel.launch.comparing.runs import clusters_of
 from gavel.launch.report.entry import entry_of
@@ -79,6 +80,7 @@ def test_a_comparison_counts_personas_and_not_their_conversations() -> None:
     ]
     first, again = (one.differences[0].metric for one in found)
     assert (first.n, first) == (20, again)
+    assert intervals(found[0]) == "95 % intervals over clusters of tasks, by persona (bootstrap)"
     alone = arm("a", results(1), 40), arm("b", results(1, 0.5), 40)
     tasks = compare(alone).differences[0].metric
     assert tasks.n == 40

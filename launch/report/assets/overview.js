@@ -26,7 +26,7 @@ function tiles(found) {
 
 function label_section(found) {
   const lines = found.labels.map((share) => line_up(words(share.name), dot(share.metric, tone(share.name)), percent(share.metric.value), { onclick: () => go("rows", { label: share.name }) }, number(share.count)));
-  return section("Labels", "Share of graded rows, with 95 % intervals clustered by task.", lines);
+  return section("Labels", "Share of graded rows, with 95 % intervals clustered by task, or by what the environment names.", lines);
 }
 
 function slice_section(found) {
