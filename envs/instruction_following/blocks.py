@@ -152,6 +152,8 @@ def _marker(content: str) -> tuple[Marker, int] | None:
     if first.isalpha() and not "一" <= first <= "鿿":
         letter = _LETTER.match(content)
         return None if letter is None else ("letter", letter.end())
+    if len(content) == 1 and first in BULLETS:
+        return "bullet", 1  # empty, or its text is on the next line
     if first in BULLETS and (bullet := _BULLET.match(content)):
         return "bullet", bullet.end()
     number = _NUMBER.match(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,22 @@ def test_what_shows_nothing_is_neither_title_heading_item_row_nor_character() ->
     assert verdict(PARAGRAPHS, "One.\n\n\u200b\n\n\u2800\n\n<!-- -->\n\nTwo.", relation="equal to", num_paragraphs=2)
     assert not verdict("length_constraints:number_characters", "Hi" + "\u2063" * 500, relation="at least", num_chars=10)
     assert not verdict("length_constraints:number_characters", "Hi<!--" + "x" * 500 + "-->", relation="at least", num_chars=10)
+
+
+@pytest.mark.parametrize("response", ["-", "-\n\n*\n\n+", "- <!-- one -->\n\n- <!-- two -->", "1.\n\n-\n\n2."])
+def test_markers_without_text_are_neither_items_nor_paragraphs(response: str) -> None:
+    seen = f"One paragraph.\n\n{response}"
+    assert verdict("detectable_format:number_paragraphs", seen, relation="equal to", num_paragraphs=1)
+    assert verdict("detectable_format:number_bullet_lists", seen, relation="equal to", num_bullets=0)
+
+
+@pytest.mark.parametrize(
+    "text", ["\\[" * 20_000, "\\]" + "\\[" * 20_000, "\\(" * 20_000, "$$a" * 15_000, "*\n" * 20_000, "-\n" * 20_000]
+)
+def test_marks_that_nothing_closes_cost_a_time_that_grows_with_the_reply(text: str) -> None:
+    def seconds(reply: str) -> float:
+        begun = time.process_time()
+        check_instruction(reply, "detectable_content:number_placeholders", {"relation": "at least", "num_placeholders": 1})
+        return time.process_time() - begun
+
+    assert min(seconds(text * 2) for _ in range(2)) < 3 * min(seconds(text) for _ in range(3)) + 0.05
