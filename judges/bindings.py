@@ -27,6 +27,12 @@ class Binding:
     service: str
     rubric: Rubric
     judge: Service | None = None
+    rubric_name: str = ""  # in the config; as a rule the binding's own
+
+    @property
+    def limit_key(self) -> str:
+        """The key of the config that bounds what the rubric asks for."""
+        return f"rubrics.{self.rubric_name or self.name}.max_response_tokens"
 
     @property
     def digest(self) -> str:
@@ -61,9 +67,9 @@ def bind(
     _all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
     _all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
     made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile") for name, config in rubrics.items()}
-    bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge]) for name, item in bindings.items()}
-    for name, joined in bound.items():
-        _check_fit(joined, f"rubrics.{bindings[name].rubric}.max_response_tokens", services[joined.service])
+    bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric) for name, item in bindings.items()}
+    for joined in bound.values():
+        _check_fit(joined, services[joined.service])
     return bound
 
 
@@ -98,7 +104,17 @@ def output_limit(binding: Binding) -> str:
     return f"at most {answer} tokens a reply, none for thinking; a judge that thinks needs more ({needed})"
 
 
-def _check_fit(binding: Binding, field: str, service: Service) -> None:
+def advise_limit(binding: Binding) -> str:
+    """Say which keys give a judge more room whose reply ended at a limit."""
+    answer, room = binding.rubric.sampling.max_response_tokens, binding.judge.thinking_tokens if binding.judge is not None else 0
+    if answer is None:
+        return f"no output limit was sent, so the server's own one or its context ended it; {binding.limit_key} sends one"
+    key = f"{config_key(binding.service)}.thinking_tokens"
+    more = f"{key} (a judge that thinks needs {max(THINKING_TOKENS, 2 * room)} or more; {room or 'none'} now)"
+    return f"raise {more} or {binding.limit_key} ({answer} now)"
+
+
+def _check_fit(binding: Binding, service: Service) -> None:
     limit, answer = service.max_context_length, binding.rubric.sampling.max_response_tokens
     if limit is None or answer is None:
         return
@@ -107,7 +123,7 @@ def _check_fit(binding: Binding, field: str, service: Service) -> None:
     prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
     if prompt + answer > limit:
         raise ConfigError(
-            f"the rubric's reply does not fit the context of {config_key(binding.service)}", field=field, found=str(answer),
+            f"the rubric's reply does not fit the context of {config_key(binding.service)}", field=binding.limit_key, found=str(answer),
             allowed=f"{limit} tokens of context, less at least {prompt} for the rubric's own text",
             remedy="lower max_response_tokens, or raise the service's max_context_length",
         )  # fmt: skip

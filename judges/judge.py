@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gavel.judges.answers import answer_key, current_log
-from gavel.judges.bindings import Binding
+from gavel.judges.bindings import Binding, advise_limit
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import FailureKind, ModelFailure
+from gavel.models.incomplete import not_complete
+from gavel.models.quirks import LENGTH, STOP, finish_word
 from gavel.models.textwork import LONGEST, too_long, work_on
 from gavel.models.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
@@ -87,6 +89,8 @@ class BoundJudges:
                 receipts, problem, raw = (*receipts, *failed.receipts), failed.reason, failed.raw or ""
                 if failed.kind is not FailureKind.JUDGE_UNPARSEABLE:
                     raise JudgeFailure(failed.kind, failed.reason, receipts, failed.raw) from failed
+                if receipts and finish_word(receipts[-1].finish_reason or "") == LENGTH:
+                    problem = f"{problem}; {advise_limit(binding)}"
                 _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, raw, receipts, unread=True))
         reason = f"{query.retries + 1} replies in a row without a verdict; the last: {problem}"
         raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, reason, receipts, raw)
@@ -120,8 +124,8 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     completion = await model.complete(request)
     reply, receipt = completion.reply, completion.receipt
     problem = ""
-    if reply.finish_reason != "stop":
-        problem = f"the reply is not complete: finish_reason is {reply.finish_reason!r}"
+    if reply.finish_reason != STOP:
+        problem = not_complete(reply.finish_reason, reply.text, reply.reasoning, reply.usage)
     elif len(reply.text) > LONGEST:
         problem = too_long(len(reply.text))
     elif not reply.text.strip():

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from gavel.models.cache import StoredReply
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.quirks import ENDED, FILTERED, STOP, same_model
+from gavel.models.incomplete import not_complete
+from gavel.models.quirks import ENDED, FILTERED, LENGTH, STOP, same_model
 from gavel.models.receipts import derive_call_id, encode_messages, text_digest
 from gavel.models.retry import Refusal
 from gavel.models.service import config_key
@@ -160,7 +161,9 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
         return withheld if finish == FILTERED else None
     kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
     if finish != STOP:
-        return kind, f"the reply is not complete: finish_reason is {finish or 'missing'!r}"
+        said = not_complete(finish, text, decoded.reasoning, decoded.usage)
+        limited = role == "simulator" and finish == LENGTH and request.sampling.max_response_tokens is not None
+        return kind, said + (f"; raise its output limit, for example by {key}.thinking_tokens" if limited else "")
     if decoded.text is None and decoded.refusal is not None:
         return kind, "the model refused to answer"
     if not text.strip():

@@ -9,7 +9,7 @@ import pytest
 from tests.judges.support import STRICT
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.bindings import Binding, bind, check_verifiers, output_limit, parse_verifier
+from gavel.judges.bindings import Binding, advise_limit, bind, check_verifiers, output_limit, parse_verifier
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.errors import ConfigError
@@ -113,3 +113,13 @@ def test_an_output_limit_without_room_for_thinking_names_the_key_and_what_is_nee
     assert "judge.thinking_tokens=4096, 4112 in all" in output_limit(Binding("a", "general", rubric, service))
     roomy = output_limit(Binding("a", "general", rubric, replace(service, thinking_tokens=8192)))
     assert roomy == "at most 8208 tokens a reply, 8192 of them for thinking"
+
+
+def test_the_keys_that_give_a_judge_room_are_those_of_its_service_and_its_rubric() -> None:
+    rubric = make_rubric(RubricConfig("gavel/qa-abstention-v1"), AssetStore(offline=True))
+    service = Service(mode="external", model="m", base_url="http://h/v1", thinking_tokens=8192)
+    said = advise_limit(Binding("a", "second", rubric, service, "qa"))
+    assert said == (
+        "raise services.second.thinking_tokens (a judge that thinks needs 16384 or more; 8192 now) "
+        "or rubrics.qa.max_response_tokens (16 now)"
+    )

@@ -72,6 +72,26 @@ async def test_two_replies_without_a_verdict_are_a_named_failure_with_text_and_r
 
 
 @pytest.mark.parametrize(
+    ("fault", "thought"),
+    [
+        ("length", "'length'; "),
+        ("length_counted", "'length', 15 of its 16 tokens were thinking; "),
+        ("length_in_reasoning", "'length', thinking took the whole limit; "),
+        ("length_in_think", "'length', it ended within its thinking; "),
+    ],
+)
+@pytest.mark.parametrize("profile", [STRICT, NATIVE])
+async def test_a_judge_that_its_limit_cut_off_names_the_keys_to_raise(tmp_path: Path, profile: str, fault: str, thought: str) -> None:
+    async with scripted(profile, lambda body: word(profile, "correct"), tmp_path) as (server, _, judge):
+        server.script([fault, fault])
+        with pytest.raises(JudgeFailure) as caught:
+            await judge.grade(ASK)
+    assert thought in caught.value.reason
+    assert "raise judge.thinking_tokens (a judge that thinks needs 4096 or more; none now)" in caught.value.reason
+    assert "or rubrics.r.max_response_tokens (" in caught.value.reason
+
+
+@pytest.mark.parametrize(
     ("fault", "kind"),
     [
         ("500", FailureKind.PROVIDER_UNAVAILABLE),

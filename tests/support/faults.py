@@ -83,6 +83,14 @@ ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "inf_score": lambda answer: replace(answer, text='{"score": 1e400}'),
     "two_objects": lambda answer: replace(answer, text=f"{answer.text}\n{answer.text}"),
     "unclosed_think": lambda answer: replace(answer, text=f"<think>\nLet me see. {answer.text}"),
+    "length_in_reasoning": lambda answer: replace(answer, text=None, reasoning=answer.text, finish_reason="length"),
+    "length_in_think": lambda answer: replace(answer, text=f"<think>\nLet me see. {answer.text}", finish_reason="length"),
+    "length_counted": lambda answer: replace(
+        answer,
+        text="",
+        finish_reason="length",
+        usage={"prompt_tokens": 9, "completion_tokens": 16, "completion_tokens_details": {"reasoning_tokens": 15}},
+    ),
     "reasoning_only": lambda answer: replace(answer, text=None, reasoning=answer.text),
 }
 """Faults of a well-formed reply: a change of the right answer."""
