@@ -73,7 +73,7 @@ def _is_likely(line: str, before: str) -> bool:
         return line[-1] == "-" and bool(before) and not (_BARE.match(before) or _is_deeper(before, line))
     if _LIKELY.match(line):
         return True
-    return line.startswith(_DEEP) and not before or (line[0] == " " and _BARE.match(before) is not None)
+    return (line.startswith(_DEEP) and not before) or (line[0] == " " and _BARE.match(before) is not None)
 
 
 def _is_deeper(before: str, line: str) -> bool:

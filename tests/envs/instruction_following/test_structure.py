@@ -12,9 +12,10 @@ from gavel.envs.instruction_following.structure import read_structure
 
 LINES = (
     "", "", "", "word", "Some text here", "- item", "  - sub", "    - deep", "1. one", "2) two", "   cont", "    code x = 1",
-    "     five", "# head", "## h ##", "#", "#nospace", "  # ind", "- # h", "---", "***", "* * *", "--", "-", "===", "- ---", "> quote", "> # q",
-    "> ```", ">", "```", "```py", "~~~", "````", "  ```", "    ```", "- ```", "   ~~~", "| a | b |", "|---|---|", "| 1 | 2 |", "a | b", "--|--",
-    ":-:", "\ttab", "-\ttab", "-     five", "1.      y", "10. ", "*", "+", "**bold** x", "```a`b", "1234", "1.", "- 1. a", "> > a",
+    "     five", "# head", "## h ##", "#", "#nospace", "  # ind", "- # h", "---", "***", "* * *", "--", "-", "===", "- ---", "> quote",
+    "> # q", "> ```", ">", "```", "```py", "~~~", "````", "  ```", "    ```", "- ```", "   ~~~", "| a | b |", "|---|---|", "| 1 | 2 |",
+    "a | b", "--|--", ":-:", "\ttab", "-\ttab", "-     five", "1.      y", "10. ", "*", "+", "**bold** x", "```a`b",
+    "1234", "1.", "- 1. a", "> > a",
     ">     c", "      - far", "\u00a0x", "é", "```\tx", "# a #b", "#\ttab", "##  a  ## ",
 )  # fmt: skip
 """Lines whose meaning depends on those before them."""
