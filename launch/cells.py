@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 _FORMULA = ("=", "+", "-", "@")
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?%?")
+_NUMBER = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)([eE][-+]?\d+)?%?")
 
 
 def as_text(cell: str) -> str:

@@ -85,7 +85,7 @@ _NAMED = tuple(
 )
 """Words by which servers refuse a field they do not take, whatever its value."""
 
-_ONLY_DEFAULT = re.compile(r"[`'\"]?(\w+)[`'\"]? (?:does not support|must be|only supports?).{0,80}?only the default", re.IGNORECASE)
+_ONLY_DEFAULT = re.compile(r"\b(\w+)[`'\"]? (?:does not support|must be|only supports?).{0,80}?only the default", re.IGNORECASE)
 
 
 def learn(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:

@@ -18,7 +18,7 @@ _ROLES = get_args(Role)
 _DOMAINS = (
     (re.compile(r"law-"), "law"),
     (re.compile(r"health-"), "health"),
-    (re.compile(r"(?:[a-z0-9+#.]+-)?swe-"), "software"),  # go-swe-…, and the like for other languages
+    (re.compile(r"(?:[a-z0-9+#.]{1,20}-)?swe-"), "software"),  # go-swe-…, and the like for other languages
     (re.compile(r"[0-9a-f]{16,64}\Z"), "general"),  # multi-hop questions with bare hexadecimal ids
 )
 """Domain by how an id starts, inferred from the public rows."""

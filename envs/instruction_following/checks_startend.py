@@ -17,8 +17,8 @@ from gavel.envs.instruction_following.text import folded, normal
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict
 
 _OPENING = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
-_CLOSING = regex.compile(r"[^\p{L}\p{N}\p{M}]+\Z")
-_WRAPPING = regex.compile(r"(?:[\s*_`~\"'”’“»«›」』)\]]|\p{So}|\p{Sk}|[\uFE0F\u200D])+\Z")
+_CLOSING = regex.compile(r"[^\p{L}\p{N}\p{M}]")
+_WRAPPING = regex.compile(r"(?:[\s*_`~\"'”’“»«›」』)\]]|\p{So}|\p{Sk}|[\uFE0F\u200D])")
 _WORD = regex.compile(r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]]", regex.VERSION1)
 _PAIRS = frozenset((*QUOTES, *BRACKETS, ("<", ">")))
 
@@ -64,7 +64,7 @@ def _endings(text: str, phrase: str) -> tuple[str, ...]:
     """Return the text in the ways its end may be read: as it is, without wrapping marks, and, unless the phrase itself ends in a mark,
     without any mark."""
     unwrapped = _rstripped(_WRAPPING, text)
-    if _CLOSING.search(phrase):
+    if _CLOSING.fullmatch(phrase[-1:]):
         return text, unwrapped
     return text, unwrapped, _rstripped(_CLOSING, unwrapped)
 

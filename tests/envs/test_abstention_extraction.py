@@ -1,12 +1,15 @@
 """What a reply answers: thinking, boxes, gates, normalisation."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.growth import growth
 
 from gavel.envs.abstention.extraction import extract, last_box, normalise
+from gavel.envs.abstention.rules import fold
 from gavel.models.types import Reply
 
 
@@ -142,9 +145,16 @@ def test_normalisation_is_upstreams(answer: str, normal: str) -> None:
 def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         text = unit * (size // len(unit))
-        start = time.perf_counter()
+        start = time.process_time()
         found = extract(reply(text))
         normalise(found.answer or "")
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert seconds(1_000_000) < 2.0, "quadratic work on 1 MB would take minutes"
+
+
+@pytest.mark.parametrize("work", [normalise, fold, last_box], ids=["normalise", "fold", "last_box"])
+@pytest.mark.parametrize("unit", [" ", "a ", "the ", ". ", '"', "'", "`", "\u0301", "e\u0301", "!", "\\boxed{", "{", "}", "\n\u00a0"])
+def test_the_work_on_an_answer_grows_with_its_length_and_no_faster(work: Callable[[str], object], unit: str) -> None:
+    for end in ("", "x", "."):
+        assert growth(work, lambda n: unit * (n // len(unit)) + end) < 3, (unit, end)  # noqa: B023
