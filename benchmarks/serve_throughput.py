@@ -126,6 +126,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
+def workers_of(pid: int) -> list[int]:
+    """Return the processes that a service has started."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
 def measure(port: int, batch: int, options: argparse.Namespace) -> dict[str, float]:
     """Run the clients in a process of their own."""
     words = ["--as-client", str(port), "--batch", str(batch), "--clients", str(options.clients), "--words", str(options.words)]
@@ -166,9 +171,10 @@ def main() -> int:
             line = service.stdout.readline()
             port = int(line.partition("http://127.0.0.1:")[2].split()[0].rstrip("/"))
             measure(port, 1, argparse.Namespace(**{**vars(options), "seconds": 1.0}))  # the workers start, caches fill
-            before = cpu_seconds(service.pid)
+            workers = workers_of(service.pid)
+            before, idle = cpu_seconds(service.pid), sum(map(cpu_seconds, workers))
             one = measure(port, 1, options)
-            spent = cpu_seconds(service.pid) - before
+            spent, worked = cpu_seconds(service.pid) - before, sum(map(cpu_seconds, workers)) - idle
             many = measure(port, options.batch, options)
         finally:
             service.terminate()
@@ -176,6 +182,7 @@ def main() -> int:
     figures = {
         "gradings/s, one a request": one["rate"], "p50 (ms)": one["p50_ms"], "p99 (ms)": one["p99_ms"],
         "the service's own CPU a grading (ms)": 1000 * spent / one["requests"],
+        "its workers' CPU a grading (ms)": 1000 * worked / one["requests"],
         "the clients' CPU a grading (ms)": 1000 * one["client_cpu_s"] / one["requests"],
         f"gradings/s, {options.batch} a request": many["rate"] * options.batch,
         f"p99 of a request of {options.batch} (ms)": many["p99_ms"],
