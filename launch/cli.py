@@ -9,12 +9,13 @@ import importlib
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gavel.launch.verbs import Verb, find_verb
+from gavel.launch.verbs import SWEEP_AGAIN, Verb, find_verb
 from gavel.models.errors import ConfigError, GavelError, nearest, visible
 
 if TYPE_CHECKING:
@@ -147,12 +148,22 @@ def _guarded(words: list[str]) -> int:
 
 def _spelt_out(text: str, words: list[str]) -> str:
     """Return a message with the command to run next in the words of this one."""
-    if "gavel probe" not in text:
+    if "gavel probe" not in text and SWEEP_AGAIN not in text:
         return text
     from gavel.launch.training.probe_command import spelt_out
 
     line = parse(words)
+    text = text.replace(SWEEP_AGAIN, _sweep_command(line))
     return spelt_out(text, line.overrides, line.config_dirs)
+
+
+def _sweep_command(line: CommandLine) -> str:
+    from gavel.launch.training.sweep import SWEPT
+
+    folders = [part for folder in line.config_dirs for part in ("--config-dir", folder)]
+    if line.verb in SWEPT:
+        return f"for a run of each: {shlex.join(('gavel', line.verb, *folders, *line.runs, '-m', *line.overrides))}"
+    return f"`gavel {line.verb}` has no sweeps ({' and '.join(SWEPT)} have): run the command once for each"
 
 
 def _nobodys_home() -> ConfigError:

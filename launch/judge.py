@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import socket
 import time
@@ -43,7 +44,8 @@ async def serve(config: JudgeConfig, console: Console | None = None) -> int:
     console = console or Console()
     _check(config.judge)
     if config.dry_run:
-        console.print(" ".join(server_command(config.judge, _model(config.judge), config.judge.port)), highlight=False, soft_wrap=True)
+        command = server_command(config.judge, _model(config.judge), config.judge.port)
+        console.print(shlex.join(command), markup=False, highlight=False, soft_wrap=True)
         return ENDED
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,8 +84,8 @@ async def _serve(config: JudgeConfig, console: Console, ready: asyncio.Event) ->
 def _announcement(judge: Service, pool: ServicePool) -> str:
     urls = [_reachable(judge, url) for url in pool.urls(NAME)]
     lines = [f"serving {judge.model} at {url}" for url in urls]
-    base = urls[0] if len(urls) == 1 else f"'[{','.join(urls)}]'"
-    hint = f"judge=external judge.base_url={base} judge.model={judge.model}"
+    base = urls[0] if len(urls) == 1 else f"[{','.join(urls)}]"
+    hint = shlex.join(("judge=external", f"judge.base_url={base}", f"judge.model={judge.model}"))
     return "\n".join([*lines, f"use it with: {hint}", "Ctrl-C ends it"])
 
 

@@ -24,6 +24,7 @@ from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import FolderLock, RunFolderError
 from gavel.launch.running.manifest import Manifest, RunHead, check_free, read_manifest
 from gavel.launch.running.merge_checks import check_rows, check_same_run, check_shards, check_whole
+from gavel.launch.running.origin import written_here
 from gavel.launch.running.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
 from gavel.launch.running.shard import Shard, read_shard
 from gavel.launch.running.tally import Tally, closing
@@ -116,7 +117,7 @@ def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, i
     building = target.with_name(f".{target.name}.merging")
     shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed; the shards hold all of it
     try:
-        with RunFolder.open(building / target.name, head, text) as folder:
+        with RunFolder.open(building / target.name, head, text, ours=all(written_here(part.path) for part in parts)) as folder:
             folder.plan([row for part in parts for row in part.rows])
             planned = read_inputs(folder.path)
             tally = Tally(planned, assembly.environment)

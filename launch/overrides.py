@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from gavel.launch.keys import Place
+from gavel.launch.verbs import SWEEP_AGAIN
 from gavel.models.errors import ConfigError, shorten
 
 _WORD = re.compile(r"(?P<sign>~|\+{0,2})(?P<key>[^=\s]+?)(?:=(?P<value>.*))?", re.DOTALL)
@@ -68,7 +69,7 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     if group in groups and value is not None and _SEVERAL.search(value):
         raise ConfigError(
             "several choices where there can be one", field=key, found=shorten(value),
-            remedy=f"for a run of each (train, rescore) write -m: gavel VERB -m {shlex.quote(word)}",
+            remedy=SWEEP_AGAIN,
         )  # fmt: skip
     if group in groups:
         return GroupChoice(group, package or None, None if value in ("null", "") else value)
@@ -95,7 +96,7 @@ def read_value(setting: Setting, place: Place) -> Any:
     if parsed.is_sweep_override():
         raise ConfigError(
             "several values where there can be one", field=setting.key, found=shorten(setting.text),
-            remedy=f"for a run of each (train, rescore) write -m before it; for a list write {setting.key}=[{setting.text}]",
+            remedy=f"{SWEEP_AGAIN}; for a list write {shlex.quote(f'{setting.key}=[{setting.text}]')}",
         )  # fmt: skip
     return parsed.value()
 

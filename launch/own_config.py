@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from gavel.launch.running.existing import existing_run
+from gavel.launch.running.origin import written_here
 
 ANEW: dict[str, Any] = {"retry": None, "inspect": None, "show_sensitive": False, "dry_run": False}
 """What a stored config does not decide about the next command."""
@@ -50,6 +51,6 @@ def own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]
     if not isinstance(own, dict):
         return {}
     if verb == "rollout":
-        return {} if chosen else {**own, **ANEW}
+        return {} if chosen else {**own, **ANEW, "trust": written_here(file.parent)}
     touched = {key.partition(".")[0] for key in keys}
     return {name: own[name] for name in ("judge", "rubrics") if name in touched and name in own and name not in chosen}

@@ -24,6 +24,7 @@ from gavel.launch.running.identity import identity_of
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.manifest import RunHead, read_manifest
+from gavel.launch.running.origin import written_here
 from gavel.launch.running.session import Session, digest_of, run_async, run_session
 from gavel.launch.schema import RegradeConfig, RolloutConfig
 from gavel.models.errors import ConfigError
@@ -101,14 +102,17 @@ def _regrade(
         manifest.reward, manifest.ablation, manifest.parent if itself else parent_of(parent, manifest),
         manifest.shard if itself else None,
     )  # fmt: skip
-    with RunFolder.open(path, head, text, "regrade") as folder:
+    trusted = bool(config.trust) or written_here(parent)
+    stored = {} if trusted else config_of(parent).service_table
+    theirs = frozenset(name for name, service in composed.service_table.items() if stored.get(name) == service)
+    with RunFolder.open(path, head, text, "regrade", ours=trusted) as folder:
         folder.plan(rows)
         session = Session(
             assembly, make_reward(folder.manifest.reward), composed.failure, rows, config.concurrency, None,
             digest_of(text), assets=composed.assets, budget=config.budget,
             states={} if itself else _transcripts(parent, rows, assembly),
             persistent=itself, parent=None if itself else parent, deadline=deadline,
-            certificates=Path(composed.certificates).expanduser(),
+            certificates=Path(composed.certificates).expanduser(), untrusted=theirs,
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

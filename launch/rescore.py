@@ -20,6 +20,7 @@ from gavel.launch.running.child_name import reward_changes
 from gavel.launch.running.folder import RunFolder, read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import RunHead, read_manifest
+from gavel.launch.running.origin import written_here
 from gavel.launch.running.session import exit_code, reported, say
 from gavel.launch.running.tally import Tally, closing
 from gavel.launch.schema import RescoreConfig
@@ -43,7 +44,7 @@ def run(config: RescoreConfig, console: Console) -> int:
         "rescore", manifest.identity, {**manifest.digests, "parent": manifest.digests["identity"]},
         config.reward, reward.ablation, parent_of(parent, manifest),
     )  # fmt: skip
-    with RunFolder.open(path, head, to_yaml(composed)) as folder:
+    with RunFolder.open(path, head, to_yaml(composed), ours=written_here(parent)) as folder:
         environment = assemble(composed, with_policy=True).environment
         tally = _rescored(parent, folder, reward, environment)
         metrics = tally.write(folder, environment, reward)

@@ -65,7 +65,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config, kept = _with_own_reward(path, config)
     _say_kept(kept, console)
-    text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False))
+    text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False, trust=None))
     identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
     config_digest = digest_of(text)
     digests = {"config": config_digest, "tasks": digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
@@ -75,7 +75,8 @@ def run(config: RolloutConfig, console: Console) -> int:
     new = nothing_done(path)  # then a wrong name or URL must leave no folder that holds it
     if new and (code := run_async(lambda: look(assembly.services, silent.append), console)) != WHOLE:
         return code
-    with RunFolder.open(path, head, text) as folder:
+    trusted = config.trust is not False
+    with RunFolder.open(path, head, text, ours=trusted) as folder:
         folder.plan(rows)
         for line in silent:
             say(console, line, style="bold")
@@ -87,6 +88,7 @@ def run(config: RolloutConfig, console: Console) -> int:
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
             deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
+            untrusted=frozenset(() if trusted else config.service_table),
         )  # fmt: skip
         if config.inspect is None:
             code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)

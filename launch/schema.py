@@ -96,7 +96,8 @@ class RolloutConfig(Composition):
 
     ``inspect`` shows one task's story; ``show_sensitive`` unfolds transcripts that are folded under a content note.
     ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that would not end
-    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``.
+    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``. ``trust`` starts what
+    the config of a folder made elsewhere names; false where it was not said for such a folder.
     """
 
     reward: Mapping[str, Any]
@@ -115,6 +116,7 @@ class RolloutConfig(Composition):
     deadline_margin: str | float | None = None
     shard: str | None = None
     export: ExportConfig = ExportConfig()
+    trust: bool | None = None
     dry_run: bool = False
 
 
@@ -122,7 +124,7 @@ class RolloutConfig(Composition):
 class RegradeConfig:
     """``gavel regrade RUN``: ``only=ungraded`` completes the run itself; ``only=all`` grades every transcript again into ``into``.
 
-    None for a part keeps what the run was made with.
+    None for a part keeps what the run was made with. ``trust`` starts what the config of a folder made elsewhere names.
     """
 
     run: RunConfig
@@ -134,6 +136,7 @@ class RegradeConfig:
     budget: BudgetConfig = BudgetConfig()
     deadline: str | float | None = None
     deadline_margin: str | float | None = None
+    trust: bool | None = None
     dry_run: bool = False
 
 

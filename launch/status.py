@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections import deque
@@ -54,9 +55,10 @@ def run(config: StatusConfig, console: Console) -> int:
             say(console, line)
         return 0
     if (path / "manifest.json").is_file():
+        word = shlex.quote(config.run.dir)
         raise ConfigError(
             "this is a run of `gavel rollout`, not a training run or a sweep", field="run.dir", found=config.run.dir,
-            remedy=f"look at it: gavel view {config.run.dir}; as a file: gavel report {config.run.dir}",
+            remedy=f"look at it: gavel view {word}; as a file: gavel report {word}",
         )  # fmt: skip
     plan = read_plan(path)
     table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)

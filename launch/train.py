@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import judge_folder, render, slurm
 from gavel.launch.training.arithmetic import describe_arithmetic
+from gavel.launch.training.attempts import is_finished
 from gavel.launch.training.job import run_training
 from gavel.launch.training.layout import Layout, describe, managed
 from gavel.launch.training.plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
@@ -30,7 +32,7 @@ from gavel.models.codec import digest, plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
 
-SUBMITTED = 0
+SUBMITTED, FINISHED = 0, 0
 
 
 class Findings(GavelError):
@@ -61,15 +63,24 @@ def run(config: TrainConfig, console: Console) -> int:
     if checked.findings:
         raise Findings(checked.findings)
     prepared = prepare(config, path, checked)
+    if is_done(prepared):
+        say(console, f"run folder: {path}\nthis run is finished, nothing is started: gavel status {shlex.quote(str(path))}")
+        return FINISHED
     write(prepared)
     if config.cluster.kind == "slurm":
         say(console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here")
-        say(console, f"run folder: {path}\nhow it goes: gavel status {path}")
+        say(console, f"run folder: {path}\nhow it goes: gavel status {shlex.quote(str(path))}")
         return SUBMITTED
     start_judge(config, prepared, console)
     code = run_training(path, follow=True)
     say(console, f"run folder: {path}")
     return code
+
+
+def is_done(prepared: Prepared) -> bool:
+    """Whether the folder of a run holds this very run, taken to its end."""
+    there = (prepared.path / PLAN).is_file()
+    return there and read_plan(prepared.path).digest == prepared.plan.digest and is_finished(prepared.path)
 
 
 def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
@@ -144,7 +155,8 @@ def _same(prepared: Prepared) -> None:
     if known.digest != prepared.plan.digest:
         raise InputError(
             "this folder holds another training run", where=str(prepared.path), found=known.digest, allowed=prepared.plan.digest,
-            remedy=f"name another folder with run.dir=…; what differs: diff {prepared.path}/config.yaml against `dry_run=true`",
+            remedy="name another folder with run.dir=…; "
+            f"what differs: diff {shlex.quote(str(prepared.path / 'config.yaml'))} against `dry_run=true`",
         )  # fmt: skip
     job = slurm.queued(prepared.path / prepared.script) or job_of(prepared.path)
     if job and (state := slurm.state(job)):
@@ -216,8 +228,8 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
         for name, text in prepared.files.items():
             if name != "config.yaml":
                 say(console, f"\n--- {path / name}\n{text}")
-        say(console, f"--- the trainer's command\n{' '.join(prepared.plan.command)}")
-        first = f"sbatch {path / prepared.script}" if config.cluster.kind == "slurm" else f"bash {path / prepared.script}"
+        say(console, f"--- the trainer's command\n{shlex.join(prepared.plan.command)}")
+        first = shlex.join(("sbatch" if config.cluster.kind == "slurm" else "bash", str(path / prepared.script)))
         say(console, f"--- started with\n{first}")
     if checked.findings:
         raise Findings(checked.findings)

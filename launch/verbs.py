@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from gavel.models.errors import ConfigError, nearest
 
+SWEEP_AGAIN = "for a run of each write -m before the words"
+"""Advice that ``gavel.launch.cli`` says in the words of the command it is given to."""
+
 GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "trainer", "cluster", "experiment")
 """The config groups every primary config lists, so that one experiment file serves every verb."""
 
@@ -37,6 +40,7 @@ _EXPORT = (
     ("export.wandb.project=NAME", "figures of the finished run to W&B; also entity, group, name, mode=offline"),
     ("export.mlflow.tracking_uri=URI", "the same to MLflow; also experiment, name"),
 )
+_TRUST = ("trust=true", "start the programs that the config of a folder made elsewhere names (docs/run_folder.md)")
 _OFFLINE = ("assets.offline=true", "no downloads; assets.mirror=DIR is a folder that is tried first")
 
 _TABLE = (
@@ -80,7 +84,8 @@ _TABLE = (
             ("policy.sampling.temperature=T", "also top_p, max_response_tokens, seed, …"),
             ("judge.extra_body={…}", "fields of every call; also omit, response_format, max_tokens_field, query, served_as"),
             _SERVICES, _OFFLINE,
-            _DEADLINE, ("shard=i/n", "one part of the tasks; `gavel merge` puts the parts together"), *_EXPORT, _DRY,
+            _DEADLINE, ("shard=i/n", "one part of the tasks; `gavel merge` puts the parts together"), *_EXPORT,
+            _TRUST, _DRY,
         ),
     ),
     Verb(
@@ -95,7 +100,7 @@ _TABLE = (
         ),
         (
             _RUN, ("only=ungraded|all", "which transcripts; all needs into"), ("into=DIR", "the child run"),
-            ("rubrics.NAME.profile=PROFILE", "another rubric"), ("concurrency=N", "rows in flight"), _DEADLINE, _DRY,
+            ("rubrics.NAME.profile=PROFILE", "another rubric"), ("concurrency=N", "rows in flight"), _DEADLINE, _TRUST, _DRY,
         ),
     ),
     Verb(

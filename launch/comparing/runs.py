@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ def expand(names: Sequence[str]) -> tuple[list[Named], list[str]]:
         if len(there) < 2:
             raise ConfigError(
                 "this sweep has fewer than two runs to compare", field="runs", found=f"{len(there)} of {len(index.points)}", where=name,
-                remedy=f"see what became of the others: gavel status {name}",
+                remedy=f"see what became of the others: gavel status {shlex.quote(name)}",
             )  # fmt: skip
         runs += [Named(path / point.name, point.overrides) for point in there]
     return runs, notes
@@ -80,7 +81,10 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
         config, samples = read_config(run.path), read_samples(run.path)
         if not samples:
             raise ConfigError(
-                "this training run has no step in its ledger", field="runs", found=str(run.path), remedy=f"gavel status {run.path}"
+                "this training run has no step in its ledger",
+                field="runs",
+                found=str(run.path),
+                remedy=shlex.join(("gavel", "status", str(run.path))),
             )
         words = [word for word in run.words if not _SEED.match(word)]
         group = " ".join(words) or ("all points" if run.words else name)

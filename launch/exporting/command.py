@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 
 from gavel.launch.exporting.start import check_export, exported, wanted
@@ -18,7 +20,7 @@ def run(config: ExportRunConfig, console: Console) -> int:
     if not wanted(config.export):
         raise ConfigError(
             "no place to export to is named", field="export", allowed="export.wandb.project=…, export.mlflow.tracking_uri=…",
-            remedy=f"for example: gavel export {path} export.wandb.project=gavel",
+            remedy=f"for example: gavel export {shlex.quote(str(path))} export.wandb.project=gavel",
         )  # fmt: skip
 
     async def work() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from gavel.launch.running.lease import RunFolderError
@@ -38,14 +39,15 @@ def _refuse_others(path: Path) -> None:
     Raises:
         RunFolderError: a training run, or a sweep.
     """
+    word = shlex.quote(str(path))
     if (path / PLAN).is_file():
         raise RunFolderError(
             "this is a training run, which has no stored rows of this kind", where=str(path),
-            remedy=f"its steps and samples: gavel view {path}; its curve: gavel report {path}; how it goes: gavel status {path}; "
+            remedy=f"its steps and samples: gavel view {word}; its curve: gavel report {word}; how it goes: gavel status {word}; "
             "two of them: gavel compare RUN RUN",
         )  # fmt: skip
     if (path / INDEX).is_file():
         raise RunFolderError(
             "this is a sweep, not a run", where=str(path),
-            remedy=f"name one of its points, such as {path}/000-…; all of them: gavel compare {path}, gavel status {path}",
+            remedy=f"name one of its points, such as {path}/000-…; all of them: gavel compare {word}, gavel status {word}",
         )  # fmt: skip

@@ -26,6 +26,7 @@ from gavel.launch.running.manifest import (
     read_manifest,
     write_manifest,
 )
+from gavel.launch.running.origin import mark_config
 from gavel.models.codec import dump, load
 from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
 
@@ -47,9 +48,10 @@ class RunFolder:
         self._beat, self._beating = 0.0, threading.Lock()
 
     @classmethod
-    def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout") -> RunFolder:
+    def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True) -> RunFolder:
         """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another identity,
-        and one without a graded row takes another reward.
+        and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds parts of a folder that
+        was made elsewhere.
 
         Raises:
             RunFolderError: in use, of another identity, or a folder that holds something else.
@@ -64,6 +66,7 @@ class RunFolder:
                 check_free(path, manifest)
             begins = manifest is None or _begun_anew(path, verb)
             manifest = new_manifest(head) if manifest is None or begins else _continued(path, manifest, head, verb)
+            manifest = replace(manifest, config_mark=mark_config(config_yaml.encode()) if ours else None)
             manifest = write_manifest(path, manifest, Lease.ours())
             write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
             return cls(path, lock, manifest)

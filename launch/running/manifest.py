@@ -40,7 +40,8 @@ class RunHead:
 @record
 class Manifest:
     """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of its writer.
-    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together from."""
+    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together from;
+    ``config_mark`` is the mark of the user who wrote ``config.yaml`` (``gavel.launch.running.origin``), None for none."""
 
     SCHEMA: ClassVar[str] = "gavel.manifest/1"
 
@@ -55,6 +56,7 @@ class Manifest:
     lease: Lease | None
     shard: str | None = None
     merged: tuple[Mapping[str, Any], ...] = ()
+    config_mark: str | None = None
 
 
 def new_manifest(head: RunHead) -> Manifest:

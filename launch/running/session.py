@@ -27,6 +27,7 @@ from gavel.launch.running.deadline import Deadline
 from gavel.launch.running.folder import RunFolder, is_owed, read_results
 from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, read_journal
+from gavel.launch.running.origin import refuse_programs
 from gavel.launch.running.progress import progress
 from gavel.launch.running.rewards import check_reward_of
 from gavel.launch.running.signals import cancelled_by_signals
@@ -50,7 +51,7 @@ class Session:
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
     given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
     ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the servers were asked
-    already whether they serve the models.
+    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought.
     """
 
     assembly: Assembly
@@ -70,6 +71,7 @@ class Session:
     deadline: Deadline | None = None
     export: ExportConfig | None = None
     looked: bool = False
+    untrusted: frozenset[str] = frozenset()
 
 
 async def look(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
@@ -203,6 +205,7 @@ async def _play(session: Session, folder: RunFolder, console: Console, owed: lis
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
+    refuse_programs(folder.path, {name: service for name, service in assembly.services.items() if name in session.untrusted})
     if not session.looked:
         await look(assembly.services, lambda line: say(console, line, style="bold"))
     store, replies, deadline = asset_store(session.assets), session.assets.replies, session.deadline

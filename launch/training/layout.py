@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
+from typing import Any
 
 from gavel.launch.schema import TrainConfig
-from gavel.launch.training.schema import PlacementMode
-from gavel.models.codec import record
-from gavel.models.errors import ConfigError
+from gavel.launch.training.schema import JudgeJob, Placement, PlacementMode
+from gavel.models.codec import plain, record
+from gavel.models.errors import ConfigError, shorten
 from gavel.models.service import Service, config_key
 from gavel.models.vllm import memory
 from gavel.models.vllm.arguments import tensor_parallel
@@ -75,7 +78,28 @@ def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service
 
 def findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:
     """Return what cannot work, with the numbers."""
-    return [str(failed) for failed in (*_mode_findings(config, layout, services), *_judge_findings(config, layout, services))]
+    found = (*_mode_findings(config, layout, services), *_judge_findings(config, layout, services), *_unread(config, layout))
+    return [str(failed) for failed in found]
+
+
+def _unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
+    """Name the keys that were set and that a run with this layout never reads."""
+    values: Any = plain(config)
+    slurm, own, shared = config.cluster.kind == "slurm", layout.judge_nodes > 0, layout.mode == "shared"
+    apart, sharing = ("a judge on nodes of its own", "placement.mode=het or shared"), ("a shared judge", "placement.mode=shared")
+    for key, unset, is_read, (reader, chosen) in (
+        *((f"cluster.judge.{name}", None, own and slurm, apart) for name in plain(JudgeJob())),
+        ("placement.nodes", Placement().nodes, own, apart),
+        ("placement.folder", None, shared, sharing),
+        ("placement.lease", Placement().lease, shared, sharing),
+        ("cluster.hf_home", None, slurm, ("a job on Slurm", "cluster=slurm")),
+    ):
+        value = reduce(getitem, key.split("."), values)
+        if value != unset and not is_read:
+            yield ConfigError(
+                f"this key has no effect here: only {reader} reads it", field=key, found=shorten(value),
+                remedy=f"remove it, or choose {chosen}",
+            )  # fmt: skip
 
 
 def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -223,9 +224,9 @@ def _close(folder: Path, index: Index, console: Console, *, dry: bool) -> int:
     if not dry:
         say(console, f"index: {folder / INDEX}")
         if index.verb == "train":
-            say(console, f"how they go: gavel status {folder}")
+            say(console, f"how they go: gavel status {shlex.quote(str(folder))}")
         elif sum(point.state in STATES.values() for point in index.points) > 1:
-            say(console, f"compare: gavel compare {folder}")
+            say(console, f"compare: gavel compare {shlex.quote(str(folder))}")
     failed = sum(point.state == "failed" for point in index.points)
     if failed == len(index.points):
         return BAD

@@ -6,6 +6,7 @@ keeps its folder whichever of them are swept, and a value that is swept only now
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,6 @@ def _words(index: Index, point: Point) -> frozenset[str]:
 
 
 def _told(known: Index, missing: list[Point]) -> str:
-    words = " ".join((*known.common, *missing[0].overrides)) if missing else ""
+    words = shlex.join((*known.common, *missing[0].overrides)) if missing else ""
     more = f" and {len(missing) - 1} more" if missing[1:] else ""
     return f"gavel {known.verb} -m … {words}{more}"

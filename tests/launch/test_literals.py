@@ -58,3 +58,14 @@ async def test_a_secret_is_not_looked_up_for_a_value_that_is_stored(tmp_path: Pa
     assert done.code == 2
     assert "api_key_env=" in done.err
     assert not (tmp_path / "run").exists()
+
+
+async def test_a_run_is_resumed_whole_and_the_server_gets_the_literal_text(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url, "policy.sampling.stop=['\\${end}']")
+        assert (await gavel(*words, "tasks.limit=2")).code == 0
+        done = await gavel("rollout", str(tmp_path / "run"), "tasks.limit=4")
+        assert done.code == 0, done.err
+        asked = [seen.body for seen in server.requests if seen.body["model"] == "policy-model"]
+    assert len(asked) == 4
+    assert [body["stop"] for body in asked] == [["${end}"]] * 4

@@ -162,6 +162,25 @@ def test_gpus_that_do_not_add_up_are_refused_with_the_numbers(words: list[str], 
     assert needle in found([*QWEN, *shape, *words], root, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("placement.nodes", ["placement.mode=same_node", "placement.nodes=2"]),
+        ("placement.nodes", ["placement.nodes=3"]),
+        ("placement.folder", ["placement.mode=het", "cluster=slurm", "placement.folder=/f"]),
+        ("placement.lease", ["placement.lease=5"]),
+        ("cluster.judge.time", ["cluster.judge.time='01:00:00'"]),
+        ("cluster.judge.gpus", ["cluster=slurm", "placement.mode=same_node", "cluster.judge.gpus=2"]),
+        ("cluster.judge.directives", ["cluster=slurm", "cluster.judge.directives=[--x]"]),
+        ("cluster.hf_home", ["cluster.hf_home=/hf"]),
+    ],
+)
+def test_keys_of_another_placement_are_refused(key: str, words: list[str], tmp_path: Path, root: Path) -> None:
+    said = found([*QWEN, "judge.gpus=1", "cluster.gpus_per_node=8", *words], root, tmp_path / "run")
+    assert f"{key}: this key has no effect here" in said
+    assert "no effect" not in found([*QWEN, "judge.gpus=1", "cluster.gpus_per_node=8", *words[:-1]], root, tmp_path / "run")
+
+
 SHAPES = {
     "one GPU, the judge on the CPU": (["judge=smollm2", "cluster.gpus_per_node=1"], 1, 1),
     "one node of eight, two for the judge": (["judge=qwen3_32b", "judge.gpus=2", "cluster.gpus_per_node=8"], 1, 6),
