@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
+from gavel.launch.config import compose
 from gavel.launch.literals import literal, refuse_resolvers
 from gavel.models.errors import ConfigError
 
@@ -69,3 +71,26 @@ async def test_a_run_is_resumed_whole_and_the_server_gets_the_literal_text(tmp_p
         asked = [seen.body for seen in server.requests if seen.body["model"] == "policy-model"]
     assert len(asked) == 4
     assert [body["stop"] for body in asked] == [["${end}"]] * 4
+
+
+@pytest.mark.parametrize("verb", ["train", "serve", "probe", "regrade", "calibrate"])
+def test_no_verb_looks_a_word_up(verb: str) -> None:
+    with pytest.raises(ConfigError, match="_env="):
+        compose(verb, ["judge=external", "judge.base_url=http://127.0.0.1:1/${oc.env:HOME}/v1"])
+
+
+async def test_no_file_of_a_run_holds_a_secret(tmp_path: Path) -> None:
+    secret, run = "s3cret-of-this-test-7f21", tmp_path / "run"
+    keys = (
+        "policy.api_key_env=TEST_KEY_OF_GAVEL",
+        "judge.api_key_env=TEST_KEY_OF_GAVEL",
+        "judge.header_env={X-Token: TEST_KEY_OF_GAVEL}",
+    )
+    env = {**os.environ, "TEST_KEY_OF_GAVEL": secret}
+    async with FaultServer(reply=reply) as server:
+        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), run, server.base_url, *keys), env=env)
+        assert done.code == 0, done.err
+        assert any(secret in str(seen.headers) for seen in server.requests)
+    holding = [path for path in run.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert not holding
+    assert secret not in done.out + done.err

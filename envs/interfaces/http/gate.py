@@ -20,6 +20,8 @@ from gavel.models.errors import shorten
 from gavel.models.transport import is_loopback_address
 
 MIB = 2**20
+SMALL_BYTES = 64 * 1024
+"""A body of this size passes whatever else arrives, so that large ones which never end hold up no ordinary client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class HttpOptions:
         retry_after: seconds that a refused client is told to wait.
         api_key: what callers must send; None asks for none.
         loopback_hosts: answer requests made to this machine's own names alone, so that no web page elsewhere can use the service.
-        max_bodies_bytes: of all requests whose bodies are arriving, together; more are answered 503.
+        max_bodies_bytes: of all requests whose bodies are arriving, together; where they are more, those larger than
+            ``SMALL_BYTES`` are answered 503.
     """
 
     max_body_bytes: int = 8 * MIB
@@ -169,7 +172,7 @@ class Gate:
                 self._arriving += len(chunk)
                 if len(body) > most:
                     raise _too_large(f"more than {most}", most)
-                if self._arriving > self.options.max_bodies_bytes:
+                if self._arriving > self.options.max_bodies_bytes and len(body) > SMALL_BYTES:
                     problem = Problem(
                         "too many bodies are arriving at once", "", f"more than {self.options.max_bodies_bytes} bytes",
                         f"{self.options.max_bodies_bytes} bytes at once", "send it again later",

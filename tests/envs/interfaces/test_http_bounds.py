@@ -406,3 +406,28 @@ async def test_an_internal_error_is_answered_without_its_details_and_spoils_no_o
         assert (status, [answer["status"] for answer in answers]) == (200, ["graded", "error", "graded"])
         assert (await service.send("GET", "/healthz"))[2]["in_flight"] == 0
     assert "a detail" in capfd.readouterr().err
+
+
+async def test_bodies_that_never_end_are_bounded_together_and_hold_no_other_client_up(tmp_path: Path) -> None:
+    bound, part = 2_000_000, b"x" * 100_000
+    options = HttpOptions(max_bodies_bytes=bound, body_timeout=60)
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service, contextlib.AsyncExitStack() as open_:
+        head = request(RULES, part, length=200_000)
+        readers = []
+        for _ in range(200):  # 20 MB in all
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            open_.callback(writer.close)
+            writer.write(head)
+            readers.append(reader)
+        answers = [asyncio.create_task(reader.read()) for reader in readers]
+        await asyncio.wait(answers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        while len(done := [one for one in answers if one.done()]) < 200 - bound // len(part):
+            await asyncio.wait([one for one in answers if not one.done()], timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert {status_of(one.result()) for one in done} == {503}
+        assert all(b"retry-after: 1" in one.result().lower() for one in done)
+        assert len(done) <= 200 - bound // len(part) + 5  # what arrives within the bound is waited for
+        assert (await service.post(RULES, rule_item()))[0] == 200  # another client, while the bound is used up
+        writers_left = [one for one in answers if not one.done()]
+        for one in writers_left:
+            one.cancel()
+        await asyncio.wait(writers_left)

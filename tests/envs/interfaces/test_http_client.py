@@ -169,3 +169,12 @@ async def test_what_json_cannot_hold_is_refused_and_not_changed_on_the_way(value
 def test_a_client_without_a_try_is_refused() -> None:
     with pytest.raises(ValueError, match="attempts"):
         GavelClient("http://127.0.0.1:9", "x", attempts=0)
+
+
+async def test_more_items_than_a_request_takes_are_sent_in_parts_and_answered_in_order(tmp_path: Path) -> None:
+    item = rule_item()
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service, GavelClient(service.url, "instruction_following") as client:
+        asked = [(item["task"] if number % 3 else {}, f"a, {number}") for number in range(600)]
+        answers = await client.grade_many(asked)
+    assert len(answers) == 600
+    assert [isinstance(one, Graded) for one in answers] == [bool(number % 3) for number in range(600)]
