@@ -10,7 +10,7 @@ import regex
 
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import Language
-from gavel.envs.instruction_following.text import fold, folded, spans, visible
+from gavel.envs.instruction_following.text import NUMBER, fold, folded, spans, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
 
 _BRACKETS = regex.compile(r"(?<![A-Za-z0-9_])!?[\[［]((?>[^\[\]［］\n]+))[\]］](?!\(|: (?:https?:|<))")
@@ -19,14 +19,13 @@ _REFERENCE = regex.compile(r"\[(?>[^\[\]\n]+)\]\[(?>[^\[\]\n]*)\]")
 _WORD = regex.compile(r"\w")
 _POSTSCRIPT = regex.compile(r"\W{0,4}(?:p\.?\s?){1,4}s\.?(?!\w)")
 _ITEM = regex.compile(r"[-*+•◦–—・]|\p{Nd}{1,3}[.)、]")
-_NO_NAME = regex.compile(r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|(?i:sic|citation needed)")
+_NO_NAME = regex.compile(r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|(?i:sic|citation needed)|-?[\d.]+(?:pt|em|ex|cm|mm)")
 _CITATION = regex.compile(r"(?:\p{Lu}[\p{L}'’.&,\- ]{0,80}|\d{1,3}[,;: ]{1,3})(?:,? (?:19|20)\d{2}[a-z]?|,? pp?\. ?\d+).{0,60}")
 """Author and year, or a reference with its page: [Smith et al., 2020], [12, p. 5]."""
 _DISPLAY_MATH = regex.compile(r"\\\[.*?\\\]", regex.DOTALL)
 _DOLLAR_MATH = regex.compile(r"\$\$(?>[^$]+)\$\$")
 _INLINE_MATH = regex.compile(r"\\\((?>[^()\\\n]|\\(?!\)))*\\\)|(?<![\\$\w])\$(?=[^\s$])(?>[^$\n]*)(?<=[^\s$])\$(?!\d)")
 _IS_MATH = regex.compile(r"[\\^_=+<>∑∫√≤≥×·]|\A\$?\w\$?\Z")
-_NUMBER = regex.compile(r"\p{Nd}+(?:[.,:٫٬]\p{Nd}+)*+")
 
 
 def _placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
@@ -101,7 +100,7 @@ def _split_parts(document: Document) -> list[list[str]]:
 
 
 def _numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
-    found = sum(1 for _ in _NUMBER.finditer(document.text))
+    found = sum(1 for _ in NUMBER.finditer(document.text))
     numerals = document.language.numerals
     if numerals and any(numeral in document.text for numeral in numerals):
         found += _numeral_runs(document.prose, document.language)

@@ -30,6 +30,8 @@ _CODE = re.compile(
     r"|[=!<>+*/|&-]=|:=|=>|->|::|&&|\|\||\w\(\S*\)|\w\(\)|^\s*[\w.\[\]'\"-]+\s*=\s*\S|^\s*[\"'][^\"'\n]{0,80}[\"']\s*:|^\s*[\w-]+:\s*[\[{|\"'\d]"
     r"|\w\.\w+\(|^\s*\w+(?:\.\w+){2,}|^\s*/\w|^\s*\|.*\|\s*$|\w_\w+_|</\w"
 )
+_REMARK = re.compile(r"^\s*(?:[#$>%]+|//+|--+|/\*+)\s+")
+_REMARK_WORDS = 3
 _SPAN = re.compile(r"`[^`]+`")
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]++(?:['’.,-][\p{L}\p{N}]++)*+")
@@ -43,20 +45,16 @@ _UNSPACED_PER_WORD = 2
 def is_code(lines: Sequence[str], *, whole: bool = False) -> bool:
     """Tell whether an indented block is code; ``whole``: it is all there is of a reply."""
     seen = [line for line in lines if line.strip() and not (whole and _HEADING.match(line))]
-    return 2 * sum(map(_is_code_line, seen)) >= len(seen)
+    return bool(seen) and 2 * len(_find_code(seen)) >= len(seen)
 
 
 def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
     """Tell whether what stands in a fence with this label is prose; ``whole``: it is all there is of a reply."""
-    prose, code = [], 0
     if whole and label.strip().lower() in _PLAIN_LABELS:
         return _count_letter_words("\n".join(lines)[:_LINE_LIMIT]) >= _LEAST_WORDS and not is_code(lines, whole=True)
-    for line in lines:
-        if line.strip():
-            if _is_code_line(line):
-                code += 1
-            else:
-                prose.append(_count_words(line))
+    seen = [line for line in lines if line.strip()]
+    found = _find_code(seen)
+    code, prose = len(found), [_count_words(line) for place, line in enumerate(seen) if place not in found]
     total = sum(prose)
     if code >= len(prose) or (max(prose, default=0) < PROSE_LINE_WORDS and total < max(PROSE_WORDS, _LEAST_A_LINE * len(prose))):
         return False
@@ -64,6 +62,18 @@ def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
         return True
     ends = any(_ENDS.search(line[-_LINE_LIMIT:]) for line in lines if _count_words(line) >= PROSE_LINE_WORDS)
     return code == 0 and (ends or total >= 2 * PROSE_LINE_WORDS * len(prose))
+
+
+def _find_code(seen: Sequence[str]) -> frozenset[int]:
+    """Return the places of lines of code. Remarks (a sentence behind ``#``, or before ``;``) are code beside code, and prose alone."""
+    code = frozenset(place for place, line in enumerate(seen) if _is_code_line(line))
+    remarks = frozenset(place for place in code if _is_remark(seen[place][:_LINE_LIMIT]))
+    return code if code != remarks else frozenset()
+
+
+def _is_remark(line: str) -> bool:
+    said = _REMARK.sub("", line).rstrip("; ")
+    return said != line and _count_words(said) >= _REMARK_WORDS and not _is_code_line(said)
 
 
 def _is_code_line(line: str) -> bool:

@@ -58,11 +58,12 @@ class Language:
     letters that are vowels, whatever their accent. ``folds``: letters whose accented forms count as the letter itself where
     letters are counted. ``marks``: what counts as a question or exclamation mark besides the common ones. ``elides``: an
     apostrophe separates words (l'ami). ``speech_dash``: an en dash opens speech. ``endings``: a pattern of how a word may go on
-    after a keyword. ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted sentence,
-    with no blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
-    with a full stop can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by
-    a hyphen begin a name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers.
-    ``braces``: placeholders may stand in braces.
+    after a keyword, ``vowel_endings`` of how it also may after one of two syllables or more that ends in a vowel.
+    ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted sentence, with no blank
+    between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits with a full stop
+    can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a hyphen begin a
+    name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
+    placeholders may stand in braces.
     """
 
     code: str
@@ -78,6 +79,7 @@ class Language:
     elides: bool = False
     speech_dash: bool = False
     endings: str = ""
+    vowel_endings: str = ""
     conjunctions: str = ""
     speech: tuple[str, ...] = ()
     ordinals: bool = False
@@ -127,6 +129,11 @@ _KOREAN_ENDINGS = (
     r"|[오옵왔와온올줍주줘줄준봅봤본볼있없])"
 )
 """Particles, endings of verbs and adjectives, honorifics, and suffixes that leave the word what it was; 나무 is none of them."""
+_KOREAN_VOWEL_ENDINGS = (
+    r"(?:란(?:다|다고|걸|게|건)?(?!\w)|[든던](?:지|가)?(?!\w)|죠|군요?(?!\w)|구[나만먼]|라니|라던|라든|라며|라지|라네|라(?!\w)|랍니|래요?(?!\w)|랄|람(?!\w)"
+    r"|잖|였|며(?!칠)|냐|건(?!\w)|엔(?!\w)|치고(?!\w))"
+)
+"""Forms of the copula, whose 이 falls away after a vowel. After one syllable they are part of other words: 파란, 모든."""
 
 _ALL = (
     Language("en", "English", "en", "en"),
@@ -141,7 +148,7 @@ _ALL = (
     ),
     Language("zh", "Chinese", "zh", "zh", cased=False, spaced=False, braces=True),
     Language(
-        "ko", "Korean", "ko", "ko", cased=False, joined=True, dates=True, endings=_KOREAN_ENDINGS,
+        "ko", "Korean", "ko", "ko", cased=False, joined=True, dates=True, endings=_KOREAN_ENDINGS, vowel_endings=_KOREAN_VOWEL_ENDINGS,
         speech=("라고", "이라고", "라는", "하고", "며", "고", "라며"),
     ),
     Language("hi", "Hindi", "hi", "hi", cased=False),

@@ -14,15 +14,16 @@ from gavel.envs.instruction_following.languages import Language
 _EASTERN = r"\p{Han}\p{Hiragana}\p{Katakana}ー々"
 _UNSPACED = regex.compile(rf"[{_EASTERN}]")
 _HANGUL = regex.compile(r"\p{Hangul}")
-_LETTER_BEFORE, _LETTER_AFTER = r"(?<!\p{L}')", r"(?!'\p{L})"
+_LETTER_BEFORE, _LETTER_AFTER = r"(?<!\p{L}')", r"(?!'(?!s(?!\w))\p{L})"
+"""An apostrophe joins what stands beside it, but for a possessive (company's); so it's has it, can't no can."""
 
 
 def count(document: Document, phrase: str) -> int:
     """Return how often a word or phrase occurs in the whole reply, code included.
 
     Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or end within a word;
-    a hyphen ends a word, an apostrophe does where the language elides. In Chinese and Japanese a word that the dictionary knows must
-    not straddle the dictionary's words.
+    a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In Chinese and Japanese a word that
+    the dictionary knows must not straddle the dictionary's words.
     """
     wanted = " ".join(texts.folded(texts.visible(phrase)).split()) or texts.folded(phrase).strip()
     haystack = document.folded if texts.visible(phrase).strip() else texts.fold(document.literal)
@@ -56,7 +57,7 @@ def _is_word(wanted: str, language: Language) -> bool:
 
 
 def _bounded(pattern: str, wanted: str, language: Language) -> str:
-    return _before(wanted[0], wanted, language) + pattern + _after(wanted[-1], language)
+    return _before(wanted[0], wanted, language) + pattern + _after(wanted, language)
 
 
 def _before(first: str, wanted: str, language: Language) -> str:
@@ -73,17 +74,26 @@ def _before(first: str, wanted: str, language: Language) -> str:
     return f"(?V1:{start})"
 
 
-def _after(last: str, language: Language) -> str:
+def _after(wanted: str, language: Language) -> str:
+    """Return what must stand after a match of a phrase."""
+    last = wanted[-1]
     if not _is_word_character(last) or _UNSPACED.match(last):
         return ""
     if language.endings and _HANGUL.match(last):
-        return rf"(?!(?!{language.endings})\w)"
+        endings = f"{language.endings}|{language.vowel_endings}" if _ends_in_vowel(wanted) else language.endings
+        return rf"(?!(?!{endings})\w)"
     outside = rf"(?V1:(?![\w--[{_EASTERN}\p{{Hangul}}]]))" if not _HANGUL.match(last) else r"(?!\w)"
     if not language.elides:
         outside += _LETTER_AFTER
     if last.isdigit():
         outside += r"(?![.,]\d)"
     return outside
+
+
+def _ends_in_vowel(wanted: str) -> bool:
+    """Tell whether a phrase ends in two Korean syllables or more, the last of them without a consonant behind its vowel."""
+    last = wanted[-2:]
+    return len(last) == 2 and all("가" <= syllable <= "힣" for syllable in last) and (ord(last[1]) - ord("가")) % 28 == 0
 
 
 def _is_word_character(character: str) -> bool:

@@ -23,10 +23,18 @@ _EMPHASIS = re.compile(r"[*`]+|_+|~~")
 _MARKDOWN = re.compile(r"[*_`~\[<\\]")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
+_GAPS = "\u00a0\u2007\u2009\u202f"
+_GROUP = rf"(?<=(?<![\p{{N}}.,])\p{{N}}{{1,3}})[{_GAPS}'’](?=\p{{N}}{{3}}(?!\p{{N}}))"
+"""What separates the thousands of a number; an ordinary blank does not, because 2020 2021 2022 are three."""
+NUMBER = regex.compile(rf"\p{{Nd}}+(?:(?:[.,:٫٬]|{_GROUP})\p{{Nd}}+)*+")
+"""One number in digits: decimals, times and dates with full stops, and thousands in groups included."""
+_GENDERED = r"(?<=\p{L})(?:[:*]|/-?)(?:innen|in)(?!\p{L})|(?<=\p{L})[:*](?:r|e|n|m|s|er|en|em|es)(?!\p{L})"
+"""How German writes both sexes in one word: Lehrer:innen, Schüler/-innen, jede*r."""
+
 _W = r"[\p{L}\p{M}\p{N}_\u00AD\u200B-\u200D]"
 _WORD = regex.compile(
     rf"(?:https?://|www\.)[^\s<>\"“”„«»()]*[^\W_]/?"
-    rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})[,:٫٬]\p{{N}}{_W}*+)*+"
+    rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})(?:[,:٫٬]|{_GROUP})\p{{N}}{_W}*+|{_GENDERED})*+"
 )
 _ASCII_WORD = re.compile(r"(?:https?://|www\.)[^\s<>\"()]*[^\W_]/?|[A-Za-z0-9]\w*(?:['\-.@&]\w+|(?<=[0-9])[,:][0-9]\w*)*", re.ASCII)
 """The same of ASCII, in a third of the time."""
@@ -34,7 +42,7 @@ _UNUSUAL = re.compile(r"[A-Za-z](?:[:*]|/-?)[a-z]")
 _SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{M}\p{Default_Ignorable_Code_Point}\u2800]")
 _ASCII_SEEN = re.compile("[!-~]")
 _HAS_WORD = re.compile(r"[^\W_]")
-_BETWEEN_BLANKS = re.compile(r"[^\W_](?:\S*[^\W_])?")
+_BETWEEN_BLANKS = regex.compile(rf"[^\W_](?:(?:\S|{_GROUP})*[^\W_])?")
 _APART = re.compile(r"[\"'“”‘’«»「」『』()（）\[\]<>!?…,，]+")
 GRAPHEME = regex.compile(r"\X")
 
@@ -116,9 +124,9 @@ def without_code(markdown: str) -> str:
 def words(text: str, language: Language) -> list[str]:
     """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
 
-    Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``), and an address is one
-    word. Korean words are what stands between blanks, without quotation marks and the like. Chinese and Japanese words are those of
-    ICU's dictionary.
+    Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``, ``Lehrer:innen``), an
+    address is one word, and so is a number, however its thousands are set apart. Korean words are what stands between blanks, without
+    quotation marks and the like. Chinese and Japanese words are those of ICU's dictionary.
     """
     if language.joined:
         return [_APART.sub("", token) for token in _BETWEEN_BLANKS.findall(text)]

@@ -15,7 +15,7 @@ REPORTS = Path(__file__).parents[4] / "shared" / "data" / "reports" / "instructi
 KINDS = (
     "indented_prose", "fenced_prose", "invisible_in_word", "invisible_filler", "hidden_markup", "html", "math_placeholder",
     "dash_is_no_bullet", "ordinal_as_marker", "postscript_lines", "section_label", "balance_label", "single_letter_sentence",
-    "dot_name", "swallowed_sentence_end",
+    "dot_name", "swallowed_sentence_end", "grouped_number", "gender_mark", "possessive", "korean_particle",
 )  # fmt: skip
 
 
@@ -247,3 +247,18 @@ def test_marks_that_nothing_closes_cost_a_time_that_grows_with_the_reply(text: s
         return time.process_time() - begun
 
     assert min(seconds(text * 2) for _ in range(2)) < 3 * min(seconds(text) for _ in range(3)) + 0.05
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "    # One two three four five six seven eight.",
+        "    $ One two three four five six seven eight.",
+        "```\n# One two three four five six seven eight.\n```",
+        "```\n// One two three four five six seven eight.\n```",
+        "    One two three four;\n    five six seven eight;",
+    ],
+)
+def test_the_mark_of_a_remark_makes_no_code_of_a_sentence(hidden: str) -> None:
+    assert not verdict(WORDS, hidden, relation="less than", num_words=5)
+    assert verdict(WORDS, "Run:\n\n    # add the numbers of both lists\n    total = a + b\n", relation="equal to", num_words=1)
