@@ -45,7 +45,9 @@ _UNSPACED_PER_WORD = 2
 def is_code(lines: Sequence[str], *, whole: bool = False) -> bool:
     """Tell whether an indented block is code; ``whole``: it is all there is of a reply."""
     seen = [line for line in lines if line.strip() and not (whole and _HEADING.match(line))]
-    return bool(seen) and 2 * len(_find_code(seen)) >= len(seen)
+    if not seen:  # nothing but lines behind #: headings, or remarks of a program
+        return not any(_count_words(_REMARK.sub("", line[:_LINE_LIMIT])) >= PROSE_LINE_WORDS for line in lines)
+    return 2 * len(_find_code(seen)) >= len(seen)
 
 
 def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
