@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from gavel.envs.draws import numbering
 from gavel.envs.endings import end_failed_call, make_encodable
 from gavel.envs.episode import EpisodeRecord, Policy, Stopwatch
 from gavel.envs.types import (
@@ -124,7 +125,8 @@ class EpisodePlayer:
         """
         started = time.time()
         try:
-            finish = await self._play_on(task, policy, record, watch, rollout_index)
+            with numbering(rollout_index):
+                finish = await self._play_on(task, policy, record, watch, rollout_index)
         except ServiceNeeded:
             raise PolicyNeeded from None
         total = time.perf_counter() - watch.begun

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 
 from gavel.models.codec import digest, record
-from gavel.models.quirks import same_model
+from gavel.models.served_names import same_model
 from gavel.models.service import Service
 from gavel.models.types import TOKENS_NOTE, Receipt
 

@@ -5,6 +5,8 @@ In flight: additive increase, multiplicative decrease. The limit starts at the c
 adds ``INCREASE`` of it, at least 1. So one burst of refusals cuts once, and the limit hovers within 20 % below what the server takes.
 Calls that come back count for growth only while the limit is in use. (Constants as inspect_ai's adaptive connections.)
 
+A pause: after refusals for too many requests nobody is admitted until the service's pace allows it (``pace``).
+
 A minute: two buckets. A call takes one request and its estimated tokens; what it really used is settled when it returns.
 
 Waiting is first come, first served over all users of the service; a call that tries again goes first. Limits and buckets are pure, the
@@ -17,6 +19,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
+
+from gavel.models.pace import Pace
+from gavel.models.retry import Backoff, Refusal
 
 DECREASE = 0.8
 INCREASE = 0.05
@@ -82,10 +88,12 @@ class Bucket:
 
 @dataclass(slots=True)
 class Ticket:
-    """Leave to make one try: ``tokens`` were taken from the bucket, ``epoch`` is that of the limit."""
+    """Leave to make one try: ``tokens`` were taken from the bucket, ``epoch`` is that of the limit; ``ahead``: it goes alone, to find
+    out whether a service that refused answers again."""
 
     tokens: float
     epoch: int
+    ahead: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -102,10 +110,13 @@ class Admission:
         rpm: requests a minute, or None.
         tpm: tokens a minute, or None.
         clock: monotonic seconds.
+        pace: when the service may be asked again after it refused; None: one of its own.
     """
 
-    def __init__(self, highest: int, rpm: int | None, tpm: int | None, clock: Callable[[], float]) -> None:
+    def __init__(self, highest: int, rpm: int | None, tpm: int | None, clock: Callable[[], float], pace: Pace | None = None) -> None:
         self._limit = Aimd(highest)
+        self.pace = pace or Pace(Backoff(), Random())
+        self._ahead = False
         self._clock = clock
         self._requests = Bucket(rpm, clock()) if rpm is not None else None
         self._tokens = Bucket(tpm, clock()) if tpm is not None else None
@@ -140,7 +151,8 @@ class Admission:
 
         Args:
             tokens: estimated for this call.
-            patience: seconds after which a queue that admitted nobody counts as stuck; with ``first``, seconds in all.
+            patience: seconds after which a queue that admitted nobody, or whose service only refused, counts as stuck; with ``first``,
+                seconds in all.
             first: go before all others (a further try of a call).
 
         Raises:
@@ -155,14 +167,18 @@ class Admission:
                 done, _ = await asyncio.wait((waiter.future,), timeout=patience)
                 if done:
                     return waiter.future.result()
-                if first or admitted == self._admitted:
+                if first or admitted == self._admitted or self._only_refuses(patience):
                     raise TimeoutError
         except BaseException:
             self._withdraw(waiter)
             raise
 
-    def leave(self, ticket: Ticket, *, overloaded: bool = False, good: bool = False, used: float | None = None) -> None:
-        """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the estimate."""
+    def leave(
+        self, ticket: Ticket, *, overloaded: bool = False, good: bool = False, used: float | None = None, refusal: Refusal | None = None
+    ) -> None:  # fmt: skip
+        """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the estimate.
+        ``refusal`` is what the server answered instead of a reply."""
+        self._note_pace(ticket, refusal, good=good)
         if overloaded:
             self._limit.overloaded(ticket.epoch)
         elif good:
@@ -173,15 +189,26 @@ class Admission:
         if self._queue:
             self._pump()
 
+    def _note_pace(self, ticket: Ticket, refusal: Refusal | None, *, good: bool) -> None:
+        if ticket.ahead:
+            self._ahead = False
+        if refusal is not None and refusal.paced:
+            self.pace.refused(self._clock(), refusal.retry_after, anew=ticket.epoch == self._limit.epoch)
+        elif good or (refusal is not None and refusal.status is not None and not refusal.overloaded):
+            self.pace.answered(self._clock(), good=good, anew=ticket.epoch == self._limit.epoch)
+
+    def _only_refuses(self, patience: float) -> bool:
+        return self.pace.refusals > 0 and self._clock() - self.pace.answered_at >= patience
+
     def _delay(self, tokens: float) -> float | None:
-        """Return 0 if a call may go now, the seconds until the buckets allow it, or None while too many are in flight."""
-        if self.in_flight + 1 > self._limit.limit:
+        """Return 0 if a call may go now, the seconds until buckets and pace allow it, or None while too many are in flight."""
+        if self.in_flight + 1 > self._limit.limit or self._ahead:
             return None
-        if self._requests is None and self._tokens is None:
+        if self._requests is None and self._tokens is None and not self.pace.until:
             return 0.0
         now = self._clock()
         waits = [bucket.wait(amount, now) for bucket, amount in ((self._requests, 1.0), (self._tokens, tokens)) if bucket is not None]
-        return max(waits)
+        return max(*waits, self.pace.wait(now), 0.0)
 
     def _admit(self, tokens: float) -> Ticket:
         self.in_flight += 1
@@ -190,7 +217,8 @@ class Admission:
             self._requests.take(1.0)
         if self._tokens is not None:
             self._tokens.take(tokens)
-        return Ticket(tokens, self._limit.epoch)
+        self._ahead = self.pace.careful
+        return Ticket(tokens, self._limit.epoch, self._ahead)
 
     def _pump(self) -> None:
         """Admit from the head of the queue while it may go; where a bucket is short, come back when it is not."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from gavel.models.cache import StoredReply
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.incomplete import not_complete
-from gavel.models.quirks import ENDED, FILTERED, LENGTH, STOP, same_model
+from gavel.models.quirks import ENDED, FILTERED, LENGTH, STOP
 from gavel.models.receipts import derive_call_id, encode_messages, text_digest
 from gavel.models.retry import Refusal
+from gavel.models.served_names import same_model
 from gavel.models.service import config_key
 from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, Reply
 from gavel.models.wire import Decoded, Plan, unwrap_choice
@@ -53,11 +54,11 @@ class Call:
 
     def body(self) -> bytes:
         """Return the request's body."""
-        return self.kind.plan.body(self.messages)
+        return self.kind.plan.body(self.messages, self.request.sample)
 
     def rewrite(self, kind: Kind) -> bool:
         """Let the call be written anew; tell whether its request is another one now."""
-        changed = kind.plan.tail != self.kind.plan.tail
+        changed = kind.plan.fields != self.kind.plan.fields
         if changed:
             own = self.notes[len(self.kind.plan.notes) :]
             self.kind, self.notes = kind, (*kind.plan.notes, *own)
@@ -65,7 +66,12 @@ class Call:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a reply may carry: the one asked for, and those the config accepts."""
+        """The names that a reply may carry: the one asked for, and those the config accepts; none: any.
+
+        A policy is what is measured, under whatever name: receipts record it, and only ``served_as`` pins it.
+        """
+        if self._name == self.request.role == "policy" and not self.kind.served_as:  # simulators ask as a policy does, too
+            return ()
         return (self.model, *self.kind.served_as)
 
     def note(self, text: str) -> None:
@@ -139,10 +145,11 @@ class Call:
         return derive_call_id(self.kind.plan.seed, self.prompt_digest, self.request.sample)
 
     def _receipt(self, decoded: Decoded, text: str) -> Receipt:
+        seed = self.kind.plan.seed_of(self.request.sample)
         return Receipt(
             self._id(), self.request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id,
             decoded.finish_reason, decoded.usage, self._clock() - self.started, tuple(self.attempts), text_digest(text.encode()),
-            notes=self.notes,
+            notes=self.notes if seed is None else (*self.notes, f"seed sent: {seed}"),
         )  # fmt: skip
 
 
@@ -156,9 +163,10 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
     role, finish = request.role, decoded.finish_reason
     if role == "policy" and request.filtered:
         return None
+    if finish == FILTERED:
+        return FailureKind.CONTENT_FILTERED, "the provider's content filter withheld the reply"
     if role == "policy":
-        withheld = FailureKind.PROVIDER_UNAVAILABLE, "the provider's content filter withheld the reply"
-        return withheld if finish == FILTERED else None
+        return None
     kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
     if finish != STOP:
         said = not_complete(finish, text, decoded.reasoning, decoded.usage)
@@ -172,4 +180,4 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
 
 
 def _same(names: Sequence[str], decoded: Decoded) -> bool:
-    return decoded.model is None or any(same_model(name, decoded.model) for name in names)
+    return not names or decoded.model is None or any(same_model(name, decoded.model) for name in names)

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from gavel.models.admission import Admission, Ticket
 from gavel.models.breaker import Breaker
@@ -19,8 +19,9 @@ from gavel.models.cache import ReplyCache, StoredReply, cache_key, cache_seed, c
 from gavel.models.call import Call, Kind
 from gavel.models.context import ContextCheck
 from gavel.models.errors import ConfigError
-from gavel.models.failures import FailureKind
+from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.meter import Meter
+from gavel.models.pace import HINT_TEXT, Pace, read_pace
 from gavel.models.receipts import call_id, encode_messages
 from gavel.models.request_form import form_of, learn
 from gavel.models.retry import (
@@ -30,7 +31,6 @@ from gavel.models.retry import (
     classify_error_body,
     classify_exception,
     classify_status,
-    parse_retry_after,
 )
 from gavel.models.routing import Router, probe_urls
 from gavel.models.service import Service
@@ -106,8 +106,10 @@ class ChatClient:
             key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport,
             clock=clock, progress=progress,
         )  # fmt: skip
+        self._host = urlsplit(bases[0]).hostname or ""
         self._context = ContextCheck(service, self._model, self._router.base_of_any, self._transport)
-        self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock)
+        pace = Pace(self._backoff, self._rng)
+        self._admission = Admission(service.max_in_flight, service.rpm, service.tpm, clock, pace)
         self._breaker = Breaker()
         self._flights: SingleFlight[Completion] = SingleFlight()
         self._tokenizer = tokenizer or tokenizer_folder(service, os.environ)
@@ -223,9 +225,10 @@ class ChatClient:
         if not self._router.ring.whole:
             self._pick(call)
         await self._check_context(call)
-        tokens, failures, deadline = self._estimate(call), 0, 0.0
+        tokens, failures, deadline, first = self._estimate(call), 0, 0.0, False
+        refusals: list[Refusal] = []
         while True:
-            ticket = self._admission.enter(tokens) or await self._wait(call, tokens, failures, deadline)
+            ticket = self._admission.enter(tokens) or await self._wait(call, tokens, deadline if first else None)
             # The deadline runs from the first admission: a long queue is no fault of the server.
             deadline = deadline or self._clock() + self._service.deadline
             result = await self._try(call, ticket, deadline)
@@ -233,15 +236,42 @@ class ChatClient:
                 return result
             if self._learned(call, result):
                 continue
+            first = not result.paced  # else it would keep those from being asked that the service may have room for
+            if result.paced:
+                refusals.append(result)
+                # Nor is a wait for others a fault of the call: while the service answers anyone, the time runs from that answer.
+                deadline = max(deadline, self._admission.pace.answered_at + self._service.deadline)
+                await self._keep_pace(call, refusals, deadline)
+                continue
             failures += 1
             if not result.retryable or failures >= self._service.attempts:
                 raise call.failure(result.kind, result.reason, result.raw)
             moves = not self._router.usable(call.tried[-1])  # another replica takes over, at once
-            wait = 0.0 if moves else self._backoff.delay(failures, self._rng, result.retry_after)
+            wait = 0.0 if moves else self._backoff.delay(failures, self._rng)
             if self._clock() + wait >= deadline:
-                late = f"{result.reason} (no time left for another try: deadline {self._service.deadline:g} s)"
-                raise call.failure(result.kind, late, result.raw)
+                if refusals and result.kind is FailureKind.TRANSPORT_TIMEOUT:  # of the moment that was left
+                    raise self._outlasted(call, refusals[-1])
+                raise call.failure(result.kind, f"{result.reason} ({self._late})", result.raw)
             await asyncio.sleep(wait)
+
+    @property
+    def _late(self) -> str:
+        return f"no time left for another try: {self._key}.deadline={self._service.deadline:g} s"
+
+    async def _keep_pace(self, call: Call, refusals: Sequence[Refusal], deadline: float) -> None:
+        """Wait on a call's own account after refusals for too many requests; the pause of the service comes in the queue."""
+        wait = self._backoff.delay(len(refusals), self._rng) if refusals[-1].retry_after is None else 0.0
+        now = self._clock()
+        if now + max(wait, self._admission.pace.wait(now)) >= deadline:
+            raise self._outlasted(call, refusals[-1])
+        await asyncio.sleep(wait)
+
+    def _outlasted(self, call: Call, refusal: Refusal) -> ModelFailure:
+        return call.failure(refusal.kind, f"{refusal.reason} ({self._late}; {self._slower})", refusal.raw)
+
+    @property
+    def _slower(self) -> str:
+        return f"the service asks for less: set {self._key}.rpm to what it allows, or raise {self._key}.deadline"
 
     def _learned(self, call: Call, refusal: Refusal) -> bool:
         """Rewrite a call whose form the server refused in plain words; tell whether it is another one now. It costs no attempt."""
@@ -282,17 +312,25 @@ class ChatClient:
             return 0.0
         return len(call.messages) / 4 + (call.request.sampling.max_response_tokens or 0) + self._service.thinking_tokens
 
-    async def _wait(self, call: Call, tokens: float, failures: int, deadline: float) -> Ticket:
-        patience = deadline - self._clock() if failures else self._service.deadline
+    async def _wait(self, call: Call, tokens: float, until: float | None) -> Ticket:
+        """Wait in the queue; ``until`` is the deadline of a call that tries again, before all others."""
+        patience = self._service.deadline if until is None else until - self._clock()
+        pause = self._admission.pace.wait(self._clock())
+        if pause >= patience:
+            reason = f"not tried: the service asked to be left alone for {pause:.0f} s ({self._late}; {self._slower})"
+            raise call.failure(FailureKind.PROVIDER_UNAVAILABLE, reason)
         try:
-            return await self._admission.wait(tokens, max(patience, 0.0), first=failures > 0)
+            return await self._admission.wait(tokens, max(patience, 0.0), first=until is not None)
         except TimeoutError:
+            if self._admission.pace.refusals:
+                reason = f"not admitted: the service refused everybody for {patience:.0f} s ({self._late}; {self._slower})"
+                raise call.failure(FailureKind.PROVIDER_UNAVAILABLE, reason) from None
             reason = f"not admitted: the queue of this service stood still for {patience:.0f} s"
             raise call.failure(FailureKind.TRANSPORT_TIMEOUT, reason) from None
 
     async def _try(self, call: Call, ticket: Ticket, deadline: float) -> Completion | Refusal:
         """Make one try and feed what came of it to the limit, the buckets and the breaker."""
-        overloaded, good, used = False, False, None
+        overloaded, good, used, refused = False, False, None, None
         try:
             self._check_breaker(call, peek=False)
             began = self._clock()
@@ -301,7 +339,7 @@ class ChatClient:
             outcome = await self._guarded_exchange(call, replica, min(self._service.timeout.total, deadline - began))
             latency = self._clock() - began
             if isinstance(outcome, Refusal):
-                overloaded = outcome.overloaded
+                overloaded, refused = outcome.overloaded, outcome
                 call.refused(outcome, latency)
                 return outcome
             used = self._meter.add(outcome.usage, len(call.messages) + len(outcome.text or ""))
@@ -311,7 +349,7 @@ class ChatClient:
             good = True
             return call.settle(outcome, latency)
         finally:
-            self._admission.leave(ticket, overloaded=overloaded, good=good, used=used)
+            self._admission.leave(ticket, overloaded=overloaded, good=good, used=used, refusal=refused)
 
     async def _guarded_exchange(self, call: Call, replica: int, timeout: float) -> Decoded | Refusal:
         """Exchange, and tell the breaker and the replicas what came of it, also where nothing did."""
@@ -367,13 +405,18 @@ class ChatClient:
     def _read(self, call: Call, answered: Answered) -> Decoded | Refusal:
         role = call.request.role
         if answered.status != 200:
-            refusal = classify_status(answered.status, self._transport.redact(error_text(answered.body)), role)
-            return replace(refusal, retry_after=parse_retry_after(answered.headers, time.time()))
+            refusal = classify_status(answered.status, self._transport.redact(error_text(answered.body)), role, self._host)
+            return refusal.hinted(_hint_of(answered))
         try:
             return decode_body(answered.body, responses=self._responses)
         except BadBody as bad:
             raw = self._transport.redact(answered.body[: 4 * RAW_LIMIT].decode("utf-8", "replace"))[:RAW_LIMIT]
             if bad.error is not None:
-                return replace(classify_error_body(bad.code, self._transport.redact(bad.error)[:300], role), raw=raw)
+                refusal = classify_error_body(bad.code, self._transport.redact(bad.error)[:300], role, self._host)
+                return replace(refusal.hinted(_hint_of(answered)), raw=raw)
             reason = f"{bad.reason} (content type {answered.headers.get('Content-Type', 'none')[:60]})"
             return Refusal(FailureKind.PROVIDER_UNAVAILABLE, reason, retryable=True, status=200, raw=raw)
+
+
+def _hint_of(answered: Answered) -> float | None:
+    return read_pace(answered.headers, answered.body[:HINT_TEXT].decode("utf-8", "replace"), time.time())

@@ -32,6 +32,7 @@ class FailureKind(StrEnum):
     SHUTDOWN = "shutdown"
     PERSISTENCE_FAILED = "persistence_failed"
     CONTEXT_OVERFLOW = "gavel:context_overflow"
+    CONTENT_FILTERED = "gavel:content_filtered"
     SIMULATION_FAILED = "gavel:simulation_failed"
     EPISODE_CUT = "gavel:episode_cut"
     TASK_SCHEMA = "gavel:task_schema"
@@ -69,6 +70,7 @@ KINDS: dict[FailureKind, KindRule] = {
     _K.CONTEXT_OVERFLOW: KindRule(
         False, False, "the prompt and its answer do not fit the model's context, or a reply is longer than what is read"
     ),
+    _K.CONTENT_FILTERED: KindRule(False, False, "a provider's content filter refused the prompt or withheld the judge's reply"),
     _K.SIMULATION_FAILED: KindRule(False, True, "a simulator of the environment failed"),
     _K.EPISODE_CUT: KindRule(False, True, "the episode ended before it could be graded"),
     _K.TASK_SCHEMA: KindRule(False, False, "the task's row is not valid"),

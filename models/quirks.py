@@ -103,32 +103,5 @@ def quirk_of(model: str) -> Quirk:
     return next((quirk for quirk in QUIRKS if quirk.matches(name)), _NO_QUIRK)
 
 
-_DATE = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})")
-_VERSION = re.compile(r"[-@:](?:latest|v?\d[\d.\-:]*(?:-preview)?)", re.IGNORECASE)
-
-
-def same_model(requested: str, served: str) -> bool:
-    """Tell whether the name a server gives can be the model that was asked for.
-
-    Equal names (without regard to case and to the part before the last ``/``), and equal but for a version at the end of either
-    (``gpt-4o`` and ``gpt-4o-2024-08-06``; not ``gpt-4o-mini``). Gateways write ``claude-opus-4.5`` for ``claude-opus-4-5-20251101``.
-    """
-    if requested == served or _same_but_dated(requested, served):
-        return True
-    short, long = sorted((_basename(requested), _basename(served)), key=len)
-    return (long.startswith(short) and (len(short) == len(long) or _VERSION.fullmatch(long, len(short)) is not None)) or (
-        _unlatest(_basename(requested)) != _basename(requested) and same_model(_unlatest(_basename(requested)), served)
-    )
-
-
 def _basename(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].lower()
-
-
-def _same_but_dated(requested: str, served: str) -> bool:
-    short, long = sorted((_basename(name).replace(".", "-") for name in (requested, served)), key=len)
-    return long == short or (long.startswith(short) and _DATE.fullmatch(long, len(short)) is not None)
-
-
-def _unlatest(model: str) -> str:
-    return model.removesuffix("-latest")

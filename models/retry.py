@@ -1,22 +1,21 @@
 """Which failures are tried again, and how long to wait: pure, no I/O.
 
 A failure is classified first (``classify_*``); permanent ones are never tried again. The wait before try n + 1 has full jitter,
-``uniform(0, min(cap, base * 2**n))``; a server's ``Retry-After`` comes on top of it. The caller bounds both by the call's deadline.
+``uniform(0, min(cap, base * 2**n))``. A refusal for too many requests is no failed try: it paces the service (``pace``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import os
 import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
 import aiohttp
 
+from gavel.models.error_words import Meaning, read_meaning
 from gavel.models.failures import FailureKind
 from gavel.models.types import CallRole
 
@@ -26,8 +25,8 @@ _K = FailureKind
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One failed try: ``kind`` and ``reason`` as in ``ModelFailure``; ``retryable`` within the call; ``trips`` says that no call to
-    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``broken`` that it may be dead;
-    ``raw`` is the reply's text."""
+    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``paced`` that it is well and only wants
+    to be asked later, ``retry_after`` seconds from now if it says so; ``broken`` that it may be dead; ``raw`` is the reply's text."""
 
     kind: FailureKind
     reason: str
@@ -37,11 +36,17 @@ class Refusal:
     overloaded: bool = False
     retry_after: float | None = None
     raw: str | None = None
+    paced: bool = False
 
     @property
     def broken(self) -> bool:
         """Whether the try says that the server does not work: no answer, or a status from 500 on."""
-        return self.status is None or self.status >= 500
+        return not self.paced and (self.status is None or self.status >= 500)
+
+    def hinted(self, seconds: float | None) -> Refusal:
+        """Return this refusal with the wait that the server asks for; one that is busy and says until when is paced."""
+        busy = self.overloaded and self.kind is _K.PROVIDER_UNAVAILABLE
+        return replace(self, retry_after=seconds, paced=self.paced or (busy and seconds is not None))
 
 
 @dataclass(frozen=True)
@@ -50,14 +55,15 @@ class _Rule:
     retryable: bool
     trips: bool = False
     overloaded: bool = False
+    paced: bool = False
 
 
 _AGAIN = _Rule(_K.PROVIDER_UNAVAILABLE, retryable=True)
 _BUSY = _Rule(_K.PROVIDER_UNAVAILABLE, retryable=True, overloaded=True)
+_PACED = _Rule(_K.PROVIDER_UNAVAILABLE, retryable=True, overloaded=True, paced=True)
 _REFUSED = _Rule(None, retryable=False)
 _ACCOUNT = _Rule(_K.PROVIDER_QUOTA_EXHAUSTED, retryable=False, trips=True)
 _UNKNOWN_MODEL = _Rule(_K.PROVIDER_UNAVAILABLE, retryable=False, trips=True)
-_OVERFLOW = _Rule(_K.CONTEXT_OVERFLOW, retryable=False)
 
 STATUSES: dict[int, _Rule] = {
     401: _ACCOUNT,
@@ -67,27 +73,21 @@ STATUSES: dict[int, _Rule] = {
     408: _Rule(_K.TRANSPORT_TIMEOUT, retryable=True, overloaded=True),
     409: _AGAIN,
     425: _AGAIN,
-    429: _BUSY,
+    429: _PACED,
     503: _BUSY,
     529: _BUSY,
 }
 """By HTTP status; any other from 500 on is tried again, any other below is refused for good."""
 
-_CONTEXT = re.compile(
-    r"context_length_exceeded|maximum context length|maximum model length|exceeds? (?:the )?context|prompt is too long"
-    r"|input is too long|too many (?:input )?tokens",
-    re.IGNORECASE,
-)
-_SPENT = re.compile(
-    r"insufficient_quota|billing_hard_limit|account is not active|account_deactivated|credit balance is too low"
-    r"|invalid_api_key|invalid x-api-key|authentication_error",
-    re.IGNORECASE,
-)
-MESSAGES: tuple[tuple[re.Pattern[str], frozenset[int], _Rule], ...] = (
-    (_SPENT, frozenset((200, 400, 401, 402, 403, 429)), _ACCOUNT),
-    (_CONTEXT, frozenset((200, 400, 413, 422)), _OVERFLOW),
-)
-"""What a body says beats its status, under the statuses given. The phrases of a spent account are those VERA-MH never retries."""
+_MEANINGS: dict[Meaning, _Rule] = {
+    "account": _ACCOUNT,
+    "paced": _PACED,
+    "overflow": _Rule(_K.CONTEXT_OVERFLOW, retryable=False),
+    "filtered": _Rule(_K.CONTENT_FILTERED, retryable=False),
+    "unknown_model": _UNKNOWN_MODEL,
+    "unfit": _REFUSED,
+}
+"""What a body says beats its status."""
 
 _EXCEPTIONS: tuple[tuple[type[BaseException], _Rule], ...] = (
     (aiohttp.ClientConnectorCertificateError, _Rule(_K.TRANSPORT_UNREACHABLE, retryable=False, trips=True)),
@@ -129,37 +129,24 @@ def _worded(error: BaseException) -> str:
     return f"Cannot connect to {error.host}:{error.port}: {os.strerror(int(number))}"
 
 
-def classify_status(status: int, message: str, role: CallRole) -> Refusal:
-    """Classify an HTTP status with the body's message (cut, and free of secrets)."""
-    rule = next((rule for words, statuses, rule in MESSAGES if status in statuses and words.search(message)), None)
-    rule = rule or STATUSES.get(status) or (_AGAIN if status >= 500 else _REFUSED)
+def classify_status(status: int, message: str, role: CallRole, host: str = "") -> Refusal:
+    """Classify an HTTP status with the body's message (cut, and free of secrets) and the name of the host it came from."""
+    meaning = read_meaning(status, message, host)
+    rule = _MEANINGS[meaning] if meaning else STATUSES.get(status) or (_AGAIN if status >= 500 else _REFUSED)
     return _refuse(rule, role, f"HTTP {status}: {message or 'no message'}", status)
 
 
-def classify_error_body(code: int | None, message: str, role: CallRole) -> Refusal:
+def classify_error_body(code: int | None, message: str, role: CallRole, host: str = "") -> Refusal:
     """Classify an error that came under status 200; ``code`` is the status it names, if any."""
     if code is not None and 400 <= code < 600:
-        return replace(classify_status(code, message, role), status=200)
-    rule = next((rule for words, _, rule in MESSAGES if words.search(message)), _AGAIN)
-    return _refuse(rule, role, f"an error under status 200: {message or 'no message'}", 200)
+        return replace(classify_status(code, message, role, host), status=200)
+    meaning = read_meaning(200, message, host)
+    return _refuse(_MEANINGS[meaning] if meaning else _AGAIN, role, f"an error under status 200: {message or 'no message'}", 200)
 
 
 def _refuse(rule: _Rule, role: CallRole, reason: str, status: int) -> Refusal:
     own = _K.JUDGE_FAILED if role == "judge" else _K.PROVIDER_UNAVAILABLE
-    return Refusal(rule.kind or own, reason, rule.retryable, status, rule.trips, rule.overloaded)
-
-
-def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Read ``Retry-After``: seconds (``2``, ``0.5``) or an HTTP date; ``now`` in Unix seconds. None if absent or unreadable."""
-    value = headers.get("Retry-After", "").strip()
-    if not value:
-        return None
-    if re.fullmatch(r"\d{1,9}(\.\d+)?", value):
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
-    except ValueError:
-        return None
+    return Refusal(rule.kind or own, reason, rule.retryable, status, rule.trips, rule.overloaded, paced=rule.paced)
 
 
 @dataclass(frozen=True)
@@ -175,3 +162,9 @@ class Backoff:
         if retry_after is None:
             return rng.uniform(0.0, ceiling)
         return retry_after + rng.uniform(0.0, min(self.base, ceiling))  # spread the herd that was told the same second
+
+    def pause(self, refusals: int, rng: Random) -> float:
+        """Return how long a whole service rests after the ``refusals``-th refusal in a row (from 1) that gave no hint: from half the
+        ceiling on, for there is no herd."""
+        ceiling = min(self.cap, self.base * 2 ** min(refusals - 1, 30))
+        return rng.uniform(ceiling / 2, ceiling)

@@ -27,7 +27,8 @@ CHOICE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what ``tail`` holds."""
+    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what stands besides the
+    messages. ``drawn_from`` is the seed of the first draw, which ``tail`` lacks; None: no seed is sent."""
 
     head: bytes
     tail: bytes
@@ -35,10 +36,16 @@ class Plan:
     notes: tuple[str, ...]
     unwrap_choice: bool
     fields: Mapping[str, Any]
+    drawn_from: int | None = None
 
-    def body(self, messages: bytes) -> bytes:
-        """Return the body of a request with ``messages`` (JSON)."""
-        return self.head + messages + self.tail
+    def seed_of(self, sample: int) -> int | None:
+        """Return the seed of the ``sample``-th draw (from 0): the same one would give one reply over and over."""
+        return None if self.drawn_from is None else self.drawn_from + sample
+
+    def body(self, messages: bytes, sample: int = 0) -> bytes:
+        """Return the body of a request with ``messages`` (JSON), for the ``sample``-th draw."""
+        seed = self.seed_of(sample)
+        return self.head + messages + (b"" if seed is None else b',"seed":%d' % seed) + self.tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,11 @@ def make_plan(
     fields |= {**form.learned, **_checked_extra(form.extra_body, "extra_body")}
     key = "input" if responses else "messages"
     head = orjson.dumps({"model": model})[:-1] + b',"%s":' % key.encode()
-    tail = b"," + orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS)[1:] if fields else b"}"
+    drawn_from = fields["seed"] if type(fields.get("seed")) is int else None
+    fixed = {name: value for name, value in fields.items() if name != "seed" or drawn_from is None}
+    tail = b"," + orjson.dumps(fixed, option=orjson.OPT_NON_STR_KEYS)[1:] if fixed else b"}"
     notes = (*notes, *said, *(f"sent, for the server asks for it: {name}={value}" for name, value in form.learned.items()))
-    return Plan(head, tail, seed, notes, wrapped, fields)
+    return Plan(head, tail, seed, notes, wrapped, fields, drawn_from)
 
 
 def _sampling_fields(sampling: Sampling, form: RequestForm, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -232,6 +241,8 @@ def error_of(body: Mapping[str, Any]) -> BadBody:
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and metadata.get("raw"):
         words.append(_raw_reason(metadata["raw"]))
+    if isinstance(metadata, dict) and isinstance(metadata.get("reasons"), list) and "flagged_input" in metadata:
+        words.append(f"flagged for {', '.join(map(str, metadata['reasons']))}")  # never what was flagged: it is the prompt
     text = ": ".join(dict.fromkeys(words)) or "an error without a message"
     codes = [int(error[key]) for key in ("code", "status") if _is_number(error.get(key))]
     return BadBody(text, error=text, code=codes[0] if codes else None)
@@ -257,6 +268,8 @@ def error_text(data: bytes) -> str:
         body = orjson.loads(data)
     except orjson.JSONDecodeError:
         return " ".join(data[:1200].decode("utf-8", "replace").split())[:300]
+    if isinstance(body, list) and body and isinstance(body[0], dict):  # Google's form
+        body = body[0]
     return error_of(body).reason[:300] if isinstance(body, dict) else str(body)[:300]
 
 

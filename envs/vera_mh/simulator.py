@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gavel.envs.draws import current_draw
 from gavel.envs.vera_mh.conversation import END_SIGNAL, Utterance, persona_messages
 from gavel.judges.answers import current_log
 from gavel.judges.types import StoredAnswer
@@ -55,7 +56,9 @@ class Simulators:
 
     async def _call(self, service: str, messages: tuple[Message, ...]) -> Spoken:
         # The role "policy" makes the client take a reply as it is; the receipt then says whose it was.
-        request = ChatRequest(messages, "policy", self.sampling[service], fresh=True, prefix_key=messages[0].content, filtered=True)
+        request = ChatRequest(
+            messages, "policy", self.sampling[service], sample=current_draw(), fresh=True, prefix_key=messages[0].content, filtered=True
+        )
         try:
             completion = await self.services[service].complete(request)
         except ModelFailure as failed:

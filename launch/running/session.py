@@ -129,6 +129,9 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     if session.deadline is not None and session.deadline.near:
         say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
         stopped = None
+    if stopped is not None:
+        for line in tally.advice():
+            say(console, line)
     return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally), _try_again(folder))
 
 

@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
+from gavel.envs.remarks import ReplyCounts, describe_filtered
 from gavel.envs.types import Environment, Exporter, Metric, Remarks, Rereads, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.running.accounting import WHOLE_RUN, Accounts, ServiceAccount
 from gavel.launch.running.folder import RunFolder, last_attempts
 from gavel.launch.running.inputs import PlannedRow
 from gavel.launch.running.journal import RowKey
 from gavel.models.codec import dump, record
+from gavel.models.failures import FailureKind
 from gavel.models.service import shown_name
 from gavel.models.types import Receipt
 
@@ -76,11 +78,13 @@ class Tally:
         self._reread = environment.reread if isinstance(environment, Rereads) else None
         self._graded: dict[RowKey, Result] = {}
         self._failed: list[Result] = []
+        self._replies = ReplyCounts()
 
     def add(self, result: Result) -> None:
         """Take one stored row."""
         key = (result.task_id, result.rollout_index)
         if result.status == "graded":
+            self._replies.add(result)
             self._graded[key] = light(self._reread(result) if self._reread is not None else result)
         else:
             self._failed.append(light(result))
@@ -130,9 +134,20 @@ class Tally:
                 found.setdefault(str(row.outcome.failure.kind), []).append(row.outcome.failure.reason)
         return [f"{kind} ({len(texts)}), the first: {texts[0]}" for kind, texts in sorted(found.items())]
 
+    def advice(self) -> list[str]:
+        """Return what a user may change where calls failed though they were made again."""
+        failed = sum(row.outcome.failure is not None and row.outcome.failure.kind in _CALLED_AGAIN for row in self.ungraded())
+        if not failed:
+            return []
+        return [
+            f"{failed} rows failed at calls that were made again: `rpm` and `tpm` of a service keep within its quota, `attempts` and "
+            "`deadline` say how long one call is tried (judge.rpm=…, policy.deadline=…)"
+        ]
+
     def remarks(self, environment: Environment) -> tuple[str, ...]:
-        """Return what an environment has to say of the graded rows besides its figures, one line each."""
-        return tuple(environment.remarks(self._in_order())) if isinstance(environment, Remarks) else ()
+        """Return what there is to say of the rows besides figures, one line each: of the policy's replies, and by the environment."""
+        own = tuple(environment.remarks(self._in_order())) if isinstance(environment, Remarks) else ()
+        return (*self._replies.describe(), *describe_filtered(self.ungraded()), *own)
 
     def _skipped(self) -> dict[str, Result]:
         good = {row.task.task_id for row in self._planned}
@@ -204,6 +219,10 @@ class Tally:
 def _counted(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
+
+_CALLED_AGAIN = frozenset((
+    FailureKind.PROVIDER_UNAVAILABLE, FailureKind.TRANSPORT_TIMEOUT, FailureKind.TRANSPORT_PEER_DROP, FailureKind.TRANSPORT_UNREACHABLE,
+))  # fmt: skip
 
 SHOWN = 9
 """Figures that fit a screen; the others are in ``metrics.json``."""

@@ -164,7 +164,8 @@ def test_the_digest_of_a_task_follows_what_a_grade_depends_on_and_nothing_else()
 def test_every_failure_kind_has_a_rule() -> None:
     assert set(KINDS) == set(FailureKind)
     assert {kind for kind, rule in KINDS.items() if rule.terminal} == {
-        FailureKind.CONTEXT_OVERFLOW, FailureKind.TASK_SCHEMA, FailureKind.LANGUAGE_UNSUPPORTED, FailureKind.IDENTITY_MISMATCH,
+        FailureKind.CONTEXT_OVERFLOW, FailureKind.CONTENT_FILTERED, FailureKind.TASK_SCHEMA, FailureKind.LANGUAGE_UNSUPPORTED,
+        FailureKind.IDENTITY_MISMATCH,
     }  # fmt: skip
 
 

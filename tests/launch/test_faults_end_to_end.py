@@ -132,8 +132,8 @@ def is_graded(row: Expected) -> bool:
 
 
 def own_label(row: Expected, number: int) -> str:
-    """A policy's text that is no answer is incorrect; its right text said twice is what it was."""
-    return expected_label(number) if row.fault.name == "two_objects" else "incorrect"
+    """A policy's text that is no answer is incorrect; its right text, said twice or under another name, is what it was."""
+    return expected_label(number) if row.fault.name in ("two_objects", "wrong_model") else "incorrect"
 
 
 def test_every_fault_the_server_can_play_is_in_the_table() -> None:

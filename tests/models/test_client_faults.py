@@ -32,7 +32,6 @@ RETRIED = {
     "408": "transport_timeout",
     "409": "provider_unavailable",
     "425": "provider_unavailable",
-    "429": "provider_unavailable",
     "500": "provider_unavailable",
     "502": "provider_unavailable",
     "503": "provider_unavailable",
@@ -55,6 +54,8 @@ RETRIED = {
     "stalled_body": "transport_timeout",
     **{f"finish_{word or 'missing'}": "provider_unavailable" for word in UNFINISHED},
 }
+PACED = {"429": "provider_unavailable"}
+"""Asked again until the deadline is over, whatever the attempts."""
 PERMANENT = {
     "400": "judge_failed",
     "401": "provider_quota_exhausted",
@@ -67,7 +68,9 @@ PERMANENT = {
     "huge": "provider_unavailable",
     "null_content": "judge_unparseable",
     "empty_content": "judge_unparseable",
-    "content_filter": "judge_unparseable",
+    "content_filter": "gavel:content_filtered",
+    "flagged": "gavel:content_filtered",
+    "budget": "provider_quota_exhausted",
     "length": "judge_unparseable",
     "length_in_reasoning": "judge_unparseable",
     "length_in_think": "judge_unparseable",
@@ -89,10 +92,10 @@ PASSED_ON = {
 
 
 def test_every_fault_the_server_can_play_has_its_expectation_here() -> None:
-    assert sorted([*RETRIED, *PERMANENT, *PASSED_ON]) == sorted(NAMES)
+    assert sorted([*RETRIED, *PACED, *PERMANENT, *PASSED_ON]) == sorted(NAMES)
 
 
-@pytest.mark.parametrize(("fault", "kind"), RETRIED.items())
+@pytest.mark.parametrize(("fault", "kind"), [*RETRIED.items(), *PACED.items()])
 async def test_a_passing_fault_is_tried_again_and_the_reply_is_right(fault: str, kind: str) -> None:
     async with FaultServer() as server, ChatClient("judge", service(server), backoff=QUICK) as client:
         server.script([fault])
@@ -114,6 +117,26 @@ async def test_a_lasting_fault_ends_after_the_attempts_as_its_kind(fault: str, k
     assert caught.value.kind == kind
     assert [attempt.outcome for attempt in caught.value.receipts[-1].attempts] == [kind, kind]
     assert all(attempt.reason for attempt in caught.value.receipts[-1].attempts)
+
+
+@pytest.mark.parametrize("fault", [Fault("429"), Fault("503", retry_after="0.05"), Fault("429", retry_after="0")])
+async def test_a_refusal_for_too_many_requests_costs_no_attempt_and_trips_nothing(fault: Fault) -> None:
+    async with FaultServer() as server, ChatClient("judge", service(server, attempts=1), backoff=QUICK) as client:
+        server.script([fault] * 12)
+        assert (await client.complete(ask())).reply.text == "A"
+        assert client.breaker.state == "closed"
+    assert server.count == 13
+
+
+async def test_refusals_that_last_end_at_the_deadline_and_name_the_keys() -> None:
+    slow = service(server := FaultServer(choose=lambda body, n: "429"), attempts=1, deadline=0.3)
+    async with server, ChatClient("judge", replace(slow, base_url=server.base_url), backoff=Backoff(0.01, 0.05)) as client:
+        began = time.monotonic()
+        with pytest.raises(ModelFailure, match=r"judge\.deadline=0\.3 s.*judge\.rpm") as caught:
+            await client.complete(ask())
+        assert client.breaker.state == "closed"
+    assert time.monotonic() - began < 2.0
+    assert caught.value.kind is FailureKind.PROVIDER_UNAVAILABLE
 
 
 @pytest.mark.parametrize(("fault", "kind"), PERMANENT.items())
@@ -174,7 +197,7 @@ async def test_a_simulators_incomplete_reply_is_a_failure_with_its_text(fault: s
         server.script([fault])
         with pytest.raises(ModelFailure) as caught:
             await client.complete(ask("simulator"))
-    assert caught.value.kind is FailureKind.PROVIDER_UNAVAILABLE
+    assert caught.value.kind is (FailureKind.CONTENT_FILTERED if fault == "content_filter" else FailureKind.PROVIDER_UNAVAILABLE)
     assert fault != "length" or caught.value.raw == "half "
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer, Fault
+from tests.support.quota import Quota
 
 from gavel.models import breaker
 from gavel.models.cache import ReplyCache
@@ -97,6 +98,37 @@ async def test_a_long_queue_does_not_eat_the_deadline() -> None:
     async with FaultServer(latency=0.05) as server, client_of(server, max_in_flight=1, deadline=0.3) as client:
         await asyncio.gather(*(client.complete(ask(str(n))) for n in range(12)))  # 0.6 s in line
         assert server.count == 12
+
+
+async def test_the_wait_for_a_quota_that_others_use_does_not_eat_the_deadline() -> None:
+    """Calls that were refused wait longer in all than their deadline, while the service answers others."""
+    async with FaultServer(choose=Quota(3, 0.2, hint=True)) as server, client_of(server, deadline=0.45, attempts=1) as client:
+        done = await asyncio.gather(*(client.complete(ask(str(n))) for n in range(24)))  # 8 windows, 1.6 s
+        assert max(item.receipt.latency_s for item in done) > 0.9
+
+
+async def test_a_pause_stops_everybody_and_is_not_ended_by_a_reply_that_was_on_its_way() -> None:
+    async with FaultServer(latency=0.1) as server, client_of(server) as client:
+        early = asyncio.create_task(client.complete(ask("early")))
+        await server.until(1)
+        server.script([Fault("429", retry_after="0.4")])
+        refused = asyncio.create_task(client.complete(ask("refused")))
+        await early
+        async with asyncio.timeout(5):
+            while not client.admission.pace.until:  # noqa: ASYNC110 - set where the refusal is read
+                await asyncio.sleep(0.005)
+        await asyncio.gather(refused, *(client.complete(ask(str(n))) for n in range(4)))
+        times = [seen.time for seen in server.requests]
+        assert min(times[2:]) - times[1] >= 0.4
+
+
+async def test_a_pause_beyond_the_deadline_fails_the_calls_at_once() -> None:
+    async with FaultServer() as server, client_of(server, deadline=2.0) as client:
+        server.script([Fault("429", retry_after="3600")])
+        for text in ("a", "b"):
+            with pytest.raises(ModelFailure, match=r"judge\.rpm"):
+                await client.complete(ask(text))
+        assert server.count == 1
 
 
 async def test_equal_calls_in_flight_are_made_once_and_say_so() -> None:

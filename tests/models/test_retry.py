@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.models.failures import FailureKind
-from gavel.models.retry import Backoff, classify_error_body, classify_status, parse_retry_after
+from gavel.models.pace import parse_retry_after, read_pace
+from gavel.models.retry import Backoff, classify_error_body, classify_status
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -29,12 +30,12 @@ NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
     ],
 )
 def test_retry_after_is_read_in_seconds_and_as_a_date(value: str, seconds: float | None) -> None:
-    assert parse_retry_after({"Retry-After": value}, NOW) == seconds
+    assert parse_retry_after({"retry-after": value}, NOW) == seconds
 
 
 @given(st.text(max_size=40))
 def test_retry_after_never_raises_and_never_is_negative(value: str) -> None:
-    found = parse_retry_after({"Retry-After": value}, NOW)
+    found = parse_retry_after({"retry-after": value}, NOW)
     assert found is None or 0.0 <= found < float("inf")
 
 
@@ -73,7 +74,7 @@ def test_a_context_length_message_is_an_overflow(message: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "insufficient_quota: You exceeded your current quota",
+        "insufficient_quota: You exceeded your current quota. Read the docs: https://platform.openai.com/docs/guides/error-codes",
         "billing_hard_limit_reached",
         "Your account is not active, please check your billing details",
         "Your credit balance is too low to access the API",
@@ -112,4 +113,36 @@ def test_an_error_under_status_200_is_classified_by_the_status_it_names() -> Non
     assert classify_error_body(401, "no", "judge").kind is FailureKind.PROVIDER_QUOTA_EXHAUSTED
     assert classify_error_body(503, "no", "judge").retryable
     assert classify_error_body(None, "overloaded", "judge").retryable
-    assert classify_error_body(None, "insufficient_quota", "judge").trips
+    assert classify_error_body(None, "billing_hard_limit_reached", "judge").trips
+
+
+@pytest.mark.parametrize(
+    ("headers", "text", "seconds"),
+    [
+        ({"Retry-After": "20"}, "", 20.0),
+        ({"retry-after-ms": "1500", "Retry-After": "2"}, "", 1.5),
+        ({"Retry-After": "Tue, 14 Nov 2023 22:13:50 GMT"}, "", 30.0),
+        ({}, "Rate limit reached for gpt-4o on tokens per min (TPM). Please try again in 644ms. Visit ...", 0.644),
+        ({}, "Limit 30000, Used 29000. Please try again in 1m12.5s.", 72.5),
+        ({}, "exceeded token rate limit of your current tier. Please retry after 22 seconds.", 22.0),
+        ({}, "Quota exceeded for metric.\nPlease retry in 22.5s.", 22.5),
+        ({}, '{"retryDelay": "17s"}', 17.0),
+        ({}, "Please wait 2 minutes before retrying", 120.0),
+        ({"x-ratelimit-reset-requests": "6ms", "x-ratelimit-remaining-requests": "0"}, "", 0.006),
+        ({"X-RateLimit-Reset-Tokens": "1m30s", "x-ratelimit-remaining-tokens": "120"}, "", 90.0),
+        ({"x-ratelimit-reset-requests": "23h", "x-ratelimit-remaining-requests": "9", "x-ratelimit-reset-tokens": "7.66s"}, "", 7.66),
+        ({"X-RateLimit-Reset": "1700000020000"}, "", 20.0),
+        ({"X-RateLimit-Reset": "1700000020"}, "", 20.0),
+        ({"anthropic-ratelimit-requests-reset": "2023-11-14T22:13:50Z", "anthropic-ratelimit-requests-remaining": "0"}, "", 30.0),
+        ({"Retry-After": "soon"}, "Too many requests", None),
+        ({}, "Model gpt-4o-mini is overloaded. Try again later, after 5 of them are done", None),
+    ],
+)
+def test_what_a_refusal_asks_to_wait_is_read_wherever_it_stands(headers: dict[str, str], text: str, seconds: float | None) -> None:
+    assert read_pace(headers, text, NOW) == (None if seconds is None else pytest.approx(seconds))
+
+
+@given(st.text(max_size=80), st.text(max_size=30))
+def test_a_hint_never_raises_and_never_is_negative(text: str, value: str) -> None:
+    for found in (read_pace({}, text, NOW), read_pace({"x-ratelimit-reset": value}, f"please try again in {value}", NOW)):
+        assert found is None or 0.0 <= found < float("inf")

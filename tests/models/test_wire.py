@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.models.errors import ConfigError
-from gavel.models.quirks import same_model
 from gavel.models.receipts import encode_messages
+from gavel.models.served_names import same_model
 from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
 from gavel.models.wire import BadBody, decode_body, error_text, make_plan, unwrap_choice

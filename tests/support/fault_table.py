@@ -45,8 +45,8 @@ def _row(name: str, words: str, kind: str, *, again: bool, policy: str | None = 
 
 
 TABLE: tuple[Expected, ...] = (
-    _row("429", "429", _AGAIN, again=True),
-    _row("429", "429 with `Retry-After`, which is waited for", _AGAIN, again=True, retry_after="0.2"),
+    _row("429", "429, until the `deadline`", _AGAIN, again=True),
+    _row("429", "429 with `Retry-After`, which is waited for, until the `deadline`", _AGAIN, again=True, retry_after="0.2"),
     _row("500", "500", _AGAIN, again=True),
     _row("502", "502", _AGAIN, again=True),
     _row("503", "503", _AGAIN, again=True),
@@ -80,13 +80,15 @@ TABLE: tuple[Expected, ...] = (
     *(_row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True) for word in UNFINISHED[:-2]),
     _row("finish_something_new", "a finish reason nobody knows", _AGAIN, again=True),
     _row("finish_missing", "no finish reason", _AGAIN, again=True),
-    _row("content_filter", "finish reason `content_filter`", _UNREAD, again=True, policy="no_answer"),
+    _row("content_filter", "finish reason `content_filter`", "gavel:content_filtered", again=False, policy="no_answer"),
     _row("nan_score", "NaN as a score", _UNREAD, again=True, policy=OWN),
     _row("inf_score", "1e400 as a score", _UNREAD, again=True, policy=OWN),
     _row("two_objects", "the verdict twice", _UNREAD, again=True, policy=OWN),
     _row("400", "400", _REFUSED, again=False, policy=_AGAIN),
     _row("context_length", "400: the prompt is too long", "gavel:context_overflow", again=False),
-    _row("wrong_model", "another model under the name", "gavel:identity_mismatch", again=False),
+    _row("flagged", "400: the prompt is flagged", "gavel:content_filtered", again=False),
+    _row("budget", "400: a gateway's budget is spent", _ACCOUNT, again=False, trips=True),
+    _row("wrong_model", "another model under the name", "gavel:identity_mismatch", again=False, policy=OWN),
     _row("huge", "a reply of 10 MB", _AGAIN, again=False),
     _row("401", "401", _ACCOUNT, again=False, trips=True),
     _row("403", "403", _ACCOUNT, again=False, trips=True),

@@ -46,9 +46,16 @@ STATUS: dict[str, tuple[int, bytes]] = {
     "429": (429, _error("Rate limit reached for requests", "rate_limit_exceeded", "requests")),
     "quota": (
         429,
-        _error("You exceeded your current quota, please check your plan and billing.", "insufficient_quota", "insufficient_quota"),
+        _error(
+            "You exceeded your current quota, please check your plan and billing details. For more information on this error, read the "
+            "docs: https://platform.openai.com/docs/guides/error-codes/api-errors.",
+            "insufficient_quota",
+            "insufficient_quota",
+        ),
     ),
     "billing": (400, _error("Billing hard limit has been reached", "billing_hard_limit_reached")),
+    "budget": (400, _error("Budget has been exceeded! Current cost: 12.1, Max budget: 12.0", "400", "budget_exceeded")),
+    "flagged": (400, _error("The response was filtered due to the prompt triggering our content management policy.", "content_filter")),
     "context_length": (
         400,
         _error("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.", "context_length_exceeded"),

@@ -329,3 +329,13 @@ async def test_a_transcript_is_shown_when_it_is_asked_for_and_then_once(tmp_path
     assert "judge reply" in folded.out
     assert shown.out.count("SECRET") == 2  # the transcript, and the first question about it
     assert "lines above" in shown.out
+
+
+async def test_a_seeded_simulator_and_chatbot_draw_each_rollout_anew(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "t.jsonl", 1)
+    seeded = ("services.simulator.extra_body={seed: 40}", "policy.sampling.seed=7", "rollouts_per_task=3")
+    async with FaultServer(reply=reply) as server:
+        done = await gavel(*arguments(tasks, tmp_path / "run", server.base_url), *seeded)
+    assert done.code == 0, done.out + done.err
+    for model, seeds in ((SIMULATOR, {40, 41, 42}), (CHATBOT, {7, 8, 9})):
+        assert {body["seed"] for body in of_model(server.requests, model)} == seeds

@@ -38,7 +38,8 @@ from gavel.launch.assembly import assemble
 from gavel.launch.config import compose
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError
-from gavel.models.quirks import quirk_of, same_model
+from gavel.models.quirks import quirk_of
+from gavel.models.served_names import same_model
 from gavel.models.types import Sampling
 
 FILES = (

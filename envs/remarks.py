@@ -1,0 +1,74 @@
+"""What a run says at its end of the policy's replies, in any environment: most of them empty, hidden or cut is a setting, no skill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gavel.envs.endings import was_cut
+from gavel.envs.types import Result
+from gavel.models.failures import FailureKind
+from gavel.models.served_names import same_model
+
+
+@dataclass(slots=True)
+class ReplyCounts:
+    """Counts the policy's replies: ``replies`` of graded rows; ``hidden`` have text in the reasoning field only, ``empty`` have none at
+    all, ``cut`` ended at a limit of tokens; ``names`` counts the served names that are not the one asked for."""
+
+    replies: int = 0
+    hidden: int = 0
+    empty: int = 0
+    cut: int = 0
+    names: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        """Count the replies of one graded row."""
+        for reply in (message.reply for message in result.transcript.messages):
+            if reply is None:
+                continue
+            silent = not reply.text.strip()
+            self.replies += 1
+            self.hidden += silent and bool(reply.reasoning)
+            self.empty += silent and not reply.reasoning
+            self.cut += was_cut(reply)
+        for receipt in result.receipts:
+            served = receipt.served_model
+            if receipt.role == "policy" and served is not None and not same_model(receipt.requested_model, served):
+                self.names[receipt.requested_model, served] += 1
+
+    def describe(self) -> tuple[str, ...]:
+        """Return a line for each thing that holds for most replies, and one for each further name the policy was served under."""
+        share = f"of {self.replies} replies of the policy"
+        found = (
+            (
+                self.hidden,
+                f"{self.hidden} {share} have text in the reasoning field only, so they hold no answer: the server's reasoning parser "
+                "takes it for thinking (vLLM's --reasoning-parser, SGLang's too), or the limit policy.sampling.max_response_tokens "
+                "ended the thinking",
+            ),
+            (self.empty, f"{self.empty} {share} are empty: look at the server's chat template and stop words, and at policy.sampling"),
+            (
+                self.cut,
+                f"{self.cut} {share} were cut at their limit, so they count as unfinished: raise policy.sampling.max_response_tokens "
+                "(and policy.thinking_tokens for a model that thinks)",
+            ),
+        )
+        names = tuple(
+            f"the policy answered as {served!r} where {asked!r} was asked for ({count} calls); policy.served_as=[{served}] pins it"
+            for (asked, served), count in sorted(self.names.items())
+        )
+        return (*(line for count, line in found if 2 * count > self.replies), *names)
+
+
+def describe_filtered(ungraded: Iterable[Result]) -> tuple[str, ...]:
+    """Say how many rows a content filter took out of the figures, for they are no random ones."""
+    failures = [row.outcome.failure for row in ungraded]
+    count = sum(failure is not None and failure.kind is FailureKind.CONTENT_FILTERED for failure in failures)
+    if not count:
+        return ()
+    return (
+        f"{count} rows are in no figure because a provider's content filter refused a prompt or withheld a verdict: what it flags "
+        "is no random part of the tasks; another service, or its filter's settings, grades them",
+    )

@@ -1,0 +1,112 @@
+"""What the words of a refusal mean, as one table over providers and servers: pure data.
+
+Statuses alone do not tell: one provider's 403 is a flagged prompt, another's a closed account; gateways wrap a refusal into a 502 or
+into status 200. Sources: the providers' error pages and public reports of their messages; the tests hold each wording by its provider.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Meaning = Literal["account", "paced", "overflow", "filtered", "unknown_model", "unfit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """``pattern`` found under one of ``statuses`` means ``meaning``; 200 stands for an error object in a body that names no status."""
+
+    meaning: Meaning
+    statuses: frozenset[int]
+    pattern: re.Pattern[str]
+
+
+def _words(meaning: Meaning, statuses: tuple[int, ...], *patterns: str) -> Wording:
+    return Wording(meaning, frozenset(statuses), re.compile("|".join(patterns), re.IGNORECASE))
+
+
+_WRAPPED = (200, 500, 502)
+"""How gateways pass on what the provider behind them refused."""
+
+WORDINGS: tuple[Wording, ...] = (
+    # Accounts that a person must mend. The first of them are those that VERA-MH never retries.
+    _words(
+        "account",
+        (*_WRAPPED, 400, 401, 402, 403, 429),
+        r"billing_hard_limit|account is not active|account_deactivated|credit balance is too low",
+        r"\binvalid_api_key|invalid x-api-key|authentication_error",
+        r"insufficient (?:account )?(?:balance|credits?)\b|requires more credits",
+        r"\barrearage\b|overdue[- ]payment|account is in good standing",
+        r"budget has been exceeded|budget_exceeded|\bexceededbudget",  # a gateway's budget for a key
+    ),
+    # A spent quota: the same words are a minute's limit at DashScope and a dead account at OpenAI; their links tell.
+    _words(
+        "paced",
+        (*_WRAPPED, 429),
+        r"(?:insufficient_quota|exceeded your current quota).*(?:aliyun|alibabacloud|ai\.google\.dev)",
+    ),
+    _words(
+        "account", (*_WRAPPED, 400, 401, 402, 403, 429), r"(?:insufficient_quota|exceeded your current quota).*platform\.openai\.com"
+    ),
+    _words("account", (400, 401, 402, 403), r"insufficient_quota"),
+    _words("paced", (*_WRAPPED, 429), r"insufficient_quota|exceeded your current quota"),
+    _words(
+        "filtered",
+        (*_WRAPPED, 400, 403, 422, 451),
+        r"\bcontent_?filter\b|responsibleaipolicyviolation|content management policy|content filtering policy",
+        r"data_?inspection_?failed|\binvalid_prompt\b|content_policy_violation|content exists risk|\bprohibited_content\b",
+        r"requires moderation|moderation (?:flag|fail|block)\w*|\bflagged\b|flagged_input|inappropriate content|safety system",
+        r"violat\w+ (?:our |the |\w+'s )?(?:usage|content) polic",
+    ),
+    # One prompt, or one prompt and its limit, that no waiting makes fit.
+    _words("unfit", (413, 429), r"request too large|tokens must be reduced"),
+    _words(
+        "overflow",
+        (*_WRAPPED, 400, 413, 422, 503),
+        r"context_length_exceeded|exceed_context_size|context_window_exceeded|model_context_window",
+        r"maximum (?:context|model|prompt|input) (?:length|size|window)|context (?:length|size|window) is only",
+        r"(?:exceeds?|exceeded|longer than|larger than) "
+        r".{0,60}(?:(?:context|prompt)[ _-](?:length|size|window|limit)|\bmodel[ _-]length)",
+        r"(?:exceeds?|exceeded) (?:the )?context|max_model_len|maximum model length",
+        r"input tokens? (?:count )?.{0,24}exceeds?\b|(?:prompt|input|messages?) (?:is|are) too long",
+        r"too many input tokens|too many tokens",
+        r"\binputs\b.{0,3} tokens \+ .{0,3}max_new_tokens|\binputs\b.{0,3} must have less than",
+        r"range of input length should be|exceeded model token limit|prompt exceeds max length",
+        r"input tokens exceed the configured limit",
+        r"reduce the length of the (?:messages|prompt|input)",
+    ),
+    _words(
+        "unknown_model",
+        (*_WRAPPED, 400, 403, 404, 422),
+        r"\bmodel_not_found\b|deploymentnotfound|not a valid model|\binvalid model(?: name| id|:)|\bunknown model\b|no such model",
+        r"\bmodel[ _]not[ _](?:exist|found)",
+        r"\bmodels?[ :/=]{1,2}[`'\"\[]?[\w.:/@-]{1,120}[`'\"\]]?,? (?:do(?:es)? not exist|doesn't exist|(?:is |was )?not found)",
+    ),
+    # A gateway's own word for what the provider behind it will never take.
+    _words("unfit", (500, 502), r"\binvalid_request_error\b|\bbadrequesterror\b|\binvalid_argument\b"),
+)
+"""The first that fits."""
+
+_HOSTS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
+    (re.compile(r"(?:^|\.)(?:aliyuncs\.com|googleapis\.com)$"), "paced"),
+    (re.compile(r"(?:^|\.)openai\.com$"), "account"),
+)
+"""What a spent quota means at a host, where the words do not tell."""
+
+_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORECASE)
+
+
+def read_meaning(status: int, message: str, host: str = "") -> Meaning | None:
+    """Return what a refusal means beyond its status, or None if its words say nothing that the table knows.
+
+    Args:
+        status: of the answer, or the one that the error object in a body names; 200 for an error object that names none.
+        message: the error's words, on one line or several.
+        host: the name of the host that answered; without one, a spent quota under 429 is taken for a minute's limit.
+    """
+    if status in (200, 429) and _QUOTA.search(message):
+        known = next((meaning for pattern, meaning in _HOSTS if pattern.search(host.lower())), None)
+        if known is not None:
+            return known
+    return next((words.meaning for words in WORDINGS if status in words.statuses and words.pattern.search(message)), None)
