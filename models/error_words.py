@@ -44,10 +44,12 @@ WORDINGS: tuple[Wording, ...] = (
     _words(
         "paced",
         (*_WRAPPED, 429),
-        r"(?:insufficient_quota|exceeded your current quota).*(?:aliyun|alibabacloud|ai\.google\.dev)",
+        r"(?:insufficient_quota|exceeded your current quota).{0,300}(?:aliyun|alibabacloud|ai\.google\.dev)",
     ),
     _words(
-        "account", (*_WRAPPED, 400, 401, 402, 403, 429), r"(?:insufficient_quota|exceeded your current quota).*platform\.openai\.com"
+        "account",
+        (*_WRAPPED, 400, 401, 402, 403, 429),
+        r"(?:insufficient_quota|exceeded your current quota).{0,300}platform\.openai\.com",
     ),
     _words("account", (400, 401, 402, 403), r"insufficient_quota"),
     _words("paced", (*_WRAPPED, 429), r"insufficient_quota|exceeded your current quota"),
