@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from gavel.judges.attacks import attacks_on
-from gavel.judges.bindings import Binding
+from gavel.judges.bindings import Binding, output_limit
 from gavel.judges.certificate import known_fingerprint
 from gavel.judges.identity import inspect_server
 from gavel.judges.judge import BoundJudges
@@ -49,6 +49,7 @@ def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int
         calls = f"{controls} controls, {attacks} attacks and {controls * (REPEATS - 1)} repeats"
         through = f", and up to {own} answers through the whole environment" if own else ""
         say(console, f"binding {name}: would ask {config_key(binding.service)} {calls}{through}")
+        say(console, f"binding {name}: {output_limit(binding)}")
     return WHOLE
 
 

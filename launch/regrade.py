@@ -12,6 +12,7 @@ from rich.console import Console
 from gavel.envs.episode import EpisodeState
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment
+from gavel.judges.bindings import output_limit
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
@@ -53,6 +54,8 @@ def run(config: RegradeConfig, console: Console) -> int:
     if config.dry_run:
         judges = "; ".join(f"{name}: {model} with {profile}" for name, (model, profile) in graders.items())
         console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
+        for name, binding in assembly.bindings.items():
+            console.print(f"binding {name}: {output_limit(binding)}", soft_wrap=True, highlight=False)
         return 0
     return _regrade(config, composed, assembly, rows, parent, path, console, deadline)
 

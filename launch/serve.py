@@ -16,6 +16,7 @@ from rich.text import Text
 from gavel.envs.interfaces.http.gate import MIB, HttpOptions
 from gavel.envs.interfaces.http.records import ServiceLoad
 from gavel.envs.interfaces.http.running import Running
+from gavel.judges.bindings import output_limit
 from gavel.launch.assembly import asset_store
 from gavel.launch.running.session import run_async, say
 from gavel.launch.schema import ServeConfig
@@ -159,6 +160,7 @@ def _plan(config: ServeConfig, offers: list[Offer]) -> Table:
         table.add_row(f"/v1/{offer.name}", Text(f"{offer.config.env['name']}, reward {offer.config.reward.get('name')}"))
         for name, binding in offer.assembly.bindings.items():
             table.add_row("", Text(f"binding {name}: {config_key(binding.service)} grades with {binding.rubric.profile}"))
+            table.add_row("", Text(output_limit(binding)))
     services = {name: service for offer in offers for name, service in offer.assembly.services.items()}
     for name, service in {**services, **({POLICY: config.policy} if config.gym.play else {})}.items():
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import gavel
+from gavel.judges.bindings import output_limit
 from gavel.launch.config import to_yaml
 from gavel.launch.running.session import say
 from gavel.launch.schema import TrainConfig
@@ -219,6 +220,8 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
         )
     if not checked.judged:
         table.add_row("judge", Text("no judge is asked: programs check these tasks alone"))
+    for name, binding in checked.assembly.bindings.items() if checked.assembly is not None and checked.judged else ():
+        table.add_row(f"binding {name}", Text(output_limit(binding)))
     for waived in checked.unqualified:
         table.add_row("waived", Text(waived))
     table.add_row("run folder", Text(str(path)))
@@ -234,8 +237,3 @@ def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -
     if checked.findings:
         raise Findings(checked.findings)
     return 0
-
-
-def with_folder(config: TrainConfig, folder: Path) -> TrainConfig:
-    """Return a config whose run lies in ``folder``."""
-    return replace(config, run=replace(config.run, dir=str(folder)))

@@ -76,11 +76,6 @@ class Document:
         return "\n\n".join([seen for seen in self._visible if seen])
 
     @cached_property
-    def prose_lines(self) -> list[str]:
-        """The lines of ``prose`` that are not blank."""
-        return [line for line in self.prose.split("\n") if line]
-
-    @cached_property
     def paragraphs(self) -> list[Paragraph]:
         """The paragraphs: no headings, titles, tables, rules or code; a list without blank lines between its items is one."""
         groups: list[list[int]] = []

@@ -73,6 +73,7 @@ async def test_a_dry_run_says_how_many_calls_and_makes_none(tmp_path: Path) -> N
     assert done.code == 0, done.err
     assert "would ask judge 14 controls" in done.out
     assert "and up to 4 answers through the whole environment" in done.out
+    assert "none for thinking" in done.out
     assert server.paths.total() == 0
     assert not (tmp_path / "run").exists()
 

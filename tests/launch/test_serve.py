@@ -220,7 +220,7 @@ def test_a_dry_run_says_what_would_be_served_and_starts_nothing(
     words = (*ABSTENTION, *NOWHERE, "also.following=env=instruction_following reward=mean", "dry_run=true")
     assert main(["serve", *words]) == 0
     out = capsys.readouterr().out
-    for line in ("/v1/abstention", "/v1/following", "reward mean", "127.0.0.1:9400", "http://127.0.0.1:1/v1"):
+    for line in ("/v1/abstention", "/v1/following", "reward mean", "none for thinking", "127.0.0.1:9400", "http://127.0.0.1:1/v1"):
         assert line in out
     simulators = [
         f"services.{name}.{key}" for name in ("simulator_gpt", "simulator_claude")
