@@ -16,6 +16,7 @@ from gavel.envs.registry import make_reward
 from gavel.envs.types import Result
 from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
+from gavel.launch.running.accounting import prices_of
 from gavel.launch.running.child import config_of, existing_run
 from gavel.launch.running.files import read_document, read_lines
 from gavel.launch.running.folder import RunFolder
@@ -120,7 +121,7 @@ def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, i
         with RunFolder.open(building / target.name, head, text, ours=all(written_here(part.path) for part in parts)) as folder:
             folder.plan([row for part in parts for row in part.rows])
             planned = read_inputs(folder.path)
-            tally = Tally(planned, assembly.environment)
+            tally = Tally(planned, assembly.environment, prices_of(composed.service_table))
             for result in _results(parts, planned):
                 folder.add(result)
                 tally.add(result)

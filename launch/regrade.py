@@ -16,6 +16,7 @@ from gavel.judges.bindings import output_limit
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
+from gavel.launch.running.accounting import prices_of
 from gavel.launch.running.budget import check_budget
 from gavel.launch.running.child import child_path, config_of, existing_run, parent_of
 from gavel.launch.running.child_name import grading_changes
@@ -116,6 +117,7 @@ def _regrade(
             states={} if itself else _transcripts(parent, rows, assembly),
             persistent=itself, parent=None if itself else parent, deadline=deadline,
             certificates=Path(composed.certificates).expanduser(), untrusted=theirs,
+            prices=prices_of(composed.service_table),
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from gavel.envs.registry import check_reward, make_reward
-from gavel.envs.types import Environment, RewardPolicy
+from gavel.envs.types import RewardPolicy
 from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.qualification import standings_of
+from gavel.launch.running.accounting import prices_of
 from gavel.launch.running.child import child_path, config_of, existing_run, named, parent_of
 from gavel.launch.running.child_name import reward_changes
 from gavel.launch.running.folder import RunFolder, read_results
@@ -46,7 +47,8 @@ def run(config: RescoreConfig, console: Console) -> int:
     )  # fmt: skip
     with RunFolder.open(path, head, to_yaml(composed), ours=written_here(parent)) as folder:
         environment = assemble(composed, with_policy=True).environment
-        tally = _rescored(parent, folder, reward, environment)
+        tally = Tally(read_inputs(parent), environment, prices_of(composed.service_table))
+        _copy_rewarded(parent, folder, reward, tally)
         metrics = tally.write(folder, environment, reward)
     console.print(closing(metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters))
     for standing in standings_of(composed, path):
@@ -66,11 +68,9 @@ def _try(reward: RewardPolicy, parent: Path) -> None:
         reward.reward(first.outcome)
 
 
-def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy, environment: Environment) -> Tally:
+def _copy_rewarded(parent: Path, folder: RunFolder, reward: RewardPolicy, tally: Tally) -> None:
     """Copy the parent's rows with new rewards; rows the child has already stay."""
-    rows = read_inputs(parent)
-    folder.plan(rows)
-    tally = Tally(rows, environment)
+    folder.plan(read_inputs(parent))
     for name in ("results.jsonl", "errors.jsonl"):
         known = set()
         for result in read_results(folder.path, name):
@@ -82,4 +82,3 @@ def _rescored(parent: Path, folder: RunFolder, reward: RewardPolicy, environment
             scored = replace(result, reward=reward.reward(result.outcome)) if result.outcome.graded else result
             folder.add(scored)
             tally.add(scored)
-    return tally

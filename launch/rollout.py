@@ -21,7 +21,9 @@ from gavel.envs.types import Digests, Result
 from gavel.judges.bindings import check_verifiers, output_limit
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.config import to_yaml
+from gavel.launch.estimate import describe_estimate, estimate_calls
 from gavel.launch.exporting.start import check_export
+from gavel.launch.running.accounting import prices_of
 from gavel.launch.running.budget import check_budget
 from gavel.launch.running.child import named
 from gavel.launch.running.deadline import Deadline
@@ -89,6 +91,7 @@ def run(config: RolloutConfig, console: Console) -> int:
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
             deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
             untrusted=frozenset(() if trusted else config.service_table),
+            prices=prices_of(config.service_table),
         )  # fmt: skip
         if config.inspect is None:
             code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
@@ -254,6 +257,8 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")
     table.add_row("model calls", f"one of the policy for each reply to {len(rows)} rows; the judge's depend on the replies")
+    for what, how in describe_estimate(estimate_calls(rows, assembly), config.service_table):
+        table.add_row(what, Text(how))
     table.add_row("run folder", Text(config.run.dir or "runs/<env>-<time>"))
     return table
 

@@ -120,6 +120,8 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
         needed = next((other for unread, other in _NEEDED.items() if f"{key}.".startswith(f"{unread}.")), None)
         if needed is not None and key != needed and _value(values, needed) is None:
             raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
+        if "price" in (parts[1:2] if parts[0] in ("policy", "judge") else parts[2:3] if parts[0] == "services" else ()):
+            _check_price_read(verb, key)
         if parts[0] == "services" and parts[2:3] == ["sampling"]:
             _check_unsampled(f"services.{parts[1]}", config.services[parts[1]])
         if verb == "prepare" and parts[0] == "env" and parts[1:] and parts[1] not in _PREPARES.get(str(config.env["name"]), parts):
@@ -129,6 +131,15 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
             )  # fmt: skip
         if parts[0] == "policy" and isinstance(config, schemas.Composition) and "policy" not in judges:
             _check_policy_key(verb, config, key)
+
+
+_ADDS_UP = ("rollout", "regrade")
+"""Verbs that say what their calls cost."""
+
+
+def _check_price_read(verb: str, key: str) -> None:
+    if verb not in _ADDS_UP:
+        raise ConfigError(f"`gavel {verb}` adds no money up", field=key, allowed=f"for {' and '.join(_ADDS_UP)}", remedy="remove it")
 
 
 def _check_policy_key(verb: str, config: schemas.Composition, key: str) -> None:

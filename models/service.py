@@ -25,6 +25,22 @@ class Timeout:
 
 
 @record
+class Price:
+    """What a service asks for a million tokens, in ``currency`` (any word, or none): ``cached`` for those of a prompt that its prefix
+    cache held (None: as ``input``). Thinking counts as output."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    currency: str | None = None
+
+    def money(self, prompt: int, completion: int, cached: int = 0) -> float:
+        """Return what these tokens cost; ``cached`` are part of ``prompt``."""
+        held = self.input if self.cached is None else self.cached
+        return ((prompt - cached) * self.input + cached * held + completion * self.output) / 1_000_000
+
+
+@record
 class Service:
     """How a model is reached (``mode=external``) or served (``mode=managed``).
 
@@ -42,6 +58,7 @@ class Service:
     that holds the key (or several, the first one set wins), ``key_header`` the header it goes into (None: ``Authorization``, as a
     bearer); ``query`` holds parameters of the URL (``api-version``); ``served_as`` are further names that the server may call the model
     by; ``header_env`` maps headers that hold credentials to variables.
+    ``price`` is what its tokens cost, for the sums of runs and dry runs; it decides no reply.
     Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter
     that has vLLM; ``cpu`` asks for the CPU build; ``port`` 0 picks a free one.
     """
@@ -67,6 +84,7 @@ class Service:
     max_in_flight: int = 64
     rpm: int | None = None
     tpm: int | None = None
+    price: Price | None = None
     timeout: Timeout = Timeout()
     deadline: float = 600.0
     attempts: int = 4

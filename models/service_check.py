@@ -33,6 +33,7 @@ def check_service(name: str, service: Service) -> None:
     if not service.model:
         raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
     _check_ranges(name, service)
+    _check_price(name, service)
     _check_body(name, service)
     (_check_external if service.mode == "external" else _check_managed)(name, service)
     replicas = len(service.base_urls) if service.mode == "external" else service.replicas
@@ -94,6 +95,18 @@ def _check_ranges(name: str, service: Service) -> None:
             value = getattr(value, part)
         if value is not None and not allowed.holds(value):
             raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten(value), allowed=str(allowed))
+
+
+_PRICE = Range(0.0, 1e9)
+
+
+def _check_price(name: str, service: Service) -> None:
+    price = service.price
+    for key, value in () if price is None else (("input", price.input), ("output", price.output), ("cached", price.cached)):
+        if value is not None and not _PRICE.holds(value):
+            raise ConfigError(
+                "this is no price of a million tokens", field=f"{name}.price.{key}", found=str(value), allowed=str(_PRICE)
+            )
 
 
 _EXTERNAL_ONLY = ("base_url", "api_key_env", "key_header", "query", "served_as", "organization")

@@ -8,9 +8,12 @@ from typing import Any
 
 import orjson
 
+from gavel.launch.running.accounting import ServiceAccount, describe_money
 from gavel.launch.running.child import named
 from gavel.launch.running.manifest import Manifest
 from gavel.launch.schema import RolloutConfig
+from gavel.models.codec import decode
+from gavel.models.errors import InputError
 
 
 def read_metrics(path: Path) -> tuple[Mapping[str, Any], bool]:
@@ -45,6 +48,16 @@ def describe_run(env: str, manifest: Manifest, config: RolloutConfig | None) -> 
     facts["merged from"] = ", ".join(str(part.get("run", "")) for part in manifest.merged)
     facts["made by"] = f"gavel {manifest.gavel}"
     return {name: value for name, value in facts.items() if value}
+
+
+def describe_cost(metrics: Mapping[str, Any]) -> str:
+    """Return what the calls cost in money, of the content of ``metrics.json``; empty where no service has a price."""
+    try:
+        services = {name: decode(ServiceAccount, cost) for name, cost in metrics.get("services", {}).items()}
+        whole = decode(ServiceAccount, metrics["cost"]) if metrics.get("cost") else None
+    except InputError:
+        return ""  # not written by us
+    return describe_money(services, whole)
 
 
 def _describe_sampling(sampling: object) -> str:

@@ -18,7 +18,7 @@ from gavel.judges.bindings import Binding
 from gavel.launch.assembly import assemble
 from gavel.launch.qualification import Standing, standings_of
 from gavel.launch.report.entry import Entry, entry_of
-from gavel.launch.report.run_facts import describe_run, read_metrics
+from gavel.launch.report.run_facts import describe_cost, describe_run, read_metrics
 from gavel.launch.running.child import config_of
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.manifest import Manifest, read_manifest
@@ -199,7 +199,8 @@ class RunSource:
 
     def facts(self) -> dict[str, str]:
         """Return what the run is made of, in words."""
-        return describe_run(self.env, self.manifest, self.config)
+        money = describe_cost(self.metrics()[0])
+        return {**describe_run(self.env, self.manifest, self.config), **({"money": money} if money else {})}
 
     def standings(self) -> tuple[Standing, ...]:
         """Return what is known of the run's judges; nothing where another version wrote its config."""

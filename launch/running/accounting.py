@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.models.codec import record
+from gavel.models.service import Price, Service, config_key
 from gavel.models.types import Receipt
 
 PERCENTILES = (50, 90, 99)
@@ -23,7 +24,9 @@ class ServiceAccount:
     ``calls`` went over the network; ``cache_hits`` and ``shared`` (answered by an equal call in flight) did not. ``latency_s`` maps
     p50, p90 and p99 of network calls to seconds. ``retries`` counts the attempts that failed, by kind. Tokens are those of network
     calls, as the server counted them; ``cached_tokens`` are the part of ``prompt_tokens`` that its prefix cache held. ``cache_share``
-    and ``dedupe_share`` are the shares of all answers, in [0, 1], that the cache and equal calls in flight gave.
+    and ``dedupe_share`` are the shares of all answers, in [0, 1], that the cache and equal calls in flight gave. ``money`` is what the
+    tokens cost in ``currency``; None without a price, over all services also where one that was called has none or another currency.
+    ``uncounted`` replies came without a count of tokens, so that ``money`` lacks theirs.
     """
 
     calls: int
@@ -36,6 +39,9 @@ class ServiceAccount:
     latency_s: Mapping[str, float]
     cache_share: float = 0.0
     dedupe_share: float = 0.0
+    money: float | None = None
+    currency: str | None = None
+    uncounted: int = 0
 
 
 @dataclass(slots=True)
@@ -46,15 +52,17 @@ class _Open:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    uncounted: int = 0
     retries: Counter[str] = field(default_factory=Counter)
     latency: list[float] = field(default_factory=list)
 
 
 class Accounts:
-    """Adds receipts up, service by service and over all of them."""
+    """Adds receipts up, service by service and over all of them; ``prices`` are those of the services that have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Mapping[str, Price] | None = None) -> None:
         self._services: dict[str, _Open] = {}
+        self._prices = prices or {}
 
     def add(self, receipts: Iterable[Receipt]) -> None:
         """Count these receipts."""
@@ -71,27 +79,65 @@ class Accounts:
                 account.prompt += receipt.usage.prompt_tokens
                 account.completion += receipt.usage.completion_tokens
                 account.cached += receipt.usage.cached_tokens
+            elif receipt.reply_digest is not None:
+                account.uncounted += 1
 
     def close(self) -> dict[str, ServiceAccount]:
         """Return the account of each service, by name."""
-        return {name: _closed(account) for name, account in sorted(self._services.items())}
+        return {name: _closed(account, *self._cost(name)) for name, account in sorted(self._services.items())}
 
     def total(self) -> ServiceAccount:
         """Return the account over all services."""
         whole = _Open()
         for account in self._services.values():
-            for name in ("calls", "cache_hits", "shared", "prompt", "completion", "cached"):
+            for name in ("calls", "cache_hits", "shared", "prompt", "completion", "cached", "uncounted"):
                 setattr(whole, name, getattr(whole, name) + getattr(account, name))
             whole.retries.update(account.retries)
             whole.latency.extend(account.latency)
-        return _closed(whole)
+        called = [self._cost(name) for name, account in self._services.items() if account.calls]
+        money = [amount for amount, _ in called if amount is not None]
+        currencies = {currency for _, currency in called}
+        if not money or len(money) < len(called) or len(currencies) > 1:
+            return _closed(whole)
+        return _closed(whole, sum(money), *currencies)
+
+    def _cost(self, name: str) -> tuple[float | None, str | None]:
+        price, account = self._prices.get(name), self._services[name]
+        return (None, None) if price is None else (price.money(account.prompt, account.completion, account.cached), price.currency)
 
 
-def _closed(account: _Open) -> ServiceAccount:
+def prices_of(services: Mapping[str, Service]) -> dict[str, Price]:
+    """Return the prices of the services that have one."""
+    return {name: service.price for name, service in services.items() if service.price is not None}
+
+
+def show_money(amount: float, currency: str | None) -> str:
+    """Write an amount: two places, and two digits of one that is less than a hundredth."""
+    figure = f"{amount:.2f}" if amount >= 0.01 or not amount else f"{amount:.2g}"
+    return f"{figure} {currency}" if currency else figure
+
+
+def describe_money(services: Mapping[str, ServiceAccount], whole: ServiceAccount | None) -> str:
+    """Return the line that says what a run cost, service by service and together; empty where no service has a price."""
+    priced = {name: cost for name, cost in services.items() if cost.money is not None}
+    if not priced:
+        return ""
+    parts = [f"{config_key(name)} {show_money(cost.money or 0.0, cost.currency)}" for name, cost in priced.items()]
+    said = ", ".join(parts)
+    if len(priced) > 1 and whole is not None and whole.money is not None:
+        said += f"; {show_money(whole.money, whole.currency)} in all"
+    free = [config_key(name) for name, cost in services.items() if cost.money is None and cost.calls]
+    said += f"; no price is set for {', '.join(free)}" if free else ""
+    missing = sum(cost.uncounted for cost in priced.values())
+    return said + (f"; {missing} replies came without a count of tokens and are not in it" if missing else "")
+
+
+def _closed(account: _Open, money: float | None = None, currency: str | None = None) -> ServiceAccount:
     values: list[float] = np.percentile(account.latency, PERCENTILES).tolist() if account.latency else []
     answers = max(account.calls + account.cache_hits + account.shared, 1)
     return ServiceAccount(
         account.calls, account.cache_hits, account.shared, account.prompt, account.completion, account.cached,
         dict(account.retries), {f"p{rank}": round(value, 4) for rank, value in zip(PERCENTILES, values, strict=False)},
         round(account.cache_hits / answers, 4), round(account.shared / answers, 4),
+        None if money is None else round(money, 6), currency, account.uncounted,
     )  # fmt: skip

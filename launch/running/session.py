@@ -37,7 +37,7 @@ from gavel.models.codec import digest
 from gavel.models.contact import check_served_models
 from gavel.models.errors import GavelError
 from gavel.models.pool import ServicePool, open_services
-from gavel.models.service import Service
+from gavel.models.service import Price, Service
 from gavel.models.types import Sampling
 from gavel.models.vllm.server import ServerDied
 
@@ -51,7 +51,8 @@ class Session:
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
     given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
     ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the servers were asked
-    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought.
+    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought; ``prices`` are
+    those of the services by name.
     """
 
     assembly: Assembly
@@ -72,6 +73,7 @@ class Session:
     export: ExportConfig | None = None
     looked: bool = False
     untrusted: frozenset[str] = frozenset()
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 async def look(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
@@ -98,7 +100,7 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     """
     begun = time.monotonic()
     tally = Tally(
-        read_inputs(folder.path), session.assembly.environment
+        read_inputs(folder.path), session.assembly.environment, session.prices
     )  # every row ever planned, though this session may be of a part
     for name in ("results.jsonl", "errors.jsonl"):
         for result in read_results(folder.path, name):

@@ -16,13 +16,13 @@ from rich.text import Text
 from gavel.envs import statistics
 from gavel.envs.remarks import ReplyCounts, describe_filtered
 from gavel.envs.types import Environment, Exporter, Metric, Remarks, Rereads, Result, RewardPolicy, Summary, Transcript
-from gavel.launch.running.accounting import WHOLE_RUN, Accounts, ServiceAccount
+from gavel.launch.running.accounting import WHOLE_RUN, Accounts, ServiceAccount, describe_money
 from gavel.launch.running.folder import RunFolder, last_attempts
 from gavel.launch.running.inputs import PlannedRow
 from gavel.launch.running.journal import RowKey
 from gavel.models.codec import dump, record
 from gavel.models.failures import FailureKind
-from gavel.models.service import shown_name
+from gavel.models.service import Price, shown_name
 from gavel.models.types import Receipt
 
 
@@ -71,10 +71,13 @@ def light(result: Result) -> Result:
 
 
 class Tally:
-    """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may reread each."""
+    """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may reread each, and
+    ``prices`` are those of the services by name."""
 
-    def __init__(self, planned: Sequence[PlannedRow], environment: Environment | None = None) -> None:
-        self._planned = planned
+    def __init__(
+        self, planned: Sequence[PlannedRow], environment: Environment | None = None, prices: Mapping[str, Price] | None = None
+    ) -> None:
+        self._planned, self._prices = planned, prices
         self._reread = environment.reread if isinstance(environment, Rereads) else None
         self._graded: dict[RowKey, Result] = {}
         self._failed: list[Result] = []
@@ -91,7 +94,7 @@ class Tally:
 
     def _accounted(self) -> Accounts:
         """Count each call once: a later attempt's row lists the calls of those before it again, in whatever order rows were read."""
-        accounts, seen = Accounts(), dict[RowKey, set[Receipt]]()
+        accounts, seen = Accounts(self._prices), dict[RowKey, set[Receipt]]()
         for result in self._failed:
             counted = seen.setdefault((result.task_id, result.rollout_index), set())
             accounts.add(receipt for receipt in result.receipts if receipt not in counted)
@@ -256,7 +259,8 @@ def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clus
         lines.append(Text(f"ungraded, in no figure: {failures}", style="bold"))
     if metrics.labels:
         lines.append(figures)
-    return Group(*lines, _costs(metrics, calls))
+    money = describe_money(metrics.services, metrics.cost)
+    return Group(*lines, _costs(metrics, calls), *([Text(f"money: {money}")] if money else []))
 
 
 def _cells(metric: Metric) -> tuple[str, str, str, str]:

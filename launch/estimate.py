@@ -1,0 +1,109 @@
+"""What a rollout may send, in tokens and money, before anything is sent: upper bounds under assumptions that are said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gavel.envs.types import Task
+from gavel.judges.bindings import Binding, parse_verifier
+from gavel.launch.assembly import Assembly
+from gavel.launch.running.accounting import show_money
+from gavel.launch.running.inputs import PlannedRow
+from gavel.models.meter import BYTES_PER_TOKEN
+from gavel.models.service import Service, config_key
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``calls`` of one service; ``prompt`` and ``completion`` are tokens of all of them, ``completion`` None where nothing
+    bounds them: no output limit is set here, or for the policy whose reply is judged."""
+
+    calls: int = 0
+    prompt: int = 0
+    completion: int | None = 0
+
+    def add(self, prompt: int, limit: int | None) -> Estimate:
+        """Return the estimate with one more call."""
+        completion = None if limit is None or self.completion is None else self.completion + limit
+        return Estimate(self.calls + 1, self.prompt + prompt, completion)
+
+
+def estimate_calls(rows: Sequence[PlannedRow], assembly: Assembly) -> dict[str, Estimate]:
+    """Return by service what one reply of the policy and one question to the judge cost for each row.
+
+    Args:
+        rows: what is to be played.
+        assembly: the services and bindings; a row whose task asks no judge counts none.
+    """
+    found: dict[str, Estimate] = {}
+    policy = assembly.services["policy"]
+    limit = _limit(policy, policy.sampling.max_response_tokens)
+    overheads = {name: _tokens(*_own_text(binding)) for name, binding in assembly.bindings.items()}
+    for row in rows:
+        prompt = _prompt_tokens(row.task)
+        found["policy"] = found.get("policy", Estimate()).add(prompt, limit)
+        name = parse_verifier(row.task.verifier)[1]
+        if name in assembly.bindings and assembly.environment.info.asks_judge(row.task):
+            binding = assembly.bindings[name]
+            asked = overheads[name] + prompt + (limit or 0)
+            answer = _limit(binding.judge, binding.rubric.sampling.max_response_tokens) if limit is not None else None
+            found[binding.service] = found.get(binding.service, Estimate()).add(asked, answer)
+    return found
+
+
+def describe_estimate(found: Mapping[str, Estimate], services: Mapping[str, Service]) -> list[tuple[str, str]]:
+    """Return the lines of a plan: tokens by service, money by service and together, and what both assume."""
+    lines = [("tokens, estimated", _describe_tokens(name, one)) for name, one in found.items()]
+    money = {name: amount for name, one in found.items() if (amount := _money(one, services[name])) is not None}
+    for name, amount in money.items():
+        price = services[name].price
+        lines.append(("money, estimated", f"{config_key(name)}: at most {show_money(amount, price.currency if price else None)}"))
+    currencies = {price.currency for name in money if (price := services[name].price) is not None}
+    if len(money) > 1 and len(money) == len(found) and len(currencies) == 1:
+        lines.append(("", f"together: at most {show_money(sum(money.values()), *currencies)}"))
+    lines += [("", _why_no_money(name, services[name])) for name in found if name not in money]
+    lines.append(("", _ASSUMED))
+    return lines
+
+
+_ASSUMED = (
+    f"assumed: {BYTES_PER_TOKEN} bytes a token, one reply of the policy and one question to the judge for each row, every reply as "
+    "long as its limit; more turns or questions, tries again and simulators come on top, caches take away"
+)
+
+
+def _why_no_money(name: str, service: Service) -> str:
+    key = config_key(name)
+    return (
+        f"{key}: an output limit is missing, so there is no bound"
+        if service.price
+        else f"{key}: no price is set ({key}.price={{input: …, output: …}})"
+    )
+
+
+def _describe_tokens(name: str, one: Estimate) -> str:
+    out = "nothing bounds what comes out" if one.completion is None else f"at most {one.completion} out"
+    return f"{config_key(name)}: {one.calls} calls, about {one.prompt} in, {out}"
+
+
+def _money(one: Estimate, service: Service) -> float | None:
+    if service.price is None or one.completion is None:
+        return None
+    return service.price.money(one.prompt, one.completion)
+
+
+def _limit(service: Service | None, answer: int | None) -> int | None:
+    return None if answer is None else answer + (service.thinking_tokens if service is not None else 0)
+
+
+def _prompt_tokens(task: Task) -> int:
+    return _tokens(*(message.content for message in task.messages))
+
+
+def _own_text(binding: Binding) -> list[str]:
+    return [message.content for message in binding.rubric.render(dict.fromkeys(binding.rubric.slots, ""))]
+
+
+def _tokens(*texts: str) -> int:
+    return sum(len(text.encode("utf-8", "replace")) for text in texts) // BYTES_PER_TOKEN
