@@ -10,12 +10,13 @@ import jsonschema
 import orjson
 import pytest
 
+from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES
 from gavel.judges.rubrics import PROFILES
 from gavel.launch.catalogue import KINDS, catalogue
 from gavel.launch.cli import main
 from gavel.launch.env_schema import task_schema
-from gavel.launch.groups import CONF, choices
+from gavel.launch.groups import CONF, choices, search_path
 
 ENVS = sorted(ENVIRONMENTS)
 
@@ -29,13 +30,13 @@ def _listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, A
 def test_everything_that_can_be_chosen_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     items = _listed(capsys)
     by_kind = {kind: {item["name"] for item in items if item["kind"] == kind} for kind in KINDS}
-    assert by_kind["environments"] == set(ENVIRONMENTS)
-    assert by_kind["rewards"] == set(REWARDS)
+    assert by_kind["environments"] == set(ENVIRONMENTS) | set(added("env"))  # plugins may be installed
+    assert by_kind["rewards"] == set(REWARDS) | set(added("reward"))
     assert by_kind["sources"] >= set(SOURCES)
     assert by_kind["rubrics"] == set(PROFILES)
     for kind, group in KINDS.items():
         if group is not None:
-            assert by_kind[kind] == set(choices(group, [CONF]))
+            assert by_kind[kind] == set(choices(group, search_path(())))
     assert [item["name"] for item in items if len(item["summary"]) < 10] == []
     assert {item["name"]: item["of"] for item in items if item["kind"] == "rewards"}["omniscience"] == "abstention"
 

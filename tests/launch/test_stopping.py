@@ -8,14 +8,18 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, start, write_tasks
 
+from gavel.launch.running.folder import RunFolder
+from gavel.launch.running.session import _beating
 from gavel.launch.running.signals import cancelled_by_signals
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -65,6 +69,20 @@ def test_a_loop_that_is_held_up_is_broken_off(tmp_path: Path) -> None:
     begun = time.monotonic()
     assert subprocess.run([sys.executable, "-c", code], timeout=50, check=False).returncode == 130
     assert time.monotonic() - begun < 50
+
+
+async def test_the_lease_is_kept_while_the_loop_is_held_up() -> None:
+    beats, enough = 0, threading.Event()
+
+    class Folder:
+        def heartbeat(self) -> None:
+            nonlocal beats
+            beats += 1
+            if beats >= 3:
+                enough.set()
+
+    with _beating(cast("RunFolder", Folder())):
+        assert enough.wait(60)  # holds this very loop up
 
 
 async def test_the_handlers_before_are_put_back() -> None:
