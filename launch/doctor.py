@@ -16,9 +16,9 @@ from rich.text import Text
 
 import gavel
 from gavel.launch.schema import TrainConfig
-from gavel.launch.training.checkout import is_checkout, read_checkout
+from gavel.launch.training.checkout import Checkout, is_checkout, read_checkout, run_toy_group
 from gavel.launch.training.nemo_rl_preflight import unreachable_services
-from gavel.launch.training.preflight import Checked, check, version_of
+from gavel.launch.training.preflight import Checked, check, missing_imports, python_path, version_of
 from gavel.models.errors import ConfigError
 
 LEAST_FREE_GB = 20.0
@@ -70,6 +70,16 @@ def _checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
     yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
     for name, stands in found.estimators.items():
         yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
+    yield from _hooks(config, found)
+
+
+def _hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
+    """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or incomplete."""
+    python, paths = config.trainer.python or sys.executable, python_path(found.root)
+    if found.missing or config.cluster.container or missing_imports(python, paths):
+        return
+    for name, problem in run_toy_group(python, paths).items():
+        yield f"toy group: {name}", f"failed: {problem}" if problem else "ok"
 
 
 def _machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:

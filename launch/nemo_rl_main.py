@@ -27,7 +27,7 @@ from gavel.envs.interfaces.nemo_rl.hooks import install, install_single_controll
 from gavel.envs.interfaces.nemo_rl.ledger import Steps
 from gavel.envs.interfaces.nemo_rl.register import register
 from gavel.launch.training.arithmetic import find_contradictions
-from gavel.launch.training.checkout import is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, load_exemplar, to_text
 from gavel.launch.training.nemo_rl_preflight import findings
 from gavel.models.errors import ConfigError, GavelError
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             require_contract(read_checkout(root))
         problems = [*findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
-            toy = run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root)))
+            toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
             problems += [f"{SECTION}.nemo_rl_root: a toy group through the hooks of this checkout: {toy}"] if toy else []
         if problems:
             sys.stderr.write(f"{len(problems)} findings in {options.config}; nothing was started:\n\n" + "\n\n".join(problems) + "\n")

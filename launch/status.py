@@ -202,7 +202,8 @@ def _shared(folder: Path) -> Iterator[str]:
 def steps_of(path: Path, step: int | None) -> str:
     """Return how far a run is: ``12 of 1000``; without the total where its config does not say."""
     try:
-        total = plan_steps(yaml.safe_load((path / read_plan(path).config).read_text(encoding="utf-8"))).steps
+        values = yaml.safe_load((path / read_plan(path).config).read_text(encoding="utf-8"))
+        total = plan_steps(values).steps if isinstance(values, dict) else None
     except (OSError, GavelError, yaml.YAMLError):
         total = None
     if step is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gavel.launch.training.nemo_rl_config import SECTION
 from gavel.launch.training.progress import count_rows, plan_steps, prompts_per_batch
+from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.codec import record
 from gavel.models.service import Service
 
@@ -60,8 +61,8 @@ def _model_parallel(policy: Mapping[str, Any]) -> int:
 
 
 def find_contradictions(config: Mapping[str, Any]) -> list[str]:
-    """Return what does not add up in a trainer's config, each with its numbers and a remedy."""
-    if not isinstance(config.get("grpo"), Mapping):
+    """Return what does not add up in a trainer's config, each with its numbers and a remedy; nothing where it has wrong values."""
+    if find_wrong_values(config) or not isinstance(config.get("grpo"), Mapping):
         return []
     return [*_steps(config), *_batches(config), *_placement(config), *_budgets(config)]
 
@@ -170,7 +171,7 @@ def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Servic
         services: those that grading calls.
         judged: whether any task asks a judge.
     """
-    samples = samples_per_step(config)
+    samples = samples_per_step(config) if not find_wrong_values(config) else None
     if samples is None:
         return []
     grpo, planned, gpus = config["grpo"], plan_steps(config), divide_gpus(config)

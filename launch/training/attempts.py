@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import orjson
 
-from gavel.launch.training.progress import newest_checkpoint, read_rows
+from gavel.launch.training.progress import newest_checkpoint, read_steps
 from gavel.models.codec import dump, load, record
 from gavel.models.errors import InputError
 from gavel.models.files import write_whole
@@ -75,8 +75,7 @@ def is_finished(run: Path) -> bool:
 
 def furthest_step(run: Path) -> int:
     """Return the newest training step that any start of a run has done, 0 for none."""
-    done = (int(row.get("step") or 0) for row in read_rows(run / "ledger" / "steps.jsonl") if row.get("split", "train") == "train")
-    return max(max(done, default=0), newest_checkpoint(run / "checkpoints") or 0)
+    return max(max(read_steps(run), default=0), newest_checkpoint(run / "checkpoints") or 0)
 
 
 def tell_stuck(attempts: Sequence[Attempt], furthest: int) -> str | None:

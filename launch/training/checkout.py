@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, FURTHER
-from gavel.models.codec import record
+from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError
 
 GIT_SECONDS, TOY_SECONDS = 10.0, 180.0
@@ -57,12 +57,15 @@ def require_contract(found: Checkout) -> None:
 
 
 @cache
-def run_toy_group(python: str, paths: tuple[str, ...]) -> str:
-    """Let a trainer's interpreter run ``toy_group``; return what it found wrong, empty where nothing is. Asked once per process.
+def run_toy_group(python: str, paths: tuple[str, ...]) -> Mapping[str, str]:
+    """Let a trainer's interpreter run ``toy_group``. Asked once per process.
 
     Args:
         python: the interpreter that has NeMo-RL.
         paths: folders that it must find: ours, and the checkout.
+
+    Returns:
+        By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could not run.
     """
     path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -71,14 +74,18 @@ def run_toy_group(python: str, paths: tuple[str, ...]) -> str:
             stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
         )  # fmt: skip
     except OSError as failed:
-        return f"it cannot be started: {failed.strerror}"
+        return {"start": f"it cannot be started: {failed.strerror}"}
     except subprocess.TimeoutExpired:
-        return f"the toy group took more than {TOY_SECONDS:g} s"
-    if not done.returncode:
-        return ""
-    if said := done.stdout.strip():
-        return said.splitlines()[0]
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return {"start": f"the toy group took more than {TOY_SECONDS:g} s"}
+    try:
+        return decode(dict[str, str], done.stdout.strip().encode())
+    except ValueError:
+        return {"start": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
+
+
+def describe_failures(found: Mapping[str, str]) -> str:
+    """Return in one line what a toy group found wrong; empty where nothing is."""
+    return "; ".join(f"{name}: {problem}" for name, problem in found.items() if problem)
 
 
 def read_commit(root: Path) -> str | None:

@@ -22,6 +22,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks,
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, policy_turns
+from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.errors import GavelError, shorten
 from gavel.models.service import Service, config_key
 
@@ -46,6 +47,8 @@ def findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = Tr
         probe: ask each service whether it is there and serves its model.
         places: look at variables, addresses and the ledger, as they are on this machine; makes the ledger's folder.
     """
+    if wrong := find_wrong_values(config):
+        return wrong
     found: list[str] = []
     built: dict[str, Built] = {}
     for name, raw in (config.get("env") or {}).items():

@@ -21,7 +21,7 @@ from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import layout as layouts
 from gavel.launch.training.arithmetic import find_contradictions
-from gavel.launch.training.checkout import is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.container import container_findings
 from gavel.launch.training.layout import Layout, layout_of, managed
 from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
@@ -244,7 +244,7 @@ def python_path(root: str | None) -> tuple[str, ...]:
 def _imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
     paths = python_path(str(root))
     found = missing_imports(python, paths)
-    if not found and toy and (problem := run_toy_group(python, paths)):
+    if not found and toy and (problem := describe_failures(run_toy_group(python, paths))):
         yield ConfigError(
             "a toy group with a lost sample does not come through this checkout as it should", field="trainer.nemo_rl_root",
             found=f"{root}: {problem}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it", remedy="see what it is: gavel doctor",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import orjson
 
 from gavel.envs.interfaces.nemo_rl.prompts import our_entries
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
+from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
 
@@ -66,13 +68,17 @@ def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_ti
 
 
 def _kind(config: Mapping[str, Any]) -> str:
-    section = config.get("gavel")
-    return str(section.get("kind", "grpo")) if isinstance(section, Mapping) else "grpo"
+    return str(_section(config, "gavel").get("kind", "grpo"))
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _shows_steps(config: Mapping[str, Any]) -> bool:
     """Whether a training of this kind leaves its steps behind: SingleController has no ledger of steps, only checkpoints."""
-    return _kind(config) != "single_controller" or bool((config.get("checkpointing") or {}).get("enabled"))
+    return _kind(config) != "single_controller" or bool(_section(config, "checkpointing").get("enabled"))
 
 
 def _at(step: int | None, planned: Planned) -> str:
@@ -83,14 +89,17 @@ def _at(step: int | None, planned: Planned) -> str:
 def plan_steps(config: Mapping[str, Any]) -> Planned:
     """Return the steps that a trainer's config asks for.
 
-    The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training before it.
+    The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training before it. A config
+    with values that cannot be read, which the preflight refuses, has none.
     """
     kind = _kind(config)
     if kind in ("trl", "command"):
-        steps = (config.get("trainer") or {}).get("max_steps")
+        steps = _section(config, "trainer").get("max_steps")
         # A program of the user's own may take its number of steps from anywhere.
         return Planned(int(steps) if steps is not None else None, exact=kind == "trl")
-    grpo, data = config.get("grpo") or {}, config.get("data") or {}
+    if find_wrong_values(config):
+        return Planned(None, exact=False)
+    grpo, data = _section(config, "grpo"), _section(config, "data")
     bound = int(grpo.get("max_num_steps", 1_000_000))
     exact = not grpo.get("use_dynamic_sampling") and grpo.get("stop_at_validation_metric") is None
     epochs = grpo.get("max_num_epochs", 1)
@@ -114,7 +123,7 @@ def prompts_per_batch(grpo: Mapping[str, Any]) -> int:
 
 def count_rows(config: Mapping[str, Any]) -> int | None:
     """Return the rows of ``data.train``; None where a data set is not one of ours or cannot be read."""
-    data = config.get("data") or {}
+    data = _section(config, "data")
     stated = data.get("train")
     entries = [entry for key, entry in our_entries(data) if key.startswith("data.train")]
     if not entries or len(entries) != (len(stated) if isinstance(stated, list) else 1):
@@ -128,12 +137,17 @@ def count_rows(config: Mapping[str, Any]) -> int | None:
 def read_step(run: Path, config: Mapping[str, Any] | None = None) -> int | None:
     """Return the newest step of a run: the last one in its ledger, which goes back where a start resumed from an older checkpoint;
     without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where there is neither."""
-    newest = None
-    for row in read_rows(run / "ledger" / "steps.jsonl"):
-        if row.get("split", "train") == "train":
-            newest = int(row.get("step", 0))
-    kept = ((config or {}).get("checkpointing") or {}).get("checkpoint_dir") or run / "checkpoints"
+    newest = next(iter(deque(read_steps(run), maxlen=1)), None)
+    kept = _section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
     return newest if newest is not None else newest_checkpoint(Path(kept))
+
+
+def read_steps(run: Path) -> Iterator[int]:
+    """Yield the numbers of the training steps in a run's ledger, in the order they were done; lines without one are left out."""
+    for row in read_rows(run / "ledger" / "steps.jsonl"):
+        step = row.get("step")
+        if row.get("split", "train") == "train" and isinstance(step, int):
+            yield step
 
 
 def newest_checkpoint(folder: Path) -> int | None:

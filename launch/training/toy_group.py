@@ -2,22 +2,29 @@
 
     python -m gavel.launch.training.toy_group
 
-NeMo-RL must be importable. Prints one line of what was found wrong, nothing where all is right; the exit code says the same.
+NeMo-RL must be importable. Prints one line of JSON: by the name of what was checked, what is wrong with it, empty where nothing is. The
+exit code is 0 where nothing is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
+
+import orjson
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import install
 from gavel.envs.interfaces.nemo_rl.masking import take_out
+from gavel.launch.training import toy_rollout
+from gavel.launch.training.toy_rollout import POLICY, Settings, ToyEnvironment
 from gavel.models.errors import GavelError
 
 REWARDS = (1.0, *[0.3] * 14, 0.0)
@@ -26,49 +33,62 @@ LOST = 15
 _CLOSE = 1e-5
 
 
-class _Settings(SimpleNamespace):
-    """An estimator's options: objects in later versions of NeMo-RL, mappings in v0.7.0."""
-
-    def __getitem__(self, name: str) -> Any:
-        return vars(self)[name]
-
-
 def main() -> int:
     """Run the group; returns 0 where every figure is right."""
+    with contextlib.redirect_stdout(sys.stderr):  # NeMo-RL says much
+        found = run_group()
+    sys.stdout.write(orjson.dumps(found).decode() + "\n")
+    return int(any(found.values()))
+
+
+def run_group() -> dict[str, str]:
+    """Install the hooks in this process and run the group through each; return what is wrong by name, empty where nothing is."""
+    driver = Driver(POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.report(handle, uids))
+    found = {"hooks": _tell(lambda: _install(driver))}
+    if found["hooks"]:
+        return found
+    return {**found, **{name: _tell(check) for name, check in _checks(driver).items()}}
+
+
+def _install(driver: Driver) -> str:
+    install(driver)
+    return ""
+
+
+def _tell(check: Callable[[], str]) -> str:
     try:
-        problem = run_group()
+        return check()
     except GavelError as failed:
-        problem = str(failed)
+        return str(failed)
     except Exception as failed:  # noqa: BLE001 - the boundary of another project's code: whatever it raises is the finding
-        problem = f"{type(failed).__name__}: {failed}"
-    sys.stdout.write(f"{problem}\n" if problem else "")
-    return int(bool(problem))
+        return f"{type(failed).__name__}: {failed}"
 
 
-def run_group() -> str:
-    """Install the hooks in this process and run the group; return what is wrong, empty where nothing is.
-
-    Raises:
-        ConfigError: the hooks do not fit.
-    """
+def _checks(driver: Driver) -> dict[str, Callable[[], str]]:
     import torch
 
-    driver = Driver({}, FailurePolicy(max_ungraded_fraction=1.0))
-    install(driver)
     graded = torch.ones(len(REWARDS))
     graded[LOST] = 0.0
     batch: Any = {"total_reward": torch.tensor(REWARDS), "loss_multiplier": torch.ones(len(REWARDS))}
     take_out(batch, graded)
     prompts, mask = torch.zeros(len(REWARDS), 3), batch["loss_multiplier"].unsqueeze(-1).expand(-1, 2)
-    found = [_compare(name, one, prompts, batch, mask) for name, one in _made().items()]
-    return "; ".join([one for one in (*found, _whole(prompts, batch)) if one])
+    rollouts = {"rollout": "run_multi_turn_rollout", "asynchronous rollout": "run_async_multi_turn_rollout"}
+    return {
+        **{f"estimator {name}": partial(_compare, one, prompts, batch, mask) for name, one in _made().items()},
+        "baseline of dynamic sampling": partial(_whole, prompts, batch),
+        **{name: partial(toy_rollout.check_rollout, function, ToyEnvironment(REWARDS, LOST)) for name, function in rollouts.items()},
+        "validation": partial(toy_rollout.check_validation, ToyEnvironment(REWARDS, LOST)),
+        "logging": partial(toy_rollout.check_logging, driver.note_batch, graded),
+        "mask filter": partial(toy_rollout.check_mask_filter, graded),
+        "data setup": toy_rollout.check_data_setup,
+    }
 
 
 def _made() -> dict[str, tuple[Any, list[float]]]:
     """Return the estimators that are used, and the advantages that each must give."""
     module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
     kept = REWARDS[:LOST]
-    settings = _Settings(
+    settings = Settings(
         use_leave_one_out_baseline=True, normalize_rewards=True, minus_baseline=True, use_kl_in_reward=False,
         reference_policy_kl_penalty=0.0, reference_policy_kl_type="k3",
     )  # fmt: skip
@@ -92,12 +112,12 @@ def _left_out(kept: tuple[float, ...], place: int) -> float:
     return (kept[place] - mean) / (math.sqrt(variance) + 1e-6 if len(set(others)) > 1 else 1.0)
 
 
-def _compare(name: str, made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any) -> str:
+def _compare(made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any) -> str:
     estimator, wanted = made
     found = estimator.compute_advantage(prompt_ids=prompts, rewards=batch["total_reward"], mask=mask, repeated_batch=batch)
     for place, (got, right) in enumerate(zip(found[:, 0].tolist(), wanted, strict=True)):
         if not abs(got - right) <= _CLOSE * max(1.0, abs(right)):
-            return f"{name}: sample {place} of a toy group gets the advantage {got:g} instead of {right:g}"
+            return f"sample {place} of a toy group gets the advantage {got:g} instead of {right:g}"
     return ""
 
 

@@ -16,7 +16,7 @@ from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
 from gavel.launch.cli import main
 from gavel.launch.config import compose
 from gavel.launch.nemo_rl_main import main as entrypoint
-from gavel.launch.training.checkout import is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.preflight import check, python_path
 from gavel.models.errors import ConfigError
 
@@ -88,8 +88,8 @@ def test_a_later_contract_with_a_field_that_can_be_filled_fits(further: str, tmp
 
 def test_a_toy_group_that_cannot_run_says_why(tmp_path: Path) -> None:
     root = double(tmp_path / "RL")
-    assert run_toy_group(sys.executable, python_path(str(root)))
-    assert "cannot be started" in run_toy_group(str(tmp_path / "no-python"), python_path(str(root)))
+    assert describe_failures(run_toy_group(sys.executable, python_path(str(root))))
+    assert "cannot be started" in describe_failures(run_toy_group(str(tmp_path / "no-python"), python_path(str(root))))
 
 
 def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,18 +132,51 @@ def test_the_tested_checkout_is_known_by_its_code() -> None:
     assert found.estimators["grpo"] == found.estimators["reinforce_plus_plus"] == "exact"
 
 
+HOOKS = {
+    "hooks", "estimator grpo", "estimator reinforce_plus_plus", "baseline of dynamic sampling", "rollout", "asynchronous rollout",
+    "validation", "logging", "mask filter", "data setup",
+}  # fmt: skip
+"""What a toy group goes through."""
+BROKEN = [
+    ("advantage_estimator.py", "(rewards - baseline)", "(rewards - 2 * baseline)", "estimator grpo", "sample 0 of a toy group"),
+    ("grpo.py", "loss_multiplier[mask_sample_bool] = 0", "loss_multiplier[~mask_sample_bool] = 1", "mask filter", "loss_multiplier"),
+    ("grpo.py", "advantages.float().mean()", "advantages.float().sum()", "logging", "advantages/mean"),
+]
+
+
 @needs_root
-def test_a_toy_group_comes_through_the_hooks_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_that_are_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tests.envs.interfaces.nemo_rl_harness import SHIM
 
     (tmp_path / "sitecustomize.py").write_text(SHIM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    paths = python_path(ROOT)
-    assert run_toy_group(sys.executable, paths) == ""
+    found = run_toy_group(sys.executable, python_path(ROOT))
+    assert set(found) == HOOKS
+    assert describe_failures(found) == ""
     broken = tmp_path / "RL"
     shutil.copytree(Path(ROOT, "nemo_rl"), broken / "nemo_rl")
-    file = broken / "nemo_rl/algorithms/advantage_estimator.py"
-    text = file.read_text()
-    assert "(rewards - baseline)" in text
-    file.write_text(text.replace("(rewards - baseline)", "(rewards - 2 * baseline)"))
-    assert "grpo: sample 0 of a toy group" in run_toy_group(sys.executable, python_path(str(broken)))
+    for name, old, new, *_ in BROKEN:
+        file = broken / "nemo_rl/algorithms" / name
+        text = file.read_text()
+        assert old in text, old
+        file.write_text(text.replace(old, new))
+    # Rewards no longer reach a rollout as the environment gave them.
+    file = broken / "nemo_rl/experience/rollouts.py"
+    file.write_text(
+        file.read_text() + "\n_kept = calculate_rewards\n\ndef calculate_rewards(batch, envs):\n"
+        "    out = _kept(batch, envs)\n    return out._replace(rewards=out.rewards * 2)\n"
+    )
+    found = run_toy_group(sys.executable, python_path(str(broken)))
+    rollouts = {"rollout", "asynchronous rollout", "validation"}
+    assert {name for name, problem in found.items() if problem} == {*(row[3] for row in BROKEN), *rollouts}
+    assert all("reward 2.0, and its verdict says 1.0" in found[name] for name in rollouts)
+    for *_, name, needle in BROKEN:
+        assert needle in found[name]
+    config = compose("train", [*WORDS, f"trainer.nemo_rl_root={broken}"])
+    assert "logging: advantages/mean" in "\n".join(check(config, tmp_path / "run").findings)
+    main(["doctor", *WORDS, f"run.dir={tmp_path}/run", f"trainer.nemo_rl_root={broken}"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "toy group: logging" in told
+    assert "failed: advantages/mean" in told

@@ -16,6 +16,8 @@ from gavel.launch.training.arithmetic import describe_arithmetic, divide_gpus, f
 from gavel.launch.training.nemo_rl_config import EXEMPLARS, find_recipe
 from gavel.launch.training.nemo_rl_preflight import findings
 from gavel.launch.training.preflight import check
+from gavel.launch.training.progress import plan_steps
+from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 
@@ -129,6 +131,55 @@ def checked(tmp_path: Path, *words: str) -> Any:
 )
 def test_data_that_is_a_list_is_never_a_traceback(value: str, needle: str, tmp_path: Path) -> None:
     assert needle in "\n".join(checked(tmp_path, f"trainer.overrides={value}").findings)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("grpo", [1]),
+    ("data", [1]),
+    ("env", [1]),
+    ("cluster", "x"),
+    ("policy", [1]),
+    ("policy.generation", [1]),
+    ("policy.generation.colocated", 3),
+    ("policy.megatron_cfg", [1]),
+    ("checkpointing", [1]),
+    ("async_rl.rollout_failure", 3),
+    ("grpo.max_num_steps", "abc"),
+    ("grpo.max_num_steps", None),
+    ("grpo.max_num_steps", 0),
+    ("grpo.max_num_steps", 2.5),
+    ("grpo.max_num_epochs", -1),
+    ("grpo.num_prompts_per_step", [1]),
+    ("grpo.num_generations_per_prompt", True),
+    ("cluster.num_nodes", "two"),
+    ("cluster.gpus_per_node", -3),
+    ("policy.train_global_batch_size", "x"),
+    ("grpo.batch_multiplier", 0),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG, ids=str)
+def test_a_value_of_another_kind_is_a_finding_with_its_key_and_never_a_traceback(key: str, value: Any) -> None:
+    config: dict[str, Any] = {"grpo": {"num_prompts_per_step": 2, "num_generations_per_prompt": 2}}
+    *above, last = key.split(".")
+    section = config
+    for name in above:
+        section = section.setdefault(name, {})
+    section[last] = value
+    (said,) = findings(config)
+    assert said.startswith(f"{key}: this value of the trainer's config cannot be read")
+    assert describe_arithmetic(config, {}) == find_contradictions(config) == []
+    assert plan_steps(config).steps is None
+
+
+@pytest.mark.parametrize(("word", "key"), [("grpo=[1]", "grpo"), ("env=[1]", "env"), ("grpo.max_num_steps=abc", "grpo.max_num_steps")])
+def test_a_value_of_another_kind_is_told_by_the_dry_run(word: str, key: str, tmp_path: Path) -> None:
+    assert f"{key}: this value of the trainer's config" in "\n".join(checked(tmp_path, f"trainer.overrides.{word}").findings)
+
+
+@pytest.mark.parametrize(("key", "value"), [("max_num_steps", "1000"), ("max_num_steps", 1e3), ("max_num_epochs", None)])
+def test_a_value_that_nemo_rl_reads_as_a_number_is_none_of_another_kind(key: str, value: Any) -> None:
+    assert find_wrong_values({"grpo": {key: value}}) == []
 
 
 def test_one_prompt_with_two_targets_is_found_over_files_and_environments(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.envs.interfaces.nemo_rl_support import write_tasks
 
 from gavel.envs.interfaces.nemo_rl.ledger import Steps
 from gavel.envs.interfaces.nemo_rl.register import DATASET
+from gavel.launch.training.attempts import furthest_step
 from gavel.launch.training.progress import judge_progress, plan_steps, read_step
 
 
@@ -104,6 +105,28 @@ def test_half_a_line_of_a_ledger_is_no_step(tmp_path: Path) -> None:
     with (tmp_path / "ledger" / "steps.jsonl").open("ab") as file:
         file.write(b'{"step": 4, "split": "train"')
     assert read_step(tmp_path) == 3
+
+
+def test_lines_without_a_number_of_a_step_are_none(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+    rows = [
+        b'{"split":"train","step":3}',
+        b'{"split":"train","step":null}',
+        b'{"split":"train","step":"x"}',
+        b"[1]",
+        b"\xff\xfe",
+        b'{"step":9',
+    ]
+    (tmp_path / "ledger" / "steps.jsonl").write_bytes(b"\n".join(rows))
+    assert read_step(tmp_path) == furthest_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"grpo": [1]}, {"grpo": {}, "data": [1]}, {"checkpointing": [1]}, {"grpo": {"max_num_steps": "x"}}]
+)
+def test_a_config_that_cannot_be_read_leaves_the_number_of_steps_open(config: dict[str, Any], tmp_path: Path) -> None:
+    assert judge_progress(tmp_path, config, 0).state == "finished"
+    assert judge_progress(tmp_path, config, 1).state == "failed"
 
 
 @pytest.mark.parametrize(("kind", "state"), [("trl", "interrupted"), ("command", "finished")])

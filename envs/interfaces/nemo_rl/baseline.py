@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-NEAR = 1e-3
-"""Rewards that differ by less than this part of their group's range count as equal: no advantage is divided by so small a spread."""
+IDENTICAL = 1e-6
+"""Rewards count as identical where they differ by at most this part of the group's largest amount: a few roundings of float32, which
+arithmetic on equal rewards leaves behind. Rewards that really differ, by however little, have their spread."""
 PARAMETERS = ("prompts", "rewards", "valid_mask", "leave_one_out_baseline", "std_rewards")
 _SLACK = 1e-3
 _ROUNDING = 1e-5
@@ -91,8 +92,8 @@ def _range(values: Any, compared: Any) -> Any:
 class SettledBaseline:
     """``calculate_baseline_and_std_per_prompt`` without rounding errors in its spread.
 
-    ``original`` is NeMo-RL's; it is called where it is exact, and ``exact_baseline`` where it is not. A spread below ``NEAR`` of the
-    group's range is 0.
+    ``original`` is NeMo-RL's; it is called where it is exact, and ``exact_baseline`` where it is not. The spread of identical rewards,
+    see ``IDENTICAL``, is 0.
     """
 
     original: Baseline
@@ -114,9 +115,8 @@ class SettledBaseline:
 
 
 def _alike(values: Any, compared: Any, valid: Any) -> Any:
-    """Tell of each sample whether what it is compared with is one value, up to ``NEAR`` of the group's range."""
-    counted = values[valid != 0]
-    return _range(values, compared) <= NEAR * (counted.max() - counted.min())
+    """Tell of each sample whether what it is compared with is one value, see ``IDENTICAL``."""
+    return _range(values, compared) <= IDENTICAL * values[valid != 0].abs().max()
 
 
 def settle_baseline(original: Baseline) -> SettledBaseline:

@@ -1,0 +1,233 @@
+"""A toy batch with a lost sample through NeMo-RL's hooked rollouts, validation, logging and mask filter, on the CPU.
+
+Stood in for are the engine (one reply), the tokenizer, the environment's actor and Ray's ``get``; all else is the checkout's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from gavel.envs.interfaces.nemo_rl.contract import LOGGING
+from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdicts_to_json
+from gavel.envs.interfaces.nemo_rl.masking import GRADED
+from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
+from gavel.envs.interfaces.nemo_rl.sample import ENDING, UID, new_info
+from gavel.models.errors import InputError
+
+NAME = "toy"
+_END, _PAD, _SAID = 2, 0, 5
+_PLACEHOLDER = 0.5
+_CLOSE = 1e-5
+POLICY: Mapping[str, Any] = {
+    "max_total_sequence_length": 64, "generation": {"max_new_tokens": 8, "stop_token_ids": [_END], "backend": "vllm"},
+}  # fmt: skip
+
+
+class Settings(SimpleNamespace):
+    """Options: objects in later versions of NeMo-RL, mappings in v0.7.0; what is not set is None, as what a later version adds."""
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self).get(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+@dataclass
+class ToyEnvironment:
+    """Stands in for our actor: grades by the samples' order, all but the one that is lost, and remembers by uid."""
+
+    rewards: Sequence[float]
+    lost: int
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    told: list[bool] = field(default_factory=list)
+
+    @property
+    def step(self) -> Any:
+        """The method as a handle of Ray has it."""
+        return SimpleNamespace(remote=lambda _messages, infos: _Done(self._grade(infos)))
+
+    def report(self, handle: Any, uids: Sequence[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the driver's contract
+        """Tell verdicts, as our actor does."""
+        return {"verdicts": verdicts_to_json([self.verdicts.get(uid) for uid in uids]), "metrics": {}}
+
+    def _grade(self, infos: Sequence[Mapping[str, Any]]) -> Any:
+        import torch
+
+        places = [int(info["place"]) for info in infos]
+        self.told += [ENDING in info and UID in info for info in infos]
+        for place, info in zip(places, infos, strict=True):
+            if place != self.lost:
+                self.verdicts[info[UID]] = Verdict(info[UID], 0, NAME, "X", self.rewards[place], {}, None, 0, 0.0)
+        given = [_PLACEHOLDER if place == self.lost else self.rewards[place] for place in places]
+        values = (
+            [{"role": "environment", "content": ""} for _ in places], [None] * len(places), [None] * len(places),
+            torch.tensor(given), torch.ones(len(places)), [None] * len(places),
+        )  # fmt: skip
+        graded, kind = torch.tensor([place != self.lost for place in places]), find_type()
+        filled = fill_fields(kind, values, graded)
+        return filled if kind is None else kind(*filled)
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """Stands in for Ray's reference to a result."""
+
+    value: Any
+
+
+class _Tokenizer:
+    """A tokenizer of numbers."""
+
+    pad_token_id, eos_token_id = _PAD, _END
+
+    def __call__(self, text: str, **_: Any) -> Any:  # noqa: ARG002 - NeMo-RL's contract
+        import torch
+
+        return SimpleNamespace(input_ids=torch.zeros(1, 0, dtype=torch.int64))
+
+    def decode(self, ids: Any, **_: Any) -> str:
+        return "prompt" if len(ids) else ""
+
+    def batch_decode(self, rows: Sequence[Any], **_: Any) -> list[str]:
+        return ["yes" for _ in rows]
+
+
+class _Engine:
+    """Stands in for vLLM: one token and the end."""
+
+    cfg: Mapping[str, Any] = {"backend": "vllm", "vllm_cfg": {"async_engine": True}}
+
+    def generate(self, data: Any, greedy: bool = False) -> Any:  # noqa: ARG002 - NeMo-RL's contract
+        """Reply to each row; all prompts of a toy batch are of one length."""
+        import torch
+
+        rows, length = len(data["input_ids"]), int(data["input_lengths"][0])
+        said = torch.tensor([_SAID, _END]).expand(rows, 2)
+        output = torch.cat([data["input_ids"][:, :length], said], dim=1)
+        return _dict()({
+            "output_ids": output, "logprobs": torch.zeros(output.shape), "generation_lengths": torch.full((rows,), 2),
+            "unpadded_sequence_lengths": torch.full((rows,), length + 2), "truncated": torch.zeros(rows, dtype=torch.bool),
+        })  # fmt: skip
+
+    async def generate_async(self, data: Any, greedy: bool = False) -> AsyncIterator[tuple[int, Any]]:
+        """Reply to the rows, one after the other."""
+        for place in range(len(data["input_ids"])):
+            yield place, self.generate(_dict()({key: value[place : place + 1] for key, value in data.items()}), greedy)
+
+
+def _dict() -> Any:
+    return import_module("nemo_rl.distributed.batched_data_dict").BatchedDataDict
+
+
+def make_batch(size: int) -> Any:
+    """Return a batch of ``size`` samples of one prompt, as a data loader gives it."""
+    import torch
+
+    return _dict()({
+        "message_log": [[{"role": "user", "content": "prompt", "token_ids": torch.tensor([3, 4, 5])}] for _ in range(size)],
+        "extra_env_info": [{**new_info("{}", "train", None, None), "place": place} for place in range(size)],
+        "task_name": [NAME] * size, "idx": list(range(size)), "loss_multiplier": torch.ones(size),
+    })  # fmt: skip
+
+
+@contextlib.contextmanager
+def without_ray(module: Any) -> Iterator[None]:
+    """Let a module's ``ray.get`` give what the toy environment has done."""
+    kept = module.ray
+    module.ray = SimpleNamespace(get=lambda done, **_: [one.value for one in done] if isinstance(done, list) else done.value)
+    try:
+        yield
+    finally:
+        module.ray = kept
+
+
+def check_rollout(name: str, environment: ToyEnvironment) -> str:
+    """Roll a batch out with one of the trainer's functions; return what is wrong with it, empty where nothing is."""
+    trainer, size = import_module("nemo_rl.algorithms.grpo"), len(environment.rewards)
+    with without_ray(import_module("nemo_rl.experience.rollouts")):
+        final, metrics = getattr(trainer, name)(
+            policy_generation=_Engine(), input_batch=make_batch(size), tokenizer=_Tokenizer(), task_to_env={NAME: environment},
+            max_seq_len=64, max_rollout_turns=1, greedy=False,
+        )  # fmt: skip
+    kept = [place for place in range(size) if place != environment.lost]
+    if len(environment.told) != size or not all(environment.told):
+        return "samples reach the environment without a number, or without how their reply ended"
+    for key, wanted in (
+        ("total_reward", [environment.rewards[place] if place in kept else 0.0 for place in range(size)]),
+        ("loss_multiplier", [float(place in kept) for place in range(size)]),
+        (GRADED, [float(place in kept) for place in range(size)]),
+    ):
+        if problem := _differs(key, final[key].tolist(), wanted):
+            return problem
+    mean = sum(environment.rewards[place] for place in kept) / len(kept)
+    return _differs("reward/graded_mean", [metrics["reward/graded_mean"]], [mean])
+
+
+def check_validation(environment: ToyEnvironment) -> str:
+    """Validate on a batch; return what is wrong with its accuracy, empty where nothing is."""
+    size = len(environment.rewards)
+    config = Settings(
+        grpo=Settings(val_num_generations_per_prompt=1, max_val_samples=size, val_batch_size=size, max_rollout_turns=1),
+        policy=POLICY, env={}, logger={"num_val_samples_to_print": 0, "wandb_enabled": False, "wandb": {}},
+    )  # fmt: skip
+    with without_ray(import_module("nemo_rl.experience.rollouts")):
+        trainer: Any = import_module("nemo_rl.algorithms.grpo")
+        metrics, _ = trainer.validate(_Engine(), [make_batch(size)], _Tokenizer(), {NAME: environment}, step=0, master_config=config)
+    kept = [reward for place, reward in enumerate(environment.rewards) if place != environment.lost]
+    return _differs("accuracy", [metrics["accuracy"]], [sum(kept) / len(kept)])
+
+
+def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:
+    """Log a step of which ``graded`` says what counts; return what is wrong with its figures, empty where nothing is."""
+    import torch
+
+    batch = _dict()({"extra_env_info": [{}] * len(graded), GRADED: graded})
+    note(batch, torch.ones(len(graded), 2))
+    advantages = torch.where(graded != 0, torch.ones(len(graded)), torch.full((len(graded),), 99.0))
+    metrics: dict[str, Any] = {}
+    log = getattr(import_module("nemo_rl.algorithms.grpo"), LOGGING)
+    log(
+        logger=SimpleNamespace(log_histogram=lambda *_, **__: None), total_steps=0, metrics=metrics,
+        baseline=torch.ones(len(graded)), advantages=advantages,
+    )  # fmt: skip
+    return _differs("advantages/mean", [metrics["advantages/mean"]], [1.0])
+
+
+def check_mask_filter(graded: Any) -> str:
+    """Let the trainer's own filter run over a batch in which it masks the first sample; the lost one must stay without weight."""
+    import torch
+
+    trainer: Any = import_module("nemo_rl.algorithms.grpo")
+    masked = torch.zeros(len(graded), dtype=torch.bool)
+    masked[0] = True
+    batch = _dict()({"loss_multiplier": graded.clone(), "mask_sample": masked})
+    trainer._apply_mask_sample_filter(batch)
+    return _differs("loss_multiplier", batch["loss_multiplier"].tolist(), [0.0, *graded.tolist()[1:]])
+
+
+def check_data_setup() -> str:
+    """Call the trainer's data setup with a file that is not there; it must be found before anything is made."""
+    data: Any = import_module("nemo_rl.data.utils")
+    dataset = import_module("gavel.envs.interfaces.nemo_rl.register").DATASET
+    entry = {"dataset_name": dataset, "data_path": "/no/such/toy.jsonl", "env": "abstention", "env_name": NAME}
+    try:
+        data.setup_response_data(tokenizer=_Tokenizer(), data_config={"train": entry}, env_configs={})
+    except InputError:
+        return ""
+    return "prompts are not looked at before datasets and actors are made"
+
+
+def _differs(what: str, found: Sequence[float], wanted: Sequence[float]) -> str:
+    for place, (got, right) in enumerate(zip(found, wanted, strict=True)):
+        if not abs(got - right) <= _CLOSE * max(1.0, abs(right)):
+            where = f" of sample {place}" if len(wanted) > 1 else ""
+            return f"{what}{where} is {got:g} instead of {right:g}"
+    return ""
