@@ -24,18 +24,21 @@ from gavel.launch.qualifying import (
     report_folder,
     say,
 )
-from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async
+from gavel.launch.running.budget import Allowance, check_budget
+from gavel.launch.running.session import INCOMPLETE, STOPPED, WHOLE, run_async
 from gavel.launch.schema import ProbeConfig
 from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
 from gavel.models.pool import ServicePool
 from gavel.models.service import config_key
 from gavel.models.transport import credentials
 
 
 def run(config: ProbeConfig, console: Console) -> int:
-    """Run the verb; see ``gavel probe --help``. Returns 0 if every judge qualifies, else 3."""
+    """Run the verb; see ``gavel probe --help``. Returns 0 if every judge qualifies, 4 if the budget ended first, else 3."""
     if config.concurrency < 1:
         raise ConfigError("must be at least 1", field="concurrency", found=str(config.concurrency))
+    check_budget(config.budget)
     assembly = assemble(config, with_policy=False)
     if config.dry_run:
         return _tell_plan(config, assembly, console)
@@ -56,18 +59,36 @@ def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int
 async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
     await reach_judges(assembly)
     folder, certificates = report_folder(config, "probe"), certificates_folder(config)
+    allowance = Allowance(config.budget)
 
     async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
         report = await _probe_one(binding, judge, pool, config.concurrency, known_fingerprint(certificates, binding))
         report = replace(report, rows=(*report.rows, *await environment_rows(config.env, binding.name, judge, pool.models)))
+        if allowance.stopped is not None:  # what was refused is no finding
+            report = replace(report, overflow=None, determinism=None, throughput=None)
         console.print(checks_table(report))
         console.print(facts_table(report))
-        certify(certificates, binding, report, console)
+        if allowance.stopped is None:
+            certify(certificates, binding, report, console)
+        else:
+            say(console, f"binding {binding.name}: no certificate, for not all was asked; missing: {_missing(report)}")
         return report
 
-    reports = await each_binding(config, assembly, folder, console, one)
+    reports = await each_binding(config, assembly, folder, console, one, allowance.model)
     keep_report(folder / "probe.json", reports, console)
+    if allowance.stopped is not None:
+        say(console, f"stopped: {allowance.stopped}; a probe begins anew each time: raise the budget")
+        return STOPPED
     return WHOLE if all(report.qualified for report in reports) else INCOMPLETE
+
+
+def _missing(report: ProbeReport) -> str:
+    """Count what was not asked, by kind of check; overflow, determinism and throughput are never measured on a part."""
+    kinds = dict.fromkeys(row.kind for row in report.rows)
+    rows = {kind: [row for row in report.rows if row.kind == kind] for kind in kinds}
+    unasked = {kind: sum(row.got == FailureKind.CANCELLED for row in found) for kind, found in rows.items()}
+    parts = [f"{count} of {len(rows[kind])} {kind} rows" for kind, count in unasked.items() if count]
+    return ", ".join([*parts, "overflow, determinism and throughput"])
 
 
 async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int, known: str | None) -> ProbeReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from gavel.models.contact import first_contact
 from gavel.models.errors import InputError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.service import config_key
+from gavel.models.types import ChatModel
 
 T = TypeVar("T")
 
@@ -42,8 +44,9 @@ async def each_binding(
     folder: Path,
     console: Console,
     measure: Callable[[Binding, BoundJudges, ServicePool], Awaitable[T]],
+    model: Callable[[ServicePool, str], ChatModel] = ServicePool.model,
 ) -> list[T]:
-    """Start the judges and measure each binding; the judge given asks the model each time, past any cache."""
+    """Start the judges and measure each binding; the judge given asks the ``model`` of its service each time, past any cache."""
     store = asset_store(config.assets)
     judging = {binding.service for binding in assembly.bindings.values()}
     services = {name: service for name, service in assembly.services.items() if name in judging}
@@ -51,7 +54,7 @@ async def each_binding(
         services, log_dir=folder / "logs", progress=lambda line: say(console, line),
         assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
     ) as pool:  # fmt: skip
-        judge = BoundJudges(assembly.bindings, pool.model, fresh=True)
+        judge = BoundJudges(assembly.bindings, partial(model, pool), fresh=True)
         return [await measure(binding, judge, pool) for binding in assembly.bindings.values()]
 
 

@@ -181,11 +181,13 @@ class PrepareConfig:
 
 @record
 class ProbeConfig(Composition):
-    """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of certificates."""
+    """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of certificates.
+    A probe whose ``budget`` is spent writes none."""
 
     run: RunConfig
     certificates: str = "certificates"
     concurrency: int = 16
+    budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
 
 

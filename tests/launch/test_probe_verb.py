@@ -113,3 +113,43 @@ async def test_a_key_that_is_not_set_is_named_as_the_user_wrote_it(tmp_path: Pat
     assert done.code == 2, done.out + done.err
     assert "judge.api_key_env" in done.err
     assert "general" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("budget", "most"),
+    [("budget.max_calls=5", 5), ("budget.max_calls=16", 16), ("budget.max_tokens=2000", 40)],
+    ids=["within_the_controls", "within_the_attacks", "tokens"],
+)
+async def test_a_spent_budget_stops_a_probe_says_what_is_missing_and_certifies_nothing(tmp_path: Path, budget: str, most: int) -> None:
+    async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long) as server:
+        done = await gavel(*words(server, tmp_path / "run", budget, "concurrency=4"))
+        asked = server.count
+    assert done.code == 4, done.out + done.err
+    assert 0 < asked <= most
+    assert f"stopped: the budget is spent ({budget})" in done.out
+    assert "no certificate, for not all was asked; missing: " in done.out
+    assert not (tmp_path / "certificates").exists()
+    (report,) = orjson.loads((tmp_path / "run" / "probe.json").read_bytes())
+    unasked = [row for row in report["rows"] if row["got"] == "cancelled"]
+    assert unasked
+    assert not any(row["graded"] or row["passed"] for row in unasked)
+    assert (report["determinism"], report["throughput"], report["overflow"]) == (None, None, None)
+
+
+async def test_a_budget_that_ends_at_the_repeats_certifies_nothing_either(tmp_path: Path) -> None:
+    async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long) as server:
+        whole = await gavel(*words(server, tmp_path / "whole"))
+        calls = server.count
+        (tmp_path / "certificates").rename(tmp_path / "kept")
+        done = await gavel(*words(server, tmp_path / "run", f"budget.max_calls={calls - 12}"))
+        enough = await gavel(*words(server, tmp_path / "enough", f"budget.max_calls={calls}"))
+    assert (whole.code, done.code, enough.code) == (0, 4, 0), done.out + enough.out
+    assert "missing: " in done.out
+    assert "certificate: " in enough.out
+
+
+async def test_a_budget_of_nothing_is_refused_before_a_probe(tmp_path: Path) -> None:
+    async with FaultServer() as server:
+        done = await gavel(*words(server, tmp_path / "run", "budget.max_calls=0"))
+        assert (done.code, server.paths.total()) == (2, 0)
+    assert "budget.max_calls" in done.err
