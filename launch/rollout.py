@@ -90,20 +90,15 @@ def run(config: RolloutConfig, console: Console) -> int:
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
             deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
-            untrusted=frozenset(() if trusted else config.service_table),
-            prices=prices_of(config.service_table),
+            untrusted=frozenset(() if trusted else config.service_table), prices=prices_of(config.service_table),
         )  # fmt: skip
         if config.inspect is None:
             code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
             _say_kept(kept, console)
             return code
-        fresh = [row for row in rows if not _attempted(path, row)]
+        fresh = replace(session, rows=[row for row in rows if not _attempted(path, row)], report=False, export=None)
         quiet = Console(file=io.StringIO())
-        code = (
-            run_async(lambda: run_session(replace(session, rows=fresh, report=False, export=None), folder, quiet), console)
-            if fresh
-            else 0
-        )
+        code = run_async(lambda: run_session(fresh, folder, quiet), console) if fresh.rows else 0
         note = None if config.show_sensitive else content_note(config.env)
         return max(code, _inspect(path, rows, assembly, console, note))
 
