@@ -18,7 +18,7 @@ import orjson
 
 from gavel.launch.training.progress import newest_checkpoint, read_steps
 from gavel.models.codec import dump, load, record
-from gavel.models.errors import InputError
+from gavel.models.errors import InputError, shorten
 from gavel.models.files import write_whole
 
 State = str
@@ -57,15 +57,18 @@ def read_attempts(run: Path) -> list[Attempt]:
     Raises:
         InputError: a file is damaged.
     """
-    files = sorted((path for path in (run / "attempts").glob("*.json") if path.stem.isdigit()), key=lambda path: int(path.stem))
+    files = sorted((path for path in (run / "attempts").glob("*.json") if path.stem.isdecimal()), key=lambda path: int(path.stem))
     return [_read(path) for path in files]
 
 
 def _read(path: Path) -> Attempt:
     try:
-        return load(Attempt, orjson.loads(path.read_bytes()), where=str(path), error=InputError)
+        value = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as failed:
         raise InputError("this file is damaged", where=str(path), found=str(failed), remedy="move it away") from None
+    if not isinstance(value, dict):
+        raise InputError("this file is damaged", where=str(path), found=shorten(value), allowed="a mapping", remedy="move it away")
+    return load(Attempt, value, where=str(path), error=InputError)
 
 
 def is_finished(run: Path) -> bool:

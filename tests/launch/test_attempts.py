@@ -8,6 +8,7 @@ import pytest
 from tests.support.ledgers import write_ledger
 
 from gavel.launch.training.attempts import LOSSES, NEXT, Attempt, Record, furthest_step, read_attempts, tell_stuck
+from gavel.models.errors import InputError
 
 
 def start(state: str, before: int = 0, *, trained: bool = True, job: str | None = "7") -> Attempt:
@@ -69,3 +70,13 @@ def test_the_furthest_step_is_the_newest_of_any_start(tmp_path: Path) -> None:
     assert furthest_step(tmp_path) == 3
     (tmp_path / "checkpoints" / "step_9").mkdir(parents=True)
     assert furthest_step(tmp_path) == 9
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"schema": "gavel.attempt/1"}', '{"schema": "gavel.attempt/9"}'])
+def test_a_damaged_file_of_a_start_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "attempts").mkdir()
+    (tmp_path / "attempts" / "\N{SUPERSCRIPT TWO}.json").write_text("none of ours")
+    assert read_attempts(tmp_path) == []
+    (tmp_path / "attempts" / "1.json").write_text(text)
+    with pytest.raises(InputError, match=r"1\.json"):
+        read_attempts(tmp_path)
