@@ -167,6 +167,15 @@ def test_an_option_that_does_not_exist_is_refused_with_what_was_meant(words: lis
     assert remedy in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--cfg", "job"], ["--cfg=job"], ["-c", "job"], ["--info"], ["--resolve"]])
+def test_hydras_own_flags_are_refused_with_what_shows_a_config_here(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollout", *words, "env=abstention"]) == 2
+    told = capsys.readouterr().err
+    assert "dry_run=true" in told
+    assert "config.yaml" in told
+    assert "did you mean" not in told
+
+
 def test_an_option_without_its_value_is_refused(capsys: Capture) -> None:
     assert main(["rollout", "--config-dir"]) == 2
     assert "--config-dir" in capsys.readouterr().err
