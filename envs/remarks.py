@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 from gavel.envs.endings import was_cut
 from gavel.envs.types import Result
 from gavel.models.failures import FailureKind
+from gavel.models.quirks import FILTERED, finish_word
 from gavel.models.served_names import same_model
 
 
 @dataclass(slots=True)
 class ReplyCounts:
     """Counts the policy's replies: ``replies`` of graded rows; ``hidden`` have text in the reasoning field only, ``empty`` have none at
-    all, ``cut`` ended at a limit of tokens; ``names`` counts the served names that are not the one asked for."""
+    all, ``cut`` ended at a limit of tokens, ``withheld`` are what a content filter left; ``names`` counts the served names that are
+    not the one asked for."""
 
     replies: int = 0
     hidden: int = 0
     empty: int = 0
     cut: int = 0
+    withheld: int = 0
     names: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
@@ -30,6 +33,9 @@ class ReplyCounts:
                 continue
             silent = not reply.text.strip()
             self.replies += 1
+            if finish_word(reply.finish_reason) == FILTERED:  # that explains why it is empty
+                self.withheld += 1
+                continue
             self.hidden += silent and bool(reply.reasoning)
             self.empty += silent and not reply.reasoning
             self.cut += was_cut(reply)
@@ -45,7 +51,8 @@ class ReplyCounts:
             (
                 self.hidden,
                 f"{self.hidden} {share} have text in the reasoning field only, so they hold no answer: the server's reasoning parser "
-                "takes it for thinking (vLLM's --reasoning-parser, SGLang's too), or the limit policy.sampling.max_response_tokens "
+                "takes it for thinking (vLLM's --reasoning-parser, SGLang's too; policy.engine_args.reasoning_parser here), "
+                "or the limit policy.sampling.max_response_tokens "
                 "ended the thinking",
             ),
             (self.empty, f"{self.empty} {share} are empty: look at the server's chat template and stop words, and at policy.sampling"),
@@ -59,7 +66,9 @@ class ReplyCounts:
             f"the policy answered as {served!r} where {asked!r} was asked for ({count} calls); policy.served_as=[{served}] pins it"
             for (asked, served), count in sorted(self.names.items())
         )
-        return (*(line for count, line in found if 2 * count > self.replies), *names)
+        filtered = (f"{self.withheld} {share} were withheld by the provider's content filter and are graded as no answer",)
+        most = (line for count, line in found if 2 * count > self.replies)
+        return (*most, *(filtered if self.withheld else ()), *names)
 
 
 def describe_filtered(ungraded: Iterable[Result]) -> tuple[str, ...]:

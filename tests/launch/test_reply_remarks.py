@@ -16,6 +16,7 @@ from tests.support.runs import JUDGE, POLICY, STRICT, arguments, gavel, reply, s
 SHAPES = {
     "reasoning field only": (Answer("", reasoning="so \\boxed{Nairobi}"), "reasoning parser"),
     "empty": (Answer(""), "are empty"),
+    "withheld": (Answer("", finish_reason="content_filter"), "were withheld by the provider's content filter"),
     "cut": (Answer("It is so that", finish_reason="length"), "policy.sampling.max_response_tokens"),
 }
 
@@ -39,6 +40,7 @@ async def test_most_replies_without_an_answer_name_the_setting(environment: str,
         done = await gavel(*words_of_run, f"env={environment}")
     assert "4 of 4 replies of the policy" in " ".join(done.out.split()), done.out + done.err
     assert words in " ".join(done.out.split())
+    assert ("are empty" in done.out) == (shape == "empty")
 
 
 async def test_few_such_replies_are_no_remark_and_flagged_prompts_and_other_names_are(tmp_path: Path) -> None:
