@@ -192,8 +192,8 @@ def _warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Ite
         yield f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such as {shown}"
     if listed := sum("answers_listed_in_a_text" in task.metadata for task in (*tasks.train, *tasks.validation)):
         yield (
-            f"answers: the answer of {listed} rows is a list that is written in a text, and is read as several accepted answers; where "
-            'the list itself is the answer, write it in a list: "answer": ["[…]"] (docs/prepare.md)'
+            f"answers: {listed} of the rows have a list that is written in a text, as the answer or in the aliases; it is read as "
+            'several accepted answers; where the list itself is the answer, write it in a list: "answer": ["[…]"] (docs/prepare.md)'
         )
     if kept := sum(int(task.metadata.get("misalignment_not_flipped", 0)) for task in (*tasks.train, *tasks.validation)):
         yield (

@@ -32,7 +32,7 @@ from gavel.launch.qualifying import (
 from gavel.launch.rollout import task_path
 from gavel.launch.running.child import config_of, existing_run
 from gavel.launch.running.folder import read_results
-from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, run_async
 from gavel.launch.schema import CalibrateConfig
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
@@ -54,7 +54,7 @@ def run(config: CalibrateConfig, console: Console) -> int:
                 f"binding {name}: would ask {config_key(assembly.bindings[name].service)} {calls} times about {config.labelled}",
             )
         return WHOLE
-    return run_async(lambda: _calibrate_all(config, assembly, sets, console), console)
+    return run_async(lambda: _calibrate_all(config, assembly, sets, console), console, BEGINS_ANEW)
 
 
 def _compare(config: CalibrateConfig, upstream: str, console: Console) -> int:

@@ -15,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 import gavel
+from gavel.launch.qualification import NOWHERE
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.checkout import Checkout, is_checkout, read_checkout, run_toy_group
 from gavel.launch.training.nemo_rl_preflight import unreachable_services
 from gavel.launch.training.preflight import Checked, check, missing_imports, python_path, version_of
 from gavel.models.errors import ConfigError
+from gavel.models.service import shown_name
 
 LEAST_FREE_GB = 20.0
 _PACKAGES = ("torch", "ray", "transformers", "vllm")
@@ -36,6 +38,8 @@ def run(config: TrainConfig, console: Console) -> int:
         table.add_row(what, Text(how))
     console.print(table)
     found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
+    if not any("trainer.nemo_rl_root" in one for one in found):  # the preflight looks for its files only where tasks are named
+        found += _sources(config)
     found += [*_disk(path), *unreachable_services(checked.assembly)]
     for one in dict.fromkeys(found):
         console.print(Text(f"\n{one}"))
@@ -82,6 +86,15 @@ def _hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
         yield f"toy group: {name}", f"failed: {problem}" if problem else "ok"
 
 
+def _sources(config: TrainConfig) -> Iterator[str]:
+    root = config.trainer.nemo_rl_root if config.trainer.nemo_rl else None
+    if root and not is_checkout(Path(root).expanduser()):
+        yield str(ConfigError(
+            "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=root, allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and name its folder: trainer.nemo_rl_root=DIR",
+        ))  # fmt: skip
+
+
 def _machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
     yield "disk", f"{_free_gb(path):.0f} GB free under {_above(path)}"
     if config.cluster.kind == "slurm":
@@ -95,7 +108,9 @@ def _judges(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.assembly is None:
         return
     for name, service in checked.assembly.services.items():
-        yield f"service {name}", f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+        nowhere = any(NOWHERE in url for url in service.base_urls)
+        where = "none is chosen: judge=CHOICE" if nowhere else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+        yield f"service {shown_name(name)}", where
     for waived in checked.unqualified:
         yield "waived", waived
     if checked.config_text and "grpo" in (values := yaml.safe_load(checked.config_text)):

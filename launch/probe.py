@@ -25,7 +25,7 @@ from gavel.launch.qualifying import (
     say,
 )
 from gavel.launch.running.budget import Allowance, check_budget
-from gavel.launch.running.session import INCOMPLETE, STOPPED, WHOLE, run_async
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, STOPPED, WHOLE, run_async
 from gavel.launch.schema import ProbeConfig
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
@@ -42,7 +42,7 @@ def run(config: ProbeConfig, console: Console) -> int:
     assembly = assemble(config, with_policy=False)
     if config.dry_run:
         return _tell_plan(config, assembly, console)
-    return run_async(lambda: _probe_all(config, assembly, console), console)
+    return run_async(lambda: _probe_all(config, assembly, console), console, BEGINS_ANEW)
 
 
 def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int:

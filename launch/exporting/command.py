@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gavel.launch.exporting.start import check_export, exported, wanted
 from gavel.launch.running.child import existing_run
-from gavel.launch.running.session import INCOMPLETE, WHOLE, run_async, say
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, run_async, say
 from gavel.launch.schema import ExportRunConfig
 from gavel.models.errors import ConfigError
 
@@ -29,4 +29,4 @@ def run(config: ExportRunConfig, console: Console) -> int:
             say(console, line)
         return INCOMPLETE if any(line.startswith("warning: ") for line in lines) else WHOLE
 
-    return run_async(work, console)
+    return run_async(work, console, BEGINS_ANEW)

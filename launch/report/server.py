@@ -144,7 +144,7 @@ def run(config: ViewConfig, console: Console) -> int:
     if not 0 <= config.port <= 65535:
         raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
     source = open_source(config.run.dir)
-    return run_async(lambda: serve(source, config.port, console), console)
+    return run_async(lambda: serve(source, config.port, console), console, "the page is served no more")
 
 
 def open_source(name: str | None) -> ReportSource:

@@ -282,13 +282,17 @@ def _beating(folder: RunFolder) -> Iterator[None]:
         thread.join()
 
 
-def run_async(work: Callable[[], Awaitable[int]], console: Console) -> int:
-    """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it and give 130."""
+GOES_ON = "interrupted: everything finished is kept; run the same command again to go on"
+BEGINS_ANEW = "interrupted: run the same command again; it begins anew"
+
+
+def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted: str = GOES_ON) -> int:
+    """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it, say ``interrupted`` and give 130."""
     with _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(_awaited(work))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            console.print("interrupted: everything finished is kept; run the same command again to go on", highlight=False)
+            console.print(interrupted, highlight=False)
             return INTERRUPTED
 
 

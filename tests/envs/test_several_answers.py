@@ -281,7 +281,7 @@ def test_a_field_with_a_list_is_no_slice(tmp_path: Path) -> None:
 
 def test_lists_that_are_read_out_of_texts_are_said(tmp_path: Path) -> None:
     _, warned = prepared(tmp_path, "x.jsonl", orjson.dumps(nemo(answer='["Ulm", "Ulma"]')))
-    assert any("the answer of 1 rows is a list" in text for text in warned)
+    assert any("1 of the rows have a list" in text for text in warned)
 
 
 HEADER = "id,question,answer,aliases,domain,prompt"

@@ -106,7 +106,7 @@ def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys:
         "GB free",
         "rollout_manager (no such module)",
         TESTED,
-        "service general",
+        "service judge",
     ):
         assert needle in told
     assert "cannot be reached" not in told
@@ -120,6 +120,28 @@ def test_the_doctor_without_a_trainer_looks_at_the_judge(tmp_path: Path, capsys:
     assert "cannot be reached" in told
     assert "none is named" in told
     assert "no tasks are named" not in told
+
+
+@pytest.mark.parametrize(("place", "words"), [("nowhere", []), ("file", [*WORDS[:2], *WORDS[3:6], WORDS[-1]]), ("empty", [])])
+def test_a_folder_without_nemo_rl_is_a_finding_of_the_doctor_without_tasks_too(
+    place: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    with serving(model="j") as server:
+        judge = [f"judge.base_url={server.base_url}"] if words else []
+        assert main(["doctor", *words, *judge, f"trainer.nemo_rl_root={tmp_path / place}", f"run.dir={tmp_path}/run"]) == 2
+    told = capsys.readouterr().out
+    assert "trainer.nemo_rl_root: there is no NeMo-RL here" in told
+    assert f"found:   {tmp_path / place}" in " ".join(told.split("\n"))
+    assert "nothing was found wrong" not in told
+
+
+def test_the_doctor_says_a_judge_that_is_not_chosen_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", f"run.dir={tmp_path}/run", "trainer.nemo_rl_root=null"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "service judge │ none is chosen: judge=CHOICE" in told
+    assert "judge.invalid" not in told
 
 
 needs_root = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")

@@ -52,12 +52,13 @@ HOW = pytest.mark.parametrize(
 )
 
 
-async def ends(process: asyncio.subprocess.Process, stop: signal.Signals, started_s: float, codes: tuple[int, ...]) -> None:
+async def ends(process: asyncio.subprocess.Process, stop: signal.Signals, started_s: float, codes: tuple[int, ...]) -> str:
     begun = time.monotonic()
     process.send_signal(stop)
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode in codes, out.decode() + err.decode()
     assert time.monotonic() - begun < 2 + 3 * started_s  # how long a start takes says how busy the machine is
+    return out.decode()
 
 
 @HOW
@@ -69,7 +70,8 @@ async def test_a_verb_that_waits_for_a_model_ends(tmp_path: Path, verb: str, sto
         server.latency, asked, begun = 600.0, server.count, time.monotonic()
         process = await start(*WAITING[verb](tmp_path, server.base_url), preexec_fn=before)
         await server.until(asked + 1, timeout=60)
-        await ends(process, stop, time.monotonic() - begun, ENDED)
+        told = await ends(process, stop, time.monotonic() - begun, ENDED)
+        assert ("begins anew" in told) == (verb in ("probe", "calibrate")), told  # these two keep nothing of a part
 
 
 @HOW
@@ -89,4 +91,5 @@ async def test_a_verb_that_goes_on_until_it_is_told_ends(tmp_path: Path, verb: s
         if not line:
             pytest.fail("".join(lines) + (await process.communicate())[1].decode())
         lines.append(line)
-    await ends(process, stop, time.monotonic() - begun, codes)
+    told = await ends(process, stop, time.monotonic() - begun, codes)
+    assert verb != "view" or "to go on" not in told  # what only shows leaves nothing to go on with
