@@ -295,6 +295,16 @@ VERBS = {verb.name: verb for verb in _TABLE}
 """Every verb by name, in the order in which they are used."""
 
 
+_MEANT = {
+    "inspect": "gavel rollout RUN inspect=TASK",
+    "run": "gavel rollout",
+    "eval": "gavel rollout",
+    "evaluate": "gavel rollout",
+    "init": "gavel new",
+}
+"""What other programs call what a command of ours does, where the nearest name would mislead."""
+
+
 def find_verb(name: str) -> Verb:
     """Return a verb by name.
 
@@ -303,10 +313,10 @@ def find_verb(name: str) -> Verb:
     """
     if name in VERBS:
         return VERBS[name]
-    near = nearest(name, VERBS)
+    near = [_MEANT[name]] if name in _MEANT else [f"gavel {verb}" for verb in nearest(name, VERBS)]
     raise ConfigError(
         "there is no such verb",
         found=name,
         allowed=", ".join(VERBS),
-        remedy=f"did you mean `gavel {near[0]}`?" if near else "see `gavel`",
+        remedy=f"did you mean `{near[0]}`?" if near else "see `gavel`",
     )

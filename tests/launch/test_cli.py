@@ -283,3 +283,12 @@ def test_the_module_runs_as_a_command_too() -> None:
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_verb_has_its_module(verb: cli.Verb) -> None:
     assert callable(importlib.import_module(verb.module).run)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("inspect", "gavel rollout RUN inspect=TASK"), ("run", "gavel rollout"), ("eval", "gavel rollout"), ("rolout", "gavel rollout")],
+)
+def test_a_verb_of_other_programs_is_answered_with_what_does_it_here(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "runs/demo"]) == 2
+    assert f"did you mean `{meant}`?" in capsys.readouterr().err
