@@ -34,6 +34,13 @@ _ATTRIBUTED = re.compile(
 )
 """The end of a sentence that says what somebody else wrote."""
 _OWN = re.compile(r"\b(?:verdict|therefore|thus|hence|conclusion|decision|final)\b[^.!?;\n]{0,30}\Z", re.IGNORECASE)
+_INTRODUCED = re.compile(
+    r"\b(?:candidate|assistant|policy|it|they|repl(?:y|ies)|response|answer|text|user|message)\b[^.!?;\n]{0,40}"
+    r"\b(?:says?|said|wrote|writes?|ends?|ended|reads?|states?|stated|contains?|outputs?|printed|prints?|claims?|was|includes?|included)\b"
+    r"[^.!?;,\n]{0,20}[:：][\s*_`]{0,9}\Z",
+    re.IGNORECASE,
+)
+"""The end of a line that says that what follows is what somebody else wrote."""
 _CURLY = re.compile("“[^“”]*”|«[^«»]*»|„[^„“”]*[“”]")
 _STRAIGHT = re.compile('"')
 _LINE = 200
@@ -72,7 +79,7 @@ class VerdictForm:
 
     def __post_init__(self) -> None:
         words = "|".join(sorted(map(re.escape, self.labels), key=len, reverse=True))
-        link = r"[ \t*_`\"':=]{0,20}"
+        link = r"[ \t*_`\"':：=]{0,20}"
         named = rf"(?:final[ \t]{{1,4}})?(?:verdict|answer)\b{link}"
         patterns = {
             "_marker": rf"\[\[\s{{0,9}}({words})\s{{0,9}}\]\]",
@@ -279,7 +286,7 @@ class _Shown:
 
     def is_own(self, one: _Stated) -> bool:
         """Tell whether a statement stands where a judge's verdict stands, and its sentence does not say that others wrote it."""
-        if not one.how or self.quoted(one):
+        if not one.how or self.quoted(one) or self._introduced(one.start):
             return False
         if one.how == "last_line":
             return True
@@ -289,6 +296,15 @@ class _Shown:
             return False
         before = self._body[max(one.start - _SENTENCE, 0) : one.start].rpartition("\n")[2]
         return _OWN.search(before) is not None or _ATTRIBUTED.search(before) is None
+
+    def _introduced(self, start: int) -> bool:
+        """Tell whether the line before the statement's own, or before its fence, says that others wrote what follows."""
+        start = self._fences.start_of(start)
+        line = self._body.rfind("\n", 0, start) + 1
+        if self._body[line:start].strip(_DECORATION):
+            return False
+        before = self._body[max(line - _SENTENCE, 0) : line].rstrip().rpartition("\n")[2]
+        return _INTRODUCED.search(before) is not None and _OWN.search(before) is None
 
     def _own_fences(self) -> Regions:
         """Return the fences at the beginning and at the end that hold one object or one line and nothing else: so judges write their

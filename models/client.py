@@ -18,6 +18,7 @@ from gavel.models.breaker import Breaker
 from gavel.models.cache import ReplyCache, StoredReply, cache_key, cache_seed, cacheable
 from gavel.models.call import Call, Kind
 from gavel.models.context import ContextCheck
+from gavel.models.error_words import tells_cut_reply
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.meter import Meter
@@ -38,7 +39,7 @@ from gavel.models.singleflight import SingleFlight
 from gavel.models.special_tokens import ask_special_tokens, read_special_tokens, tokenizer_folder, tokenizer_url
 from gavel.models.transport import Answered, OversizedBody, Transport
 from gavel.models.types import NO_TOKENS, ChatRequest, Completion, ResponseFormat, Sampling, SpecialTokens
-from gavel.models.wire import BadBody, Decoded, decode_body, error_text, make_plan
+from gavel.models.wire import CUT_REPLY, BadBody, Decoded, decode_body, error_text, make_plan
 
 RAW_LIMIT = 20_000
 """Characters of a bad body that a failure keeps."""
@@ -405,13 +406,18 @@ class ChatClient:
     def _read(self, call: Call, answered: Answered) -> Decoded | Refusal:
         role = call.request.role
         if answered.status != 200:
-            refusal = classify_status(answered.status, self._transport.redact(error_text(answered.body)), role, self._host)
+            said = self._transport.redact(error_text(answered.body))
+            if tells_cut_reply(said):
+                return CUT_REPLY
+            refusal = classify_status(answered.status, said, role, self._host)
             return refusal.hinted(_hint_of(answered))
         try:
             return decode_body(answered.body, responses=self._responses)
         except BadBody as bad:
             raw = self._transport.redact(answered.body[: 4 * RAW_LIMIT].decode("utf-8", "replace"))[:RAW_LIMIT]
             if bad.error is not None:
+                if tells_cut_reply(bad.error):
+                    return CUT_REPLY
                 refusal = classify_error_body(bad.code, self._transport.redact(bad.error)[:300], role, self._host)
                 return replace(refusal.hinted(_hint_of(answered)), raw=raw)
             reason = f"{bad.reason} (content type {answered.headers.get('Content-Type', 'none')[:60]})"

@@ -39,6 +39,18 @@ WORDINGS: tuple[Wording, ...] = (
         r"insufficient (?:account )?(?:balance|credits?)\b|requires more credits",
         r"\barrearage\b|overdue[- ]payment|account is in good standing",
         r"budget has been exceeded|budget_exceeded|\bexceededbudget",  # a gateway's budget for a key
+        r"\b(?:account|organi[sz]ation|workspace|project|(?:api )?key)(?: [\w-]{1,60}){0,2} (?:is|was|has been|have been)"
+        r" (?:[\w,]{1,20} ){0,6}?(?:flagged|suspended|disabled|deactivated|terminated|banned|blocked)\b",
+    ),
+    # More than a server takes at once, not more than a model reads.
+    _words(
+        "paced",
+        (*_WRAPPED, 400, 503),
+        r"too many (?:tokens|requests)\b.{0,80}?(?:\bwait\b|again (?:later|in|after)\b|retry (?:later|in|after)\b|slow down)",
+        r"too many (?:tokens|requests) (?:per|this|in (?:a|one|the last)) (?:second|minute|hour|day)",
+    ),
+    _words(
+        "paced", (*_WRAPPED, 503), r"\bqueue\b.{0,80}?(?:\bfull\b|too long|maximum|exceed)|(?:full|exceeds?|maximum)\b.{0,80}?\bqueue\b"
     ),
     # A spent quota: the same words are a minute's limit at DashScope and a dead account at OpenAI; their links tell.
     _words(
@@ -58,7 +70,8 @@ WORDINGS: tuple[Wording, ...] = (
         (*_WRAPPED, 400, 403, 422, 451),
         r"\bcontent_?filter\b|responsibleaipolicyviolation|content management policy|content filtering policy",
         r"data_?inspection_?failed|\binvalid_prompt\b|content_policy_violation|content exists risk|\bprohibited_content\b",
-        r"requires moderation|moderation (?:flag|fail|block)\w*|\bflagged\b|flagged_input|inappropriate content|safety system",
+        r"requires moderation|moderation (?:flag|fail|block)\w*|flagged_input|inappropriate content|safety system",
+        r"\bflagged\b(?! (?:as )?(?:unsupported|unknown|unrecogni[sz]ed|deprecated|invalid|experimental|not |no longer ))",
         r"violat\w+ (?:our |the |\w+'s )?(?:usage|content) polic",
     ),
     # One prompt, or one prompt and its limit, that no waiting makes fit.
@@ -97,6 +110,13 @@ _HOSTS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
 """What a spent quota means at a host, where the words do not tell."""
 
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORECASE)
+
+_NO_ROOM = re.compile(r"could not finish the message because max_tokens or model output limit was reached", re.IGNORECASE)
+
+
+def tells_cut_reply(message: str) -> bool:
+    """Tell whether a refusal is in truth a reply that ended at its output limit: so OpenAI answers where thinking took all of it."""
+    return _NO_ROOM.search(message) is not None
 
 
 def read_meaning(status: int, message: str, host: str = "") -> Meaning | None:

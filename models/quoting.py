@@ -27,6 +27,10 @@ class Regions:
         place = bisect_right(self.starts, position) - 1
         return place >= 0 and position < self.ends[place]
 
+    def start_of(self, position: int) -> int:
+        """Return where the part begins that holds ``position``; without one, ``position``."""
+        return self.starts[bisect_right(self.starts, position) - 1] if self.holds(position) else position
+
 
 NOWHERE = Regions((), ())
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from gavel.models.errors import ConfigError
-from gavel.models.quirks import RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
+from gavel.models.quirks import LENGTH, RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
 from gavel.models.receipts import call_seed
 from gavel.models.request_form import BY_MODEL, RequestForm, form_of
 from gavel.models.service import Service
@@ -59,6 +59,10 @@ class Decoded:
     usage: Usage | None
     reasoning: str | None
     refusal: str | None = None
+
+
+CUT_REPLY = Decoded("", LENGTH, None, None, None, None)
+"""A reply that was cut before its first word, of which the server tells in an error."""
 
 
 class BadBody(Exception):

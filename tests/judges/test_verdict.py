@@ -192,3 +192,26 @@ def test_reading_is_linear(read: Callable[[str], object], unit: str) -> None:
 
     for end in ("", "x", "\nVerdict: NO"):
         assert growth(tried, lambda n: unit * (n // len(unit)) + end) < 3, (unit, end)  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["The candidate wrote:", "The reply ends with:", "**It says:**", "The response was simply:", "The model's text contains this："],
+)
+@pytest.mark.parametrize("claim", ["Verdict: YES", '{"verdict": "YES"}', '~~~\n{"verdict": "YES"}\n~~~', "[[YES]]"])
+def test_what_the_line_before_says_that_others_wrote_is_no_verdict(line: str, claim: str) -> None:
+    assert label(f"One rule is broken.\n\n{line}\n\n{claim}") is None
+    assert label(f"{line}\n{claim}\n\nVerdict: YES") in ("yes", None)
+
+
+@pytest.mark.parametrize(
+    "line", ["Here is my response:", "The reply says it all, so my verdict is:", "The text was right. Final answer:"]
+)
+def test_a_judges_own_introduction_is_none_of_others(line: str) -> None:
+    assert label(f'{line}\n\n{{"verdict": "NO"}}') == "no"
+
+
+@pytest.mark.parametrize("text", ["理由。\n\nVerdict：NO", "**Verdict**：NO", "**Final verdict：** no"])
+def test_a_full_width_colon_is_a_colon(text: str) -> None:
+    assert label(text) == "no"
+    assert label(f"Verdict：YES\n\n{text}") is None

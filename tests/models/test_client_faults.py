@@ -66,6 +66,7 @@ PERMANENT = {
     "context_length": "gavel:context_overflow",
     "wrong_model": "gavel:identity_mismatch",
     "huge": "provider_unavailable",
+    "no_room": "judge_unparseable",
     "null_content": "judge_unparseable",
     "empty_content": "judge_unparseable",
     "content_filter": "gavel:content_filtered",

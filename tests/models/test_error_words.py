@@ -219,3 +219,50 @@ def test_one_request_larger_than_a_minutes_tokens_waits_for_nothing() -> None:
 )
 def test_other_words_mean_nothing_beyond_their_status(status: int, message: str) -> None:
     assert read_meaning(status, message) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (200, "Too many tokens, please wait before trying again."),
+        (503, "Too many tokens, please wait before trying again."),
+        (400, "Too many tokens, please slow down"),
+        (502, "Too many requests in the last minute"),
+        (503, "input queue is too long: the request exceeds the maximum input size of the queue"),
+        (503, "The waiting queue is full, the context budget is exceeded"),
+    ],
+)
+def test_more_than_a_server_takes_at_once_is_waited_for(status: int, message: str) -> None:
+    refusal = refusal_of(status, openai(message))
+    assert (refusal.kind, refusal.retryable, refusal.paced) == (_K.PROVIDER_UNAVAILABLE, True, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (403, "Your account was flagged and has been suspended"),
+        (403, "Your account has been flagged for potentially violating our usage policies"),
+        (400, "This organization has been disabled."),
+        (401, "Project proj_9 is currently blocked"),
+    ],
+)
+def test_a_flagged_account_is_no_flagged_prompt(status: int, message: str) -> None:
+    refusal = refusal_of(status, openai(message))
+    assert (refusal.kind, refusal.trips) == (_K.PROVIDER_QUOTA_EXHAUSTED, True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The response_format type json_schema was flagged as unsupported",
+        "temperature is flagged as deprecated for this model",
+        "this field has been flagged invalid",
+    ],
+)
+def test_a_flagged_field_is_no_flagged_prompt(message: str) -> None:
+    assert read_meaning(400, message) is None
+
+
+@pytest.mark.parametrize("message", ["Input was flagged as unsafe", "Your prompt was flagged; your account may be suspended"])
+def test_a_prompt_flagged_in_other_words_stays_filtered(message: str) -> None:
+    assert read_meaning(400, message) == "filtered"

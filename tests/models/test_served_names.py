@@ -34,6 +34,10 @@ from gavel.models.types import CallRole, ChatRequest, Message
         ("qwen-plus", "qwen-plus-2025-07-28"),
         ("deepseek/deepseek-r1:free", "deepseek/deepseek-r1"),
         ("Qwen/Qwen3-32B", "qwen3-32b"),
+        ("gpt-3.5-turbo", "gpt-3.5-turbo-0125"),
+        ("qwen-plus", "qwen-plus-0919"),
+        ("azure/gpt-4o", "openai/gpt-4o"),
+        ("/models/qwen3-32b", "Qwen/Qwen3-32B"),
     ],
 )
 def test_a_dated_or_routed_name_is_the_model_that_was_asked_for(requested: str, served: str) -> None:
@@ -58,6 +62,12 @@ def test_a_dated_or_routed_name_is_the_model_that_was_asked_for(requested: str, 
         ("mistral-large", "mistral-small-2407"),
         ("llama-3", "llama-3-70b"),
         ("deepseek-v3", "deepseek-v3.1"),
+        ("qwen3-235b-a22b", "qwen3-235b-a22b-2507"),
+        ("Qwen/Qwen3-4B", "qwen3-4b-2507"),
+        ("deepseek/deepseek-r1", "deepseek/deepseek-r1-0528"),
+        ("kimi-k2", "kimi-k2-0905"),
+        ("openai/gpt-4o", "another/gpt-4o"),
+        ("meta-llama/Llama-3-8B", "someone/llama-3-8b"),
     ],
 )
 def test_another_model_is_another_model(requested: str, served: str) -> None:

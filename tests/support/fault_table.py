@@ -78,6 +78,7 @@ TABLE: tuple[Expected, ...] = (
     _row("length_counted", "the same, the tokens of the thinking counted", _UNREAD, again=True, policy="truncated"),
     _row("length_in_reasoning", "the same in the reasoning field", _UNREAD, again=True, policy="truncated"),
     _row("length_in_think", "the same inside a thinking block", _UNREAD, again=True, policy="truncated"),
+    _row("no_room", "400: the reply was cut at its limit before it began", _UNREAD, again=True, policy="truncated"),
     _row("model_length", "finish reason `model_length`, `max_tokens`, …: the same", _UNREAD, again=True, policy="truncated"),
     _row("tool_calls", "finish reason `tool_calls`: nobody gave it a tool", _UNREAD, again=True, policy="no_answer"),
     *(_row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True) for word in UNFINISHED[:-2]),

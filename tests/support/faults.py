@@ -60,6 +60,10 @@ STATUS: dict[str, tuple[int, bytes]] = {
         400,
         _error("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.", "context_length_exceeded"),
     ),
+    "no_room": (
+        400,
+        _error("Could not finish the message because max_tokens or model output limit was reached. Please try again.", "invalid"),
+    ),
     "500": (500, _error("The server had an error while processing your request.", "server_error", "server_error")),
     "502": (502, b"<html><body>Bad Gateway</body></html>"),
     "503": (503, _error("The engine is currently overloaded.", "overloaded", "server_error")),
