@@ -33,11 +33,15 @@ for verb in VERBS.values():
     composed += 1
     for group in verb.groups:
         for choice in choices(group, [CONF]):
-            more = [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if choice == "external" else []
+            file = CONF / group / f"{choice}.yaml"
+            asks = group in ("policy", "judge") and "\\nmodel: null\\n" in file.read_text()  # whose user says the model
+            more = [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if asks else []
+            more += ["gym.play=true"] if verb.name == "serve" and group == "policy" else []  # else a service asks no policy
             rest = [word for word in words if not word.startswith(f"{group}=")]
             left = ("vera_mh_recommended", "debug_single_gpu", "abstention_qwen3_1p7b", "reward_ablation")
             more += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
             own = mine if group == "experiment" and "policy" in verb.groups and choice in left else []
+            own = [*own, "gym.play=true"] if own and verb.name == "serve" else own
             compose(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more, *own])
             composed += 1
 home = pathlib.Path(gavel.__file__).parent.parent
