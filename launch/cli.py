@@ -52,7 +52,7 @@ class CommandLine:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code (see ``gavel --help``)."""
-    from gavel.launch.running.signals import interrupted_by_signals
+    from gavel.launch.running.signals import ignore_signals, interrupted_by_signals
 
     words = list(sys.argv[1:] if argv is None else argv)
     _reopen_descriptors()
@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interrupted_by_signals():
             code = _guarded(words)
+            if argv is None:  # a process that is about to end: a late signal must not change its code
+                ignore_signals()
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has gone (`gavel | head`); Python would complain again when it closes the stream at exit.

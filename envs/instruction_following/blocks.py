@@ -27,7 +27,7 @@ _NUMBER = regex.compile(
     r")(?(bold)[*_]{0,3}|(?![*_]{1,3}(?:\s|$)))\s*"
 )
 """A number that opens an item; emphasis that closes behind it must have opened before it."""
-_QUOTE = re.compile(r"(?: {0,3}> ?)+")
+_QUOTE = re.compile(r"(?: {0,3}+> ?+)++")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
 _CODE_INDENT = 4

@@ -16,7 +16,7 @@ from gavel.models.errors import GavelError
 
 _NUMBER = re.compile(r"^\d{3}-")
 _WORD = re.compile(r"[^=_][^=]*=[^=]*?(?=_[^=]*=|$)")
-_LONG = re.compile(r"\d+\.\d{12,}")
+_LONG = re.compile(r"(?<!\d)\d++\.\d{12,}+")
 """A number that was added up, such as 0.15000000000000002."""
 """One word of a point's name, ``key=value``: the words are joined by underscores, which keys have too."""
 

@@ -132,7 +132,7 @@ def _cleaned(node: Any, name: str = "", *, headers: bool = False) -> Any:
     return without_keys(_URL.sub(lambda found: _address(found[0]), node))
 
 
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s,\]'\"]+", re.IGNORECASE)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s,\]'\"]++", re.IGNORECASE)
 
 
 def _address(url: str) -> str:

@@ -57,8 +57,7 @@ class RunFolder:
             RunFolderError: in use, of another identity, or a folder that holds something else.
         """
         check_place(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         lock = FolderLock(path)
         try:
             manifest = read_manifest(path)

@@ -55,6 +55,12 @@ def cancelled_by_signals() -> Iterator[None]:
         yield
 
 
+def ignore_signals() -> None:
+    """Let SIGINT and SIGTERM do nothing from now on, also after the blocks around this call."""
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -69,4 +75,5 @@ def _handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
         yield
     finally:
         for number, old in before:
-            signal.signal(number, old)
+            if signal.getsignal(number) is handler:  # else somebody took over, who listens until the event loop closes
+                signal.signal(number, old)

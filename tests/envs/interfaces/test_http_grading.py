@@ -203,7 +203,7 @@ async def test_an_item_past_its_deadline_is_ungraded(tmp_path: Path) -> None:
     ("change", "field"),
     [
         ({"question": None}, "question"),
-        ({"answer": 3}, "answer"),
+        ({"answer": {"text": 3}}, "answer"),
         ({"schema": "gavel.task/9"}, "schema"),
         ({"question": "  "}, "question"),
     ],

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from tests.envs.vera_mh.support import CHATBOT, JUDGE, SIMULATOR, arguments, of_model, reply, verdict, write_tasks
 from tests.support.fault_server import FaultServer
-from tests.support.runs import essence, gavel, rows, start
+from tests.support.runs import essence, gavel, rows, start, without_digests
 
 PATIENT = ["failure.max_ungraded_fraction=1.0", "judge.attempts=1", "policy.attempts=1", "services.simulator.attempts=1"]
 
@@ -232,8 +232,8 @@ async def test_a_stored_transcript_that_is_not_the_one_judged_is_a_mismatch(tmp_
         name = "vera_mh/transcript_mismatch_rate"
         assert metrics(tmp_path / "run")["metrics"][name]["value"] == 0.0
         path = tmp_path / "run" / "results.jsonl"
-        first, second = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(first.replace(b'"content":"chatbot 1"', b'"content":"chatbot, changed"') + second)
+        first, second = without_digests(path.read_text()).splitlines(keepends=True)
+        path.write_text(first.replace('"content":"chatbot 1"', '"content":"chatbot, changed"') + second)
         assert (await gavel(*words)).code == 0
         assert metrics(tmp_path / "run")["metrics"][name]["value"] == 0.5
 
