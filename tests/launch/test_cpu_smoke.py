@@ -145,7 +145,7 @@ def test_a_dry_run_shows_the_config_and_the_command_and_writes_nothing(tmp_path:
     python = python_with(tmp_path / "p", *MODULES)
     done = gavel(["train", SMOKE, f"trainer.python={python}", f"run.dir={tmp_path / 'run'}", "dry_run=true"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"{python} -m gavel.launch.training.trl_main --config {{config}}" in done.stdout
+    assert f"{python} -m gavel.launch.training.trl_main --config '{{config}}'" in done.stdout
     assert "no judge is asked" in done.stdout
     assert not (tmp_path / "run").exists()
 
