@@ -1,7 +1,8 @@
 """Where a full stop ends no sentence, language by language: data only.
 
 An entry is compared in any case, unless it is listed with a capital: then as it is written, or all in capitals. One with ``=`` is
-compared as written, or with a capital at a sentence's start (Max is a name), one with ``#`` only after a number. Parts may have
+compared as written, or with a capital at a sentence's start (Max is a name), one with ``#`` only after a number, one with ``+`` only
+before one. Parts may have
 blanks between: p.ex is also ``p. ex``. The languages without letter case have the English entries too, for the Latin words in them.
 ``NEVER``: with a full stop these never end a sentence, whatever follows. ``BEFORE_NAMES``: these end none before a small letter, a
 digit, or a capitalised word that is none of ``STARTS``. ``BEFORE_SMALL``: these end none before a small letter, a digit or a Roman
@@ -43,10 +44,10 @@ NEVER: Mapping[str, frozenset[str]] = _sets(
 BEFORE_NAMES: Mapping[str, frozenset[str]] = _sets(
     {
         "en": "Rev Gov Sen Rep Gen Col Capt Lt Sgt Cpl Pvt Maj Cmdr Cdr Adm Brig Pres Supt Det Insp Amb Fr Br Sr Ft Mt Mts St "
-        "Sts incl vs u.s u.k u.n e.u approx est",
+        "Sts incl vs v u.s u.k u.n e.u approx est",
         "es": "gral cnel Cap Avda Av Sto Sta Ntra Arq Dpto Prov Pza Ctra ee.uu",
         "fre": "St Ste Sts Stes bd av apr pl gén Cap Prof Col Lt",
-        "de": "Fr Frl mio mrd tsd #std #min #sek St Str Bd Kap Gebr Fa Abt Ziff",
+        "de": "Fr Frl Co mio mrd tsd #std #min #sek St Str Bd Kap Gebr Fa Abt Ziff",
         "it": "=gen =col =cap =ten =pres =sen dr Ill Egr Gent Spett v.le c.so l.go",
         "pt-BR": "av R =eng Eng Gen =gen Cel =cel Cap Ten Sto Sta pça Al Rod Dep Sen Pres",
     }
@@ -57,19 +58,25 @@ BEFORE_SMALL: Mapping[str, frozenset[str]] = _sets(
         "en": "p pp vol ed min max approx est sec para fn cl cit ca Mon Tue Tues Wed Thu Thur Thurs Fri Sat Sun Jan Feb Mar "
         "Apr Jun Jul Aug Sep Sept Oct Nov Dec lb lbs oz hr hrs secs mins incl excl eq eqs ch chap ft yd pts fig figs Fig sect "
         "ref refs art esp resp dept inc ltd co corp bros ave blvd rd st jr sr tel ext var ca cf vs misc temp orig trans eds No "
-        "Nos a.m p.m a.d b.c b.c.e ph.d",
-        "es": "p pp vol ed min max aprox a.c d.c a.m p.m cía cia pág págs cap caps art arts fig figs tel tfno núm núms ej av "
+        "Nos +no +nos etc al tbsp tsp asst assn bldg mfg hosp univ hwy ibid op exec adj adv intl natl govt "
+        "Calif Mich Wis Tenn Ariz Conn Fla Minn Okla Tex Neb Nev Ala Ark Ky Vt Wyo a.m p.m a.d b.c b.c.e ph.d",
+        "es": "etc p pp al univ ud uds vd vds dep cta inst "
+        "vol ed min max aprox a.c d.c a.m p.m cía cia pág págs cap caps art arts fig figs tel tfno núm núms ej av "
         "avda dpto depto edo gral izq dcha máx mín seg ene feb abr jun jul ago sept oct nov dic lun mié jue vie sáb dom ref "
         "vid v.gr p.ej s.a s.l ee.uu ltda hnos",
-        "fre": "p pp vol ed min max ex bd no nos cit c.-à-d av apr j.-c env chap art fig tél janv févr avr juil sept oct nov "
+        "fre": "etc p pp al sq sqq ibid suiv fasc suppl univ "
+        "vol ed min max ex bd no nos cit c.-à-d av apr j.-c env chap art fig tél janv févr avr juil sept oct nov "
         "déc lun jeu ven sam dim réf hab éd coll trad cie ste boul p.ex c.à.d s.a",
-        "de": "S p pp vol ed min max bd inkl exkl geb gest tel art kap fig tab str jh jhd mio mrd std sek jan feb apr jun jul "
+        "de": "S p pp al bzgl usf mwst buchst ref eds corp inc "
+        "vol ed min max bd inkl exkl geb gest tel art kap fig tab str jh jhd mio mrd std sek jan feb apr jun jul "
         "aug sept okt nov dez Mo Di Mi Do Fr Sa So abb abs nr ca bzw evtl ggf vgl usw etc bspw aufl verf bes gem ungef pos "
         "v.chr n.chr u.a u.ä o.ä",
-        "it": "p pp vol ed min max pag pagg n nn cit int sez par sec s op fasc tab cod civ proc pen cost lett ediz racc c.c "
+        "it": "etc p pp al fasc seg segg univ "
+        "vol ed min max pag pagg n nn cit int sez par sec s op fasc tab cod civ proc pen cost lett ediz racc c.c "
         "c.p.c c.p a.c d.c s.p.a s.r.l cap capp art artt fig figg tel ca es ecc gen feb apr mag giu lug ago sett ott nov dic "
         "lun gio ven sab dom ass rif prof p.es c.a a.m p.m prov",
-        "pt-BR": "p pp vol ed min max ltda ex pág págs cap caps núm nº tel séc a.c d.c cia aprox n etc máx mín jan fev mar abr "
+        "pt-BR": "p pp al col rev cit lda univ "
+        "vol ed min max ltda ex pág págs cap caps núm nº tel séc a.c d.c cia aprox n etc máx mín jan fev mar abr "
         "jun jul ago set out nov dez sáb dom art arts fig figs ref obs av ap apto depto exa Sa p.ex a.m p.m s.a",
         "hi": "p",
         "ar": "ص ج هـ",

@@ -59,8 +59,8 @@ class Language:
     letters are counted. ``marks``: what counts as a question or exclamation mark besides the common ones. ``elides``: an
     apostrophe separates words (l'ami). ``speech_dash``: an en dash opens speech. ``endings``: a pattern of how a word may go on
     after a keyword, ``vowel_endings`` of how it also may after one of two syllables or more that ends in a vowel.
-    ``conjunctions``: words that are written in one with the next. ``speech``: what follows a quoted sentence, with no blank
-    between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits with a full stop
+    ``conjunctions``: words that are written in one with the next. ``speech``: a pattern of what follows a quoted sentence, with no
+    blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits with a full stop
     can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a hyphen begin a
     name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
     placeholders may stand in braces.
@@ -81,7 +81,7 @@ class Language:
     endings: str = ""
     vowel_endings: str = ""
     conjunctions: str = ""
-    speech: tuple[str, ...] = ()
+    speech: str = ""
     ordinals: bool = False
     dates: bool = False
     names: bool = False
@@ -104,7 +104,7 @@ class Language:
     @cached_property
     def last_parts(self) -> frozenset[str]:
         """What the abbreviations end in, in small letters: a word that is none of these is no abbreviation."""
-        return frozenset(word.lstrip("=#").rpartition(".")[2].lower() for word in self.abbreviations)
+        return frozenset(word.lstrip("=#+").rpartition(".")[2].lower() for word in self.abbreviations)
 
     @cached_property
     def starts(self) -> frozenset[str]:
@@ -144,12 +144,12 @@ _ALL = (
     Language("pt-BR", "Brazilian Portuguese", "pt", "pt", folds="aeiouc", elides=True, speech_dash=True),
     Language(
         "ja", "Japanese", "ja", "ja", cased=False, spaced=False,
-        speech=("と", "って", "など"), numerals="〇零一二三四五六七八九十百千万億兆",
+        speech=r"と|って|など|を|[がのにはもでへ](?=[\p{Han}\p{Katakana}、])", numerals="〇零一二三四五六七八九十百千万億兆",
     ),
     Language("zh", "Chinese", "zh", "zh", cased=False, spaced=False, braces=True),
     Language(
         "ko", "Korean", "ko", "ko", cased=False, joined=True, dates=True, endings=_KOREAN_ENDINGS, vowel_endings=_KOREAN_VOWEL_ENDINGS,
-        speech=("라고", "이라고", "라는", "하고", "며", "고", "라며"),
+        speech=r"라고|이라고|라[는며]|하고|며|고|(?:[을를은는이가의에와과도만로란]|에서|으로)(?=\s)",
     ),
     Language("hi", "Hindi", "hi", "hi", cased=False),
     Language("ar", "Arabic", "ar", "ar", cased=False, conjunctions="وف"),

@@ -2,8 +2,8 @@
 
 The library says where a sentence may end; every such place is looked at again, because it cuts abbreviations with several full
 stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of abbreviations hold ordinary words
-(mich, otto, bien): before a capital letter, a letter without case or a digit they are kept out of its sight, and ours decide. It
-never ends a sentence within brackets or at an ellipsis: these places are looked for here.
+(mich, otto, bien): words before a full stop are kept out of its sight, and ours decide; so is what opens brackets or a quotation,
+within which it ends no sentence. It never ends one at an ellipsis either: these places are looked for here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
 """How far to either side the end of a sentence is looked at."""
+_LONG = 1024
+"""How far back it is looked for what opened the brackets or the quotation that a sentence ends in."""
 _WINDOW, _SURE = 2048, 1536
 """The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of those
 beyond the second number, where a quotation may be cut, is asked again with what follows."""
@@ -30,18 +32,27 @@ beyond the second number, where a quotation may be cut, is asked again with what
 _BREAK = re.compile(r"\n+")
 _BLANK = re.compile(r"[^\S ]")
 _MARKS = re.compile(f"[{re.escape(END_MARKS)}]")
-_CLOSERS = "\"'”’»›」』）)］】]*_"
+_CLOSERS = "\"'”’»›」』》〉）)］】]*_¹²³⁰⁴⁵⁶⁷⁸⁹†‡"
 _QUOTES = "\"'“”„«»‹›「」『』’"
 _PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "（": "）", "［": "］", "【": "】"})
 _AFTER_BRACKET = " )]）］】\"'”’»*_"
 _ELLIPSIS = re.compile(r"…\s+(?=[\"“«»„¿¡(\[]*([^\W\d_]))")
-_WORD_STOP = regex.compile(r"[\p{L}\p{M}](?=\.[\"'”’»)]*\s+[\"“«»„¿¡(\[]*[\p{Lu}\p{Lt}\p{Lo}\p{Nd}])")
-_DIGIT_START = regex.compile(r"(?<=[\p{L}\p{M}]\.\s)\p{Nd}")
+_WORD_STOP = regex.compile(r"[\p{L}\p{M}\p{Nd}](?=\.[\"'”’»)]*\s+[\"“«»„¿¡(\[]*[\p{L}\p{Nd}])")
+_SMALL_START = regex.compile(r"(?<=[\p{L}\p{M}\p{Nd}]\.\s|[!?]\s)[\p{Nd}\p{Ll}]")
+_WANTS_CAPITALS = "de"
 _MASK = "ж"
-"""Stands for the last letter of a word before a full stop, so that the library does not know the word; in capitals for a digit that
-may begin a sentence, which in German never does to the library."""
+"""Stands for the last letter or digit before a full stop, so that the library does not know the word; in capitals for what opens
+brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter, which begins none to it."""
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
 _CLOSING = re.compile(r"[)\]）］】]")
+_ENCLOSING = re.compile(r"[\"'“”„«»‹›‘‚「『《〈（(\[［【]")
+_OPENING = regex.compile(
+    r"(?<![\w.!?…。！？।؟»”\"'’])[\"'“„«»‹›‘‚](?=[\w¿¡(\[…])|(?<=[\p{Han}\p{Hiragana}\p{Katakana}])[“‘](?=\w)|[«‹](?=\s[\w¿¡(…])"
+    r"|[「『（(\[［【]|[《〈](?=[^》〉]{0,200}[。｡])"
+)
+_OPENED = re.compile(r"[\"“„«‹「『]|(?<!\w)['‘]\w")
+_CLOSED = str.maketrans({'"': "”", "'": "’", **dict.fromkeys(")]）］】」』", "”")})
+_NOTE = re.compile(r"(?<=[.!?…。！？।؟])[¹²³⁰⁴-⁹†‡]+")
 _LETTER = r"(?:\p{L}\p{M}*)"
 _DASH = regex.compile(r"[—–]\s?\p{Ll}")
 _SHORT = 3
@@ -55,8 +66,7 @@ def sentences(text: str, language: Language) -> list[str]:
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
-    found = _cut(text, _ends(text, language))
-    return [part for sentence in found for part in _within(sentence, language)]
+    return _cut(text, _ends(text, language))
 
 
 def _cut(text: str, ends: Iterable[int]) -> list[str]:
@@ -65,17 +75,6 @@ def _cut(text: str, ends: Iterable[int]) -> list[str]:
         found.append(text[start:end].strip())
         start = end
     return found
-
-
-def _within(sentence: str, language: Language) -> list[str]:
-    """Return the sentences of one that is all in brackets."""
-    if sentence[0] not in _PAIRS:
-        return [sentence]
-    inside = sentence[1:].rstrip(_AFTER_BRACKET)
-    if sentence[1 + len(inside) :][:1] != _PAIRS[sentence[0]] or not _MARKS.search(inside, 0, len(inside) - 1):
-        return [sentence]
-    ends = list(_ends(inside, language))
-    return _cut(sentence, [*(end + 1 for end in ends[:-1]), len(sentence)])
 
 
 def _ends(text: str, language: Language) -> Iterator[int]:
@@ -89,10 +88,8 @@ def _ends(text: str, language: Language) -> Iterator[int]:
         previous = place
         if not worded or not has_word(text[place:following]):
             continue
-        if (
-            place in capitals
-            or (place in brackets and _is_bracketed(text, start, place))
-            or (place in library and not _goes_on(text, start, place, language))
+        if place in capitals or (
+            _closes_brackets(text, start, place) if place in brackets else not _goes_on(text, start, place, language)
         ):
             yield place
             start, worded = place, False
@@ -102,7 +99,12 @@ def _ends(text: str, language: Language) -> Iterator[int]:
 def _library(text: str, code: str) -> Iterator[int]:
     """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
     text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
-    text = _WORD_STOP.sub(_MASK, _DIGIT_START.sub(_MASK.upper(), text))
+    if code == _WANTS_CAPITALS:
+        text = _SMALL_START.sub(_MASK.upper(), text)
+    text = _WORD_STOP.sub(_MASK, text)
+    if _ENCLOSING.search(text):
+        text = _OPENING.sub(_MASK.upper(), text).translate(_CLOSED)
+    text = text if text.isascii() else _NOTE.sub(_as_quotes, text)
     while position < len(text):
         window = text[position : position + _WINDOW]
         ends = list(accumulate(map(len, sentencex.segment(code, window))))
@@ -110,6 +112,10 @@ def _library(text: str, code: str) -> Iterator[int]:
             ends = [end for end in ends if end <= _SURE] or ends[:-1]
         yield from (position + end for end in ends)
         position += ends[-1] if ends else len(window)
+
+
+def _as_quotes(note: re.Match[str]) -> str:
+    return "”" * len(note[0])
 
 
 def _capitals(text: str) -> set[int]:
@@ -122,14 +128,17 @@ def _bracket_stops(text: str) -> set[int]:
     return {stop.end() for stop in _BRACKET_STOP.finditer(text)} if _CLOSING.search(text) else set()
 
 
-def _is_bracketed(text: str, start: int, place: int) -> bool:
-    """Tell whether what stands before a place is all in one pair of brackets, and something new follows."""
-    opening = text[start : start + _REACH].lstrip()
-    close = _PAIRS.get(opening[:1])
-    if close is None or text[place].islower():
+def _closes_brackets(text: str, start: int, place: int) -> bool:
+    """Tell whether a sentence that began with brackets, or within them, ends with them, and something new follows."""
+    if text[place].islower():
         return False
+    inside = text[max(start, place - _LONG) : place]
+    opened, closed = (sum(map(inside.count, marks)) for marks in (_PAIRS, _PAIRS.values()))
+    close = _PAIRS.get(text[start : start + _REACH].lstrip()[:1])
+    if close is None:
+        return not opened
     first = text.find(close, start, place)
-    if first < 0 or place - first > _REACH:
+    if opened != closed or first < 0 or place - first > _REACH:
         return False
     return not text[first:place].strip(_AFTER_BRACKET) and any(map(str.isalpha, text[start:first]))
 
@@ -138,6 +147,8 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
     """Tell whether the sentence from ``start`` goes on at a place where the library ends it."""
     before, after = text[max(start, place - _REACH) : place], text[place : place + _REACH]
     tail = before.rstrip()
+    if tail[-1] in "》〉":  # a title, which may hold ! and ?
+        return tail.rstrip(_CLOSERS)[-1:] not in "。｡"
     if tail[-1] in _CLOSERS:
         return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, tail[-1] in _QUOTES, language)
     if tail[-1] != ".":
@@ -151,18 +162,20 @@ def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
 def _speaks_on(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
     """Tell whether brackets or a quotation that have ended are part of a longer sentence; ``quoted``: a quotation mark closed them."""
     after = text[place : place + _REACH]
-    if after.lstrip(" \"'“«")[:1].islower():
+    first = after.lstrip(" \"'“«")[:1]
+    if first.islower() or first in ",;:，；：、،؛":
         return True
-    if not text[place - 1].isspace() and after.startswith(language.speech or "\0"):
+    if not text[place - 1].isspace() and language.speech and _compiled(language.speech).match(after):
         return True
     if language.tells is None or not quoted:
         return False
-    opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES
-    return opens and _tells(language.tells).match(after) is not None
+    said = text[max(start, place - _LONG) : place].rstrip()
+    opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES or not _OPENED.search(said, 0, len(said.rstrip(_CLOSERS)))
+    return opens and _compiled(language.tells).match(after) is not None
 
 
 @lru_cache
-def _tells(pattern: str) -> regex.Pattern[str]:
+def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern)
 
 

@@ -10,7 +10,7 @@ import regex
 from gavel.envs.instruction_following.abbreviations import COUNTED, HINDI_LETTERS, LETTERED, ORDINAL_BEFORE, ORDINAL_NOUNS, STARTS
 from gavel.envs.instruction_following.languages import Language, Stop
 
-OPENERS = "\"'“«„([（「"
+OPENERS = "\"'“‘«»„‚([（「『"
 _LETTER = r"(?:\p{L}\p{M}*)"
 _DOTTED = regex.compile(rf"{_LETTER}{{1,3}}(?:\.[-‐‑]?{_LETTER}{{1,3}})+")
 _NAME = regex.compile(r"(?!J.-C)\p{Lu}\p{Ll}?\.[-‐‑]\p{Lu}\p{Ll}?")
@@ -19,6 +19,9 @@ _ROMAN, _NUMERAL = re.compile(r"[IVXLC]{2,}(?![\w'’])"), re.compile(r"[IVXLC](
 _DOUBLED = regex.compile(r"(\p{Lu})\1\.")
 _FIRST_WORD = regex.compile(r"[\p{L}\p{M}]+['’]?")
 _LATIN_END = regex.compile(r"[\p{Latin}\p{M}.'’-]+\Z")
+_INITIALS = regex.compile(r"\p{Lu}(?:\.\p{Lu}){0,3}")
+_AUTHORED = frozenset(("by", "par", "por", "von", "di"))
+_YEAR = re.compile(r"\((?:19|20)\d\d")
 _KOREAN_DATE = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.){2}\Z")
 _KOREAN_DATE_PART = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.)?\Z")
 _STRONGEST_FIRST: tuple[Stop, ...] = ("never", "names", "small")
@@ -26,7 +29,7 @@ _STRONGEST_FIRST: tuple[Stop, ...] = ("never", "names", "small")
 
 def abbreviates(words: list[str], tail: str, after: str, language: Language) -> bool:
     """Tell whether the full stop behind the last of some words belongs to the word, by what follows."""
-    word, before = _without_prefix(words[-1].lstrip(OPENERS), language), words[-2] if len(words) > 1 else ""
+    word, before = _without_prefix(words[-1].lstrip(OPENERS), language), words[-2].lstrip(OPENERS) if len(words) > 1 else ""
     follows, first = after.lstrip(OPENERS)[:1], _FIRST_WORD.match(after.lstrip(OPENERS))
     starts = first is not None and _is_start(first[0], language)
     stop = _stop_of((*words[-3:-1], word), language)
@@ -39,15 +42,20 @@ def abbreviates(words: list[str], tail: str, after: str, language: Language) -> 
     if language.dates and _is_date(tail, follows):
         return True
     if follows.islower():
-        return bool(stop) or len(word) == 1 or _DOTTED.fullmatch(word) is not None
+        return bool(stop) or (len(word) == 1 and word.isalpha()) or _DOTTED.fullmatch(word) is not None
     known = bool(stop) or (len(word) == 1 and "a" <= word <= "z")
     if first is None:
+        known = (
+            known
+            or f"+{word.lower()}" in language.abbreviations
+            or (_INITIALS.fullmatch(word) is not None and _YEAR.match(after) is not None)
+        )
         return known and (follows.isdigit() or follows == "+")
     if (stop == "names" and not starts) or _is_in_row(word, after, language):
         return True
     if known and _is_counted(word, after, language):
         return True
-    joined = bool(stop) and not _stop_of((word,), language)  # 44 a. C.
+    joined = bool(stop) and (len(word) > 1 or not _stop_of((word,), language))  # S.A.; 44 a. C.
     return not joined and _is_initial(word, before, follows, starts=starts, language=language)
 
 
@@ -97,7 +105,7 @@ def _is_in_row(word: str, after: str, language: Language) -> bool:
 
 def _is_initial(word: str, before: str, follows: str, *, starts: bool, language: Language) -> bool:
     """Tell whether a single letter with a full stop begins a name; in "vitamin C." it does not."""
-    if not (word in HINDI_LETTERS if language.code == "hi" and not word.isascii() else len(word) == 1 and word.isupper()):
+    if not (word in HINDI_LETTERS if language.code == "hi" and not word.isascii() else _INITIALS.fullmatch(word)):
         return False
     if not before:
         return True
@@ -107,8 +115,10 @@ def _is_initial(word: str, before: str, follows: str, *, starts: bool, language:
         return True
     if word == "I" and language.code == "en":
         return False
-    named = not language.ordinals and before[0].isupper() and before[1:].islower() and before not in LETTERED
-    return word.isascii() and (before in language.initial_before or named)
+    named = not language.ordinals and before[0].isupper() and before[1:].islower()
+    if len(word) > 1:  # by J.K. Rowling, but: to D.C. Mary went
+        return before in _AUTHORED
+    return word.isascii() and (before in language.initial_before or (named and before not in LETTERED))
 
 
 def _is_counted(word: str, after: str, language: Language) -> bool:
@@ -126,7 +136,7 @@ def _is_ordinal(tail: str, after: str) -> bool:
     if noun in ORDINAL_NOUNS:
         return True
     before = tail.split()[-2:-1]
-    return bool(before) and before[0].lower() in ORDINAL_BEFORE and bool(noun) and noun not in STARTS["de"]
+    return bool(before) and before[0].lstrip(OPENERS).lower() in ORDINAL_BEFORE and bool(noun) and noun not in STARTS["de"]
 
 
 def _is_date(tail: str, follows: str) -> bool:

@@ -141,3 +141,26 @@ def test_a_reply_that_fails_fails_however_it_is_wrapped(graded: list[tuple[dict[
     failing = [(row, passed) for row, passed in graded if not passed and len(_WORDS.findall(row["response"])) > 1]
     found = changed(failing, WRAPPED, ["."])
     assert [one for one in found if one[1] not in SEEN_OTHERWISE.get(one[0], (frozenset(), ""))[0]] == []
+
+
+ENCLOSED: Mapping[str, Filler] = {
+    "quotation marks": lambda reply, _: f"“{reply}”",
+    "straight ones": lambda reply, _: f'"{reply}"',
+    "guillemets": lambda reply, _: f"«{reply}»",
+    "brackets": lambda reply, _: f"({reply})",
+}
+SENTENCE_CHECKS = frozenset(
+    f"{group}:{name}"
+    for group, names in {
+        "detectable_format": ("sentence_count", "sentences_per_paragraph", "sentence_endings"),
+        "punctuation": ("end_rule",), "length_constraints": ("sentence_length",), "change_case": ("first_letter_sentence",),
+    }.items()
+    for name in names
+)  # fmt: skip
+
+
+def test_quotation_marks_and_brackets_around_a_reply_hide_no_sentence(graded: list[tuple[dict[str, Any], bool]]) -> None:
+    checked = [(row, passed) for row, passed in graded if row["instruction_id"] in SENTENCE_CHECKS]
+    plain = [(row, passed) for row, passed in checked if row["response"][0].isalpha() and "“" not in row["response"]]
+    assert len(plain) > 100
+    assert changed(plain, ENCLOSED, ["."]) == []
