@@ -17,16 +17,20 @@ a transition took longer than its deadline  ``judge_error``    ``transport_timeo
 the reward policy raised                    ``judge_error``    ``verifier_error``                  ``reward``
 ==========================================  =================  ==================================  ============
 
-What passes: cancellation of the row itself, ``KeyboardInterrupt``, and ``PersistenceError`` of the caller's own record.
+What passes: cancellation of the row itself, ``KeyboardInterrupt``, whatever a handler of a signal raised to end the process, and
+``PersistenceError`` of the caller's own record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 from gavel.envs.draws import numbering
@@ -284,10 +288,10 @@ def end_bug(failed: BaseException, stage: str) -> Finish:
     """Return the ungraded end that a bug in somebody's code makes.
 
     Raises:
-        BaseException: ``failed`` itself where it must pass: an interrupt, or the cancellation of the row.
+        BaseException: ``failed`` itself where it must pass: an interrupt, a signal to end, or the cancellation of the row.
     """
     cancelled = isinstance(failed, asyncio.CancelledError) and _is_cancelled()
-    if cancelled or isinstance(failed, KeyboardInterrupt | GeneratorExit):
+    if cancelled or isinstance(failed, KeyboardInterrupt | GeneratorExit) or _ends_process(failed):
         raise failed
     return end_ungraded(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}")
 
@@ -305,6 +309,16 @@ def _read_status(outcome: Outcome) -> Status:
 
 def _withdraw_verdict(outcome: Outcome, reason: str) -> Outcome:
     return replace(outcome, label="", failure=Failure(FailureKind.VERIFIER_ERROR, "reward", make_encodable(reason)))
+
+
+_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _ends_process(failed: BaseException) -> bool:
+    """Tell whether the handler of a signal raised this: it runs in the middle of whatever code there is, and is no bug of that."""
+    handlers = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in map(signal.getsignal, _TO_END)]
+    codes = {handler.__code__ for handler in handlers if isinstance(handler, FunctionType)}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(failed.__traceback__))
 
 
 def _is_cancelled() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -95,7 +96,7 @@ async def _train(plan: RunPlan, run: Path, record: Record, *, follow: bool, end_
         if record.attempt.state != "training" and not work.done():
             work.cancel()  # nothing of the trainer is there yet
             await asyncio.wait({work})
-            return record.ended(attempts.INTERRUPTED, INTERRUPTED, "told to end before the training began")
+            return _told_early(record)
         return await work
     except GavelError as failed:
         if _is_away(plan, failed):
@@ -105,6 +106,10 @@ async def _train(plan: RunPlan, run: Path, record: Record, *, follow: bool, end_
         for task in (asking, looking):
             task.cancel()
         await asyncio.wait({asking, looking})
+
+
+def _told_early(record: Record) -> int:
+    return record.ended(attempts.INTERRUPTED, INTERRUPTED, "told to end before the training began")
 
 
 def _is_away(plan: RunPlan, failed: GavelError) -> bool:
@@ -134,7 +139,7 @@ async def _attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.Even
             if watched is not None and (reason := await watched.first()) is not None:
                 raise JudgeLost(reason)
             if asked.is_set():
-                raise JudgeLost("told to end before the training began")
+                return _told_early(record)
             record.training()
             stop = Stop(judge.lost, watched.drifted if watched is not None else None, asked)
             return await _run_trainer(plan, run, record, stop, config, follow=follow)
@@ -183,14 +188,14 @@ async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, con
     told = asyncio.create_task(stop.asked.wait())
     try:
         await asyncio.wait({ended, lost, told}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.asked.is_set():  # whoever tells us to end may have told the trainer, or the judge, too
+            return await _interrupted(plan, run, config, record, process, ended)
         if ended.done():
             return _over(run, config, ended.result(), record, log)
-        if lost.done():
-            reason, judge = lost.result()
-            await process.end()
-            state, code = (attempts.LOST, attempts.AGAIN) if judge and plan.requeues else (attempts.FAILED, LOST)
-            return _give_up(record, state, code, f"{reason}\nthe training is stopped; its last checkpoint is whole")
-        return await _interrupted(plan, run, config, record, process, ended)
+        reason, judge = lost.result()
+        await process.end()
+        state, code = (attempts.LOST, attempts.AGAIN) if judge and plan.requeues else (attempts.FAILED, LOST)
+        return _give_up(record, state, code, f"{reason}\nthe training is stopped; its last checkpoint is whole")
     finally:
         for task in filter(None, (ended, lost, told, following)):
             task.cancel()
@@ -222,14 +227,22 @@ def _read_config(path: Path) -> dict[str, Any]:
 async def _interrupted(plan: RunPlan, run: Path, config: Path, record: Record, process: Supervised, ended: asyncio.Task[int]) -> int:
     """Let the trainer end by itself; its own checkpoints and our ledgers are what it goes on from."""
     say(f"told to end: the trainer has {plan.grace:g} s")
-    for pid in descendants(process.pid)[:1]:
-        os.kill(pid, signal.SIGTERM)
+    told = asyncio.create_task(_tell(process))
     await asyncio.wait({ended}, timeout=plan.grace)
+    told.cancel()
     if ended.done() and ended.result() == FINISHED:
         found = judge_progress(run, _read_config(config), FINISHED, out_of_time=True)
         if found.state == "finished":
             return record.ended(attempts.FINISHED, FINISHED)
     return record.ended(attempts.INTERRUPTED, INTERRUPTED, "told to end; the next start of this run goes on")
+
+
+async def _tell(process: Supervised) -> None:
+    """Send the trainer SIGTERM, once there is one: the process above it needs a moment to start it."""
+    while not (found := descendants(process.pid)[:1]):  # noqa: ASYNC110 - another process starts it
+        await asyncio.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+        os.kill(found[0], signal.SIGTERM)
 
 
 def _environment(plan: RunPlan) -> dict[str, str]:

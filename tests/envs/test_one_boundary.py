@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -242,3 +243,45 @@ async def test_the_cancellation_of_a_row_passes_through_every_door(door: str, tm
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
+
+
+class Ended(Exception):
+    """What the handler of somebody's trainer raises."""
+
+
+@pytest.mark.parametrize("raised", [SystemExit(143), Ended("SIGTERM")], ids=["exit", "own"])
+@pytest.mark.parametrize("door", sorted({*DOORS} - {"rollout"}))
+def test_what_the_handler_of_a_signal_raises_ends_the_process_that_uses_us(door: str, raised: BaseException, tmp_path: Path) -> None:
+    """It is raised in the middle of whatever code runs, and is no bug of an environment; a rollout is a process of our own."""
+
+    class Told(Environment):
+        async def step(self, task: Task, transcript: Said) -> Finish:
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError
+
+    def end(number: int, frame: object) -> None:
+        raise raised
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(type(raised)):
+            asyncio.run(DOORS[door](Told(None), Paying(None), tmp_path))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_a_handler_of_a_verifiers_own_alarm_makes_its_row_ungraded(tmp_path: Path) -> None:
+    class Slow(Environment):
+        async def step(self, task: Task, transcript: Said) -> Finish:
+            signal.raise_signal(signal.SIGALRM)
+            raise AssertionError
+
+    def late(number: int, frame: object) -> None:
+        raise SystemExit("too slow")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        result = await through_trl(Slow(None), Paying(None), tmp_path)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert result.outcome.failure == Failure(VERIFIER, "verifier", "SystemExit: too slow")

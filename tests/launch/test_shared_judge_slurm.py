@@ -73,6 +73,11 @@ def all_over(slurm: Slurm, folder: Path, runs: Sequence[Path], jobs: Sequence[st
         assert "failed" not in states(run), explain(runs, judge)
 
 
+def lost_by_all(runs: Sequence[Path]) -> None:
+    """Wait until every point has noticed the loss: one that has not is free to finish, if its calls are answered."""
+    wait_until(lambda: all(states(run)[:1] == ["lost its judge"] for run in runs), 60, "the loss of the judge")
+
+
 def release(runs: Sequence[Path]) -> None:
     for run in runs:
         (run / "go").touch()
@@ -104,6 +109,7 @@ def renewed(slurm: Slurm, folder: Path) -> None:
     slurm.run("scontrol", "update", f"JobId={first}", "TimeLimit=1")
     wait_until(lambda: slurm.show(first).get("Restarts") == "1", 60, "the judge's new beginning")
     slurm.run("scontrol", "update", f"JobId={first}", "TimeLimit=60")
+    lost_by_all(runs)
     release(runs)
     all_over(slurm, folder, runs, jobs, judge)
     assert [states(run) for run in runs] == [["lost its judge", "finished"]] * 2, explain(runs, judge)
@@ -116,7 +122,7 @@ def downed(slurm: Slurm, folder: Path) -> None:
     reached(runs, 3)
     assert slurm.show(job_of(judge))["NodeList"] == "n3"
     slurm.run("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
-    wait_until(lambda: all(states(run) == ["lost its judge"] for run in runs), 60, "the loss of the judge")
+    lost_by_all(runs)
     wait_until(lambda: all("PENDING" in line for line in queued(slurm, *jobs)), 30, "both points to give their nodes back")
     slurm.run("scontrol", "update", "NodeName=n3", "State=RESUME")
     release(runs)
@@ -130,6 +136,7 @@ def cancelled(slurm: Slurm, folder: Path) -> None:
     reached(runs, 3)
     first = job_of(judge)
     slurm.run("scancel", first)
+    lost_by_all(runs)
     release(runs)
     wait_until(lambda: job_of(judge) != first, 60, "another judge")
     all_over(slurm, folder, runs, jobs, judge)

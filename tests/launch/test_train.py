@@ -307,7 +307,7 @@ def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
     for pid in matching("vllm.entrypoints"):
         if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_bytes().decode():
             os.kill(pid, signal.SIGKILL)
-    assert process.wait(20) == 4
+    assert process.wait(60) == 4
     assert matching(str(tmp_path)) == []
 
 
@@ -320,7 +320,7 @@ def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> No
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 30, "the second step")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     assert "SIGTERM: a checkpoint is there" in log.read_text()
     assert [attempt.state for attempt in read_attempts(tmp_path / "run")] == ["interrupted"]
     assert matching(str(tmp_path)) == []

@@ -139,7 +139,7 @@ def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
     log = run / "logs" / "trainer-2.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
     (run / "end").touch()
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
     assert "SIGTERM: a checkpoint is there" in log.read_text()
     assert [attempt.state for attempt in read_attempts(run)] == ["failed", "interrupted"]
     assert matching(str(tmp_path)) == []
