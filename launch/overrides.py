@@ -76,6 +76,17 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     return Setting(key, value)
 
 
+def read_head(word: str) -> str:
+    """Return the group or the topmost key that a word is about.
+
+    Raises:
+        ConfigError: the word is not an override.
+    """
+    read = read_override(word, ())
+    key = read.group if isinstance(read, GroupChoice) else read.key
+    return key.partition("@")[0].partition(".")[0]
+
+
 def read_value(setting: Setting, place: Place) -> Any:
     """Return the value as plain Python types; ``${…}`` stays as it is.
 

@@ -190,7 +190,7 @@ class _Pool:
 
 
 class Checkers:
-    """Runs fast checks; any event loop may use it, also one after another.
+    """Runs fast checks; any event loop may use it, also one after another. A child forked from its process starts workers of its own.
 
     Args:
         workers: processes at most; None takes the CPUs this process may use, at most ``MOST_WORKERS``.
@@ -198,9 +198,13 @@ class Checkers:
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or min(MOST_WORKERS, _cpus())
+        self._begin()
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
         self._pool = _Pool(self.workers)
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="gavel-checkers")
-        self._end = weakref.finalize(self, _close, self._pool, self._threads)
+        self._end = weakref.finalize(self, _close, self._owner, self._pool, self._threads)
 
     async def check(self, job: FastJob) -> tuple[FastVerdict, ...]:
         """Return a verdict for each item of a job, in order.
@@ -208,6 +212,9 @@ class Checkers:
         Raises:
             WorkerLost: two workers died or hung over it.
         """
+        if self._owner != os.getpid():  # threads do not come along into a child, and the workers are the parent's
+            self._end.detach()
+            self._begin()
         loop = asyncio.get_running_loop()
         waiting = _Waiting(job, loop, loop.create_future())
         if self._pool.put(waiting):
@@ -241,6 +248,8 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _close(pool: _Pool, threads: ThreadPoolExecutor) -> None:
+def _close(owner: int, pool: _Pool, threads: ThreadPoolExecutor) -> None:
+    if owner != os.getpid():
+        return
     pool.close()
     threads.shutdown(wait=False, cancel_futures=True)

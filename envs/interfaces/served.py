@@ -75,6 +75,10 @@ class ServedEnvironment:
         Raises:
             TaskError: names the field; ``kind`` is what an invalid task is recorded as.
         """
+        if not isinstance(raw, Mapping):  # a caller's own code may give anything
+            raise TaskError(
+                "a task is a row", found=f"{type(raw).__name__}: {shorten(raw)}", allowed="an object with the task's fields"
+            )
         task = read_task(raw, self.environment, self.adapters)
         self._check_verifier(task.verifier)
         return task
@@ -85,13 +89,13 @@ class ServedEnvironment:
         An assistant's message behind the task's own ones that brings no ``reply`` gets one: its content, finished with ``stop``.
 
         Raises:
-            TranscriptError: it does not begin with the task's messages.
+            TranscriptError: it does not begin with the task's messages, or is of another type.
         """
         if isinstance(said, str):
             said = Reply(said, "stop", POLICY)
         if isinstance(said, Reply):
             return Transcript((*task.messages, Message("assistant", said.text, said)))
-        messages = said.messages if isinstance(said, Transcript) else tuple(said)
+        messages = _read_messages(said)
         own = len(task.messages)
         for place, message in enumerate(task.messages):
             found = messages[place] if place < len(messages) else None
@@ -198,6 +202,20 @@ class ServedEnvironment:
                 f"the rubric of binding {name} does not take this target format", field="verifier", found=shorten(verifier),
                 allowed=", ".join(f"{target}/{name}" for target in targets),
             )  # fmt: skip
+
+
+def _read_messages(said: object) -> tuple[Message, ...]:
+    """Return the messages of what a caller's own code gave, whatever it is.
+
+    Raises:
+        TranscriptError: there are none in it.
+    """
+    messages = said.messages if isinstance(said, Transcript) else said
+    if not isinstance(messages, Sequence) or not all(isinstance(message, Message) for message in messages):
+        raise TranscriptError(
+            "this is no reply", field="said", found=f"{type(said).__name__}: {shorten(said)}", allowed="a text, a Reply, or Messages"
+        )
+    return tuple(messages)
 
 
 def _replied(message: Message) -> Message:

@@ -14,7 +14,7 @@ from gavel.envs.registry import describe_environment, make_reward, sources_of
 from gavel.envs.types import Digests
 from gavel.launch.assembly import parts_of
 from gavel.launch.config import compose
-from gavel.launch.overrides import read_override
+from gavel.launch.overrides import read_head
 from gavel.launch.schema import ServeConfig
 from gavel.models.codec import digest
 from gavel.models.errors import ConfigError, shorten
@@ -126,8 +126,7 @@ def _check_words(name: str, words: list[str], own: str) -> None:
     if name == own:
         raise ConfigError("this name is taken by the first environment", field=f"also.{name}", remedy="choose another, or set name=…")
     for word in words:
-        key = getattr(read_override(word, ()), "key", "").partition("@")[0].partition(".")[0]
-        if key in _SHARED:
+        if (key := read_head(word)) in _SHARED:
             raise ConfigError(
                 "this is shared by every environment of a service", field=f"also.{name}", found=shorten(word),
                 allowed="env, reward, rubrics and judging", remedy=f"set {key} beside also, not in it",

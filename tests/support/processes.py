@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,3 +38,17 @@ def wait_until(condition: Callable[[], bool], timeout: float, what: str = "the c
             raise AssertionError(f"{what} did not come true within {timeout} s")
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def run_forked(work: Callable[[], int], seconds: int = 60) -> int:
+    """Run ``work`` in a child forked from this process and return its exit code; one that raises gives 70, one that hangs is ended."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(seconds)
+        code = 70
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

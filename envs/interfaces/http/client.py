@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -39,6 +40,8 @@ _STEP: Mapping[str, type[Any]] = {"observed": Observed, **_ENDS}
 _MANY: Mapping[str, type[Any]] = {**_ENDS, "error": Refused}
 """What each call may be answered with, by ``status``."""
 _BUSY = frozenset((429, 503))
+_TOO_LARGE = frozenset((413, 422))
+"""A batch of too many bytes, or of too many items: what is wrong with one item is answered in its own place."""
 _BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _LONGEST_WAIT = 30.0
 MOST_AT_ONCE = 256
@@ -60,7 +63,10 @@ class ServiceRefused(GavelError):
 
 
 class GavelClient:
-    """Calls one environment of a service; to be used as ``async with``. Safe to share between the tasks of an event loop.
+    """Calls one environment of a service. Safe to share between the tasks of an event loop; ``SyncGavelClient`` is for other callers.
+
+    Use it with ``async with``, or call ``close`` at the end. Connections are opened at the first call and used again by later ones; in
+    another event loop, or in a child forked from its process, it connects anew.
 
     Every call may be sent again, for a grade depends on nothing but the task and what was said: where the service is busy or ending
     (429, 503), or the connection breaks, it is, after the time the service names or with growing waits.
@@ -83,17 +89,20 @@ class GavelClient:
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key.strip()}"} if api_key else {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
+        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._elsewhere: list[aiohttp.ClientSession] = []  # kept: a forked child that collected one would disturb its parent's loop
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=self._connections)
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=self._timeout, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
-        )
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def open(self, task: Mapping[str, Any]) -> OpenAnswer:
         """Begin an episode; only environments that speak first need it.
@@ -123,8 +132,8 @@ class GavelClient:
         return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said)), _ENDS))
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
-        """Grade several, in requests of at most ``MOST_AT_ONCE``; the answers are in the order of ``items``, ``Refused`` where one
-        could not be read.
+        """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are in the order of
+        ``items``, ``Refused`` where one could not be read or is larger than the service takes.
 
         Raises:
             ServiceRefused: a whole request was not done.
@@ -134,7 +143,15 @@ class GavelClient:
         return [answer for part in parts for answer in await self._grade_part(part)]
 
     async def _grade_part(self, sent: list[Any]) -> list[GradeAnswer | Refused]:
-        found = await self._post("grade", sent)
+        try:
+            found = await self._post("grade", sent)
+        except ServiceRefused as refused:
+            if refused.status not in _TOO_LARGE or not sent:
+                raise
+            if len(sent) == 1:
+                return [Refused("error", refused.problem)]
+            half = len(sent) // 2
+            return [*await self._grade_part(sent[:half]), *await self._grade_part(sent[half:])]
         if not isinstance(found, list) or len(found) != len(sent):
             raise _foreign(200, shorten(found))
         return [cast("GradeAnswer | Refused", _answer(one, _MANY)) for one in found]
@@ -171,15 +188,29 @@ class GavelClient:
         raise AssertionError("unreachable")
 
     async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
-        assert self._session is not None, "use the client as `async with GavelClient(…) as client`"
         try:
-            async with self._session.request(method, self._url + path, data=body, allow_redirects=False) as response:
+            async with self._connected().request(method, self._url + path, data=body, allow_redirects=False) as response:
                 wait = response.headers.get("Retry-After", "")
                 return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as failed:
             raise ServiceRefused(0, Problem("this is no address", "url", shorten(self._url), "http://HOST:PORT")) from failed
         except aiohttp.ClientResponseError as failed:  # what came is no HTTP
             raise _foreign(0, shorten(failed.message)) from failed
+
+    def _connected(self) -> aiohttp.ClientSession:
+        """Return the session of this process and event loop; connections of another cannot be used here."""
+        home = (os.getpid(), asyncio.get_running_loop())
+        if self._session is None or self._home != home:
+            if self._session is not None:
+                self._elsewhere.append(self._session)
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session, self._home = (
+                aiohttp.ClientSession(
+                    connector=connector, timeout=self._timeout, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
+                ),
+                home,
+            )
+        return self._session
 
 
 def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> Message:
