@@ -178,3 +178,9 @@ ORDINAL_NOUNS = _words(
     "Bezirk Runde"
 )
 """Before these a number with a full stop is an ordinal, whatever stands before it."""
+
+LINE_NOUNS = _words(
+    "FC Bundesliga Advent Halbzeit Spieltag Person Generation Todestag Hochzeitstag Weihnachtstag Feiertag Schuljahr Obergeschoss OG "
+    "Sinfonie Symphonie Ableitung Quartal Halbjahr Jahrtausend Etappe Grad Deutsche Deutscher und bis oder"
+)
+"""These also follow an ordinal at the start of a line, where no other number opens an item (1. FC Köln, 1. und 2. Platz)."""

@@ -16,17 +16,18 @@ from gavel.envs.instruction_following.code_text import is_code
 from gavel.envs.instruction_following.languages import BULLETS, TIGHT_BULLETS, Language
 from gavel.envs.instruction_following.line_marks import settle_marks
 from gavel.envs.instruction_following.structure import HEADING, RULE, read_structure
-from gavel.envs.instruction_following.text import is_seen
+from gavel.envs.instruction_following.text import is_seen, visible
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
 _BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
 _NUMBER = regex.compile(
     r"(?P<bold>[*_]{1,3})?(?:"
-    r"[(（]?\p{Nd}{1,3}(?:(?:\.\)|[.)])(?=[^\p{Nd}.)]|$)|(?!\.\.)[.)\-–º°ª]{1,4}(?=\s|$)|[．）](?=.)|[、،](?=\D)|\uFE0F?\u20E3)"
+    r"\p{Nd}{1,3}(?:\.\p{Nd}{1,3}){1,3}[.)](?=\s)|[(（]?\p{Nd}{1,3}(?:(?:\.\)|[.)])(?=[^\p{Nd}.)]|$)|(?!\.\.)[.)\-–ـº°ª]{1,4}(?=\s|$)|[．）](?=.)|[、،](?=\D)|\uFE0F?\u20E3)"
     r"|[\u2460-\u249B\u24EA-\u24FF\u2776-\u2793]|[一二三四五六七八九十]{1,3}、|[(（][一二三四五六七八九十]{1,3}[)）]"
     r")(?(bold)[*_]{0,3}|(?![*_]{1,3}(?:\s|$)))\s*"
 )
 """A number that opens an item; emphasis that closes behind it must have opened before it."""
+_CHECK_BOX = re.compile(r"\[[ xX✓✔]\](?:\s+|$)")
 _QUOTE = re.compile(r"(?: {0,3}+> ?+)++")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
@@ -65,7 +66,7 @@ def _dedent(lines: list[str]) -> list[str]:
 def _drop_empty_items(found: list[Block]) -> list[Block]:
     """Make items without any visible text rules: nothing of them is read. One that holds only a list of its own stays."""
     for place, block in enumerate(found):
-        if block.kind == "item" and not is_seen(block.text):
+        if block.kind == "item" and not is_seen(visible(block.text)):
             below = found[place + 1] if place + 1 < len(found) else None
             if below is None or below.kind != "item" or below.level <= block.level:
                 block.kind, block.text, block.marker = "rule", "", ""
@@ -106,7 +107,7 @@ class _Prose:
     def _line(self, line: str, number: int) -> None:
         content = line.lstrip()
         indent = _columns(line[: len(line) - len(content)])
-        if content[0] in "-*_" and RULE.match(content):  # within a fence of prose
+        if (content[0] in "-*_" and RULE.match(content)) or _is_ornament(content):  # the former within a fence of prose
             self.add(Block("rule", "", number, number + 1))
         elif content[0] == "#" and (heading := HEADING.match(content)):  # there as well
             self.add(Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end()))
@@ -114,6 +115,8 @@ class _Prose:
             self.add(Block("title", content, number, number + 1))
         elif (marker := _marker(content)) is not None:
             kind, width = marker
+            if content.startswith("[", width) and (box := _CHECK_BOX.match(content, width)) is not None:
+                width = box.end()
             self._start(Block("item", content[width:], number, number + 1, self._depth(indent), kind))
         elif self.current is not None:
             self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
@@ -136,6 +139,11 @@ class _Prose:
         return len(self.indents)
 
 
+def _is_ornament(content: str) -> bool:
+    """Tell whether a line is nothing but marks that open items (• • •): it separates what stands around it."""
+    return content[0] in BULLETS and len(content) > 2 and not content.strip(f" {BULLETS}")
+
+
 def _title_of(block: Block) -> None:
     """Make a heading that holds ``<<…>>`` a title as well: it keeps its level."""
     if block.kind == "heading" and _TITLE.fullmatch(block.text):
@@ -149,7 +157,7 @@ def _columns(blanks: str) -> int:
 def _marker(content: str) -> tuple[Marker, int] | None:
     """Return what kind of item a line opens, and the width of its marker; None where it opens none."""
     first = content[0]
-    if first.isalpha() and not "一" <= first <= "鿿":
+    if first.isalpha() and not "一" <= first <= "鿿" and first not in BULLETS:
         letter = _LETTER.match(content)
         return None if letter is None else ("letter", letter.end())
     if len(content) == 1 and first in BULLETS:

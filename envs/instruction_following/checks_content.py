@@ -17,15 +17,26 @@ _BRACKETS = regex.compile(r"(?<![A-Za-z0-9_])!?[\[［]((?>[^\[\]［］\n]+))[\]�
 _BRACES = regex.compile(r"\{((?>[^{}\"':\n]+))\}")
 _REFERENCE = regex.compile(r"\[(?>[^\[\]\n]+)\]\[(?>[^\[\]\n]*)\]")
 _WORD = regex.compile(r"\w")
+_BEFORE = regex.compile(r"\A[^\w\[<]++")
 _POSTSCRIPT = regex.compile(r"\W{0,4}(?:p\.?\s?){1,4}s\.?(?!\w)")
 _ITEM = regex.compile(r"[-*+•◦–—・]|\p{Nd}{1,3}[.)、]")
-_NO_NAME = regex.compile(r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|(?i:sic|citation needed)|-?[\d.]+(?:pt|em|ex|cm|mm)")
-_CITATION = regex.compile(r"(?:\p{Lu}[\p{L}'’.&,\- ]{0,80}|\d{1,3}[,;: ]{1,3})(?:,? (?:19|20)\d{2}[a-z]?|,? pp?\. ?\d+).{0,60}")
+_NO_NAME = regex.compile(
+    r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|-?[\d.]+(?:pt|em|ex|cm|mm)|[^()]*\).*"
+    r"|(?i:sic!?|(?:citation|clarification) needed|emphasis (?:added|mine)|(?:ibid|op\. cit)\b.*|(?:arxiv|doi|isbn|pmid)\b.*)"
+)
+_CITATION = regex.compile(
+    r"(?:(?i:see|cf\.|e\.g\.,?|vgl\.|siehe|voir|véase|vedi|ver) )?"
+    r"(?:\p{Lu}[\p{L}'’.&,\- ]{0,80}|\d{1,3}[,;: ]{1,3})(?:,? (?:19|20)\d{2}[a-z]?|,? pp?\. ?\d+).{0,60}"
+)
 """Author and year, or a reference with its page: [Smith et al., 2020], [12, p. 5]."""
 _DISPLAY_MATH = regex.compile(r"\\\[.*?\\\]", regex.DOTALL)
 _DOLLAR_MATH = regex.compile(r"\$\$(?>[^$]+)\$\$")
 _INLINE_MATH = regex.compile(r"\\\((?>[^()\\\n]|\\(?!\)))*\\\)|(?<![\\$\w])\$(?=[^\s$])(?>[^$\n]*)(?<=[^\s$])\$(?!\d)")
-_IS_MATH = regex.compile(r"[\\^_=+<>∑∫√≤≥×·]|\A\$?\w\$?\Z")
+_IS_MATH = regex.compile(r"[\\^_=+<>∑∫√≤≥×·]")
+_LONG_WORD = regex.compile(r"\p{L}\p{L}")
+_WORDS = regex.compile(r"\p{L}{2,}")
+_MOST_WORDS = 4
+"""Words from which on a formula that shows no operator is prose."""
 
 
 def _placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
@@ -47,13 +58,16 @@ def _without_math(text: str) -> str:
 
 
 def _drop_math(found: regex.Match[str]) -> str:
-    inside = found[0][2:-2] if found[0][0] == "\\" or found[0].startswith("$$") else found[0][1:-1]
-    spaced = found[0].startswith("\\[") and inside[:1].isspace() and inside[-1:].isspace()
-    return " " if spaced or found[0].startswith("$$") or _IS_MATH.search(inside) else found[0]
+    display = found[0].startswith(("\\[", "$$"))
+    inside = found[0][2:-2] if found[0][0] == "\\" or display else found[0][1:-1]
+    if _IS_MATH.search(inside) or not _LONG_WORD.search(inside):
+        return " "
+    spaced = display and (found[0][0] == "$" or (inside[:1].isspace() and inside[-1:].isspace()))
+    return " " if spaced and len(_WORDS.findall(inside)) <= _MOST_WORDS else found[0]
 
 
 def _postscript(document: Document, arguments: Arguments) -> Verdict:
-    passed = _ends_in_postscript(_split_parts(document), folded(arguments["postscript_marker"]).strip())
+    passed = _ends_in_postscript(_split_parts(document), folded(visible(arguments["postscript_marker"])).strip())
     return Verdict(passed, "postscript found" if passed else "the reply does not end in a postscript with this marker")
 
 
@@ -77,6 +91,8 @@ def _ends_in_postscript(parts: list[list[str]], marker: str) -> bool:
 
 def _read_body(line: str, marker: str) -> str | None:
     """Return what follows the marker on a line; None where the line does not begin with it (Note is not the marker of Notebook)."""
+    if _WORD.match(marker):
+        line = _BEFORE.sub("", line, count=1)
     if not line.startswith(marker):
         return None
     body = line[len(marker) :]

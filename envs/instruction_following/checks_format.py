@@ -16,10 +16,11 @@ from gavel.envs.instruction_following.json_grammar import is_json
 from gavel.envs.instruction_following.text import fold, folded, is_seen, visible
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
 
-_LABEL = regex.compile(r"\A[ \t]*[\w-]*\s")
-_TITLE_END = r"(?:\s*(?:/|\p{L}{1,4})\s*\p{Nd}{1,3}(?=$|\W))?(?:$|\s*[:.)\-–—|،、。，\]=~#*】」）>]|\s+\()"
+_LABEL = regex.compile(r"\A[ \t]*[\w.+-]*(?:[ \t]+\w+=\S+)*[ \t]*\s")
+_TITLE_END = r"(?:\s*(?:/|\p{L}{1,4})\s*\p{Nd}{1,3}(?=$|\W))?(?:$|\s*[:.)\-–—|،、。，\]}=~#*+»】」』》）>]|\s+\()"
 """A number may be of a total: Section 1 of 3, Teil 1/3."""
-_DECORATION = r"[\[(=~#*\-–—_|>【「（\s]*"
+_DECORATION = r"[\[({=~#*+:\-–—_|>«【「『《（\s]*"
+_SECTION_NUMBER = r"(?:\p{Nd}+|[ivx]{1,5}(?!\w)|[一二三四五六七八九十]{1,3})"
 
 
 def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
@@ -73,7 +74,8 @@ def _lines(block: Block, splitter: str) -> Iterable[str]:
 @lru_cache(maxsize=1024)
 def _section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
     """Return what a heading and what a line of its own must begin with: there the number must end the title or its label."""
-    start = r"\s+".join(map(regex.escape, splitter.split())) + r"\s*\p{Nd}+"
+    word = r"\s+".join(map(regex.escape, splitter.split()))
+    start = rf"(?:{word}\s*(?:#|№|nº|no\.?(?=\s))?\s*{_SECTION_NUMBER}|[第제]\s*{_SECTION_NUMBER}\s*{word})"
     return regex.compile(rf"\W*{start}"), regex.compile(_DECORATION + start + _TITLE_END)
 
 

@@ -42,8 +42,8 @@ def _without_opening(text: str) -> str:
 
 
 def _is_markup(phrase: str) -> bool:
-    """Whether a phrase holds what HTML reads, so that the reply is compared as it was written."""
-    return "<" in phrase or "&" in phrase
+    """Whether a phrase holds what HTML or a link reads, so that the reply is compared as it was written."""
+    return "<" in phrase or "&" in phrase or "](" in phrase
 
 
 def _starts(text: str, phrase: str) -> bool:

@@ -23,7 +23,7 @@ _PLAIN_LABELS = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", 
 _LINE_LIMIT = 400
 """Characters of a line that are looked at; a line of code has its marks early."""
 _CODE = re.compile(
-    r"[;{}\\]\s*$|^\s*(?:[#$>%]|//|/\*|\*/|--|<[/!?a-zA-Z]|@\w|[}\])])"
+    r"[;{}\\]\s*$|^\s*(?:[#$>%├└│]|//|/\*|\*/|--|<[/!?a-zA-Z]|@\w|[}\])])"
     r"|^\s*(?:def|class|import|from\s+\S+\s+import|return|elif|else:|try:|except|for\b.*\bin\b.*:|while\b.*:|if\b.*:$|with\b.*:$"
     r"|print\b|public|private|static|const|let|var|function|func|fn|package|include|using|SELECT|INSERT|UPDATE|CREATE|echo|sudo|pip|npm|git"
     r"|cd|curl|docker|apt|make)(?=[\s(:.]|$).*(?:[=(){}\[\];:<>/\\_'\"`-]|$)"

@@ -77,14 +77,15 @@ class Document:
 
     @cached_property
     def paragraphs(self) -> list[Paragraph]:
-        """The paragraphs: no headings, titles, tables, rules or code; a list without blank lines between its items is one."""
+        """The paragraphs: no headings, titles, tables, rules or code, nothing without a word; a list without blank lines between its
+        items is one."""
         groups: list[list[int]] = []
         for place, block in enumerate(self.blocks):
             if block.kind in ("paragraph", "item"):
                 if block.first or not groups:
                     groups.append([])
                 groups[-1].append(place)
-        return [self._paragraph(group) for group in groups]
+        return [self._paragraph(group) for group in groups if any(texts.has_word(self._visible[place]) for place in group)]
 
     def _paragraph(self, group: list[int]) -> Paragraph:
         first, *others = (self.blocks[place] for place in group)
@@ -145,8 +146,11 @@ class Document:
 
     @cached_property
     def folded(self) -> str:
-        """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of white space."""
-        return " ".join(texts.fold(self._without_emphasis).split())
+        """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of white space.
+
+        Where no blanks separate words, a line break within prose separates none either."""
+        written = self._without_emphasis if self.language.spaced else texts.join_lines(self._without_emphasis)
+        return " ".join(texts.fold(written).split())
 
     @cached_property
     def is_seen(self) -> bool:

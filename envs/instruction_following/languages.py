@@ -42,10 +42,9 @@ END_MARKS = ".!?…。．！？｡‼⁉⁈⁇।॥؟۔"
 COMMAS = ",，、､،﹐﹑"
 PERIODS = ".。．｡۔।॥"
 QUESTION_EXCLAIM = "?!？！؟‼⁉⁈⁇﹖﹗"
-BULLETS = "-*+•◦▪▫‣⁃–—・·●○■□►➤"
-"""Characters that open an item of a bulleted list."""
-TIGHT_BULLETS = "•◦▪▫‣⁃・●○■□►➤"
-"""Those that need no blank behind them."""
+TIGHT_BULLETS = "•◦▪▫‣⁃・･ㆍ·∙⦁●○◎■□◆◇►➤"
+BULLETS = f"-*+－＊＋–—★☆❖✦▶▷▸▹➢➣✓✔✗✘☐☑☒{TIGHT_BULLETS}"
+"""Characters that open an item of a bulleted list; the tight ones need no blank behind them."""
 
 
 @dataclass(frozen=True, eq=False)

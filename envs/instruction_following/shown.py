@@ -15,11 +15,14 @@ from gavel.models.quoting import find_code_spans, find_fences
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _DEFINITION = re.compile(
-    r"^ {0,3}\[(?!\^)[^\[\]\n]{1,200}\]:[ \t]+(?:#|<[^<>\n]*>|[a-z][a-z0-9+.-]{1,20}:|//?[\w.-]|www\.)\S*"
+    r"^ {0,3}\[(?!\^)([^\[\]\n]{1,200})\]:[ \t]+(?:#|<[^<>\n]*>|[a-z][a-z0-9+.-]{1,20}:|//?[\w.-]|www\.)\S*"
     r"""(?:[ \t]+(?:"[^"\n]*"|'[^'\n]*'|\([^()\n]*\)))?[ \t]*(?:\n|\Z)""",
     re.MULTILINE | re.IGNORECASE,
 )
 """A link reference definition, Markdown's way to write a comment (``[//]: # (…)``): it is never shown."""
+_REFERENCE = re.compile(r"(?<=[^\[\]\n])\]\[([^\[\]\n]{1,200})\]")
+_TARGET = re.compile(r"(?<=\]\()[ \t]*(?:<[^<>\n]*>|(?:[^()\s<>]|\([^()\s]*\))+)(?:[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*(?=\))")
+"""Where a link goes, and its title: a reader sees neither."""
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MARKUP = re.compile(r"[!-/:-@\[-`{-~]")
 _UNSHOWN = re.compile(r"<(script|style|template|head|title)\b[^<>]*>", re.IGNORECASE)
@@ -33,10 +36,13 @@ _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,9})(?:\s[^<>]*|/)?>")
 _HEADINGS = {f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)}
 _OPENING: Mapping[str, str] = {
     **_HEADINGS, "p": "\n\n", "div": "\n\n", "section": "\n\n", "article": "\n\n", "header": "\n\n", "footer": "\n\n", "main": "\n\n",
-    "blockquote": "\n\n> ", "pre": "\n\n", "ul": "\n", "ol": "\n", "dl": "\n\n", "dt": "\n", "dd": "\n", "table": "\n\n", "tr": "\n",
-    "td": " ", "th": " ", "details": "\n\n", "summary": "\n", "html": "", "body": "", "figure": "\n\n", "figcaption": "\n",
+    "blockquote": "\n\n> ", "pre": "\n\n", "ul": "\n", "ol": "\n", "dl": "\n\n", "dt": "\n", "dd": "\n",
+    "details": "\n\n", "summary": "\n", "html": "", "body": "", "figure": "\n\n", "figcaption": "\n",
 }  # fmt: skip
 """What an opening tag of a block becomes; its closing tag ends the line, or the paragraph where the opening one began one."""
+_TABLE, _TABLE_END = re.compile(r"<table\b[^<>]*>", re.IGNORECASE), re.compile(r"</table\s*>", re.IGNORECASE)
+_ROW = re.compile(r"<tr\b[^<>]*>", re.IGNORECASE)
+_CELL = re.compile(r"<t[hd]\b[^<>]*>((?:[^<]|<(?!/?t[hdr]\b))*)", re.IGNORECASE)
 _VOID: Mapping[str, str] = {"br": "\n", "hr": "\n\n---\n\n", "img": "", "wbr": "", "input": ""}
 _INLINE = frozenset((
     "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label",
@@ -47,7 +53,7 @@ _INLINE = frozenset((
 
 def show_html(text: str) -> str:
     """Return what a reader sees of a reply's HTML, as Markdown; a reply without any is returned as it is."""
-    if "<" not in text and "&" not in text and "]:" not in text:
+    if "<" not in text and "&" not in text and "](" not in text and "]:" not in text:
         return text
     return _outside_code(text, _show)
 
@@ -75,10 +81,12 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def _show(text: str) -> str:
-    if "]:" in text:
-        text = _DEFINITION.sub("", text)
+    if "](" in text:
+        text = _TARGET.sub("", text)
+    if "]:" in text and (names := {found[1].lower() for found in _DEFINITION.finditer(text)}):
+        text = _REFERENCE.sub(lambda found: "]()" if found[1].lower() in names else found[0], _DEFINITION.sub("", text))
     if "<" in text:
-        text = _show_tags(_STYLED_AWAY.sub("", _drop_unshown(_COMMENT.sub("", text))))
+        text = _show_tags(_show_tables(_STYLED_AWAY.sub("", _drop_unshown(_COMMENT.sub("", text)))))
     return _ENTITY.sub(_decode_entity, text) if "&" in text else text
 
 
@@ -94,6 +102,27 @@ def _drop_unshown(text: str) -> str:
             break
         parts.append(text[position : opening.start()])
         position = end + 1
+    return "".join([*parts, text[position:]])
+
+
+def _show_tables(text: str) -> str:
+    """Return a page's tables as Markdown's, where they are closed."""
+    parts: list[str] = []
+    position = 0
+    while (opening := _TABLE.search(text, position)) is not None:
+        end = _TABLE_END.search(text, opening.end())
+        if end is None:
+            break
+        rows = [_CELL.findall(row) for row in _ROW.split(text[opening.end() : end.start()])]
+        lines = ["| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in rows if row]
+        width = next((len(row) for row in rows if row), 0)
+        parts += [
+            text[position : opening.start()],
+            "\n\n",
+            "\n".join([*lines[:1], "|---" * width + "|", *lines[1:]] if lines else []),
+            "\n\n",
+        ]
+        position = end.end()
     return "".join([*parts, text[position:]])
 
 

@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from gavel.envs.instruction_following.block import Block
 from gavel.envs.instruction_following.code_text import is_code, is_prose
 from gavel.envs.instruction_following.languages import END_MARKS
-from gavel.envs.instruction_following.text import is_seen
+from gavel.envs.instruction_following.text import is_seen, visible
 
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
 _PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
@@ -141,7 +141,7 @@ def _structure(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]
                 yield Block("rule", "", start, end)
             case "heading_open":
                 content = tokens[place + 1].content
-                if token.markup[0] == "#" or _is_title(content) or not is_seen(content.strip("#*_ ")):
+                if token.markup[0] == "#" or _is_title(content) or not is_seen(visible(content).strip("#*_ ")):
                     yield _heading(content, start, end, int(token.tag[1]))
                 else:
                     yield Block("rule", "", end - 1, end)
@@ -151,7 +151,7 @@ def _structure(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]
 
 def _heading(content: str, start: int, end: int, level: int) -> Block:
     """Return a heading; one without a word shows nothing, and is a rule."""
-    if is_seen(content.strip("#*_ ")):
+    if is_seen(visible(content).strip("#*_ ")):
         return Block("heading", content, start, end, level)
     return Block("rule", "", start, end)
 
@@ -184,6 +184,6 @@ def _table(tokens: Sequence[Token], place: int, lines: Sequence[str]) -> Block:
         columns += token.type == "th_open"
         if token.type == "inline" and token.map and token.map[0] < end:
             cells.append(token.content)
-            if token.map[0] > start and is_seen(token.content):
+            if token.map[0] > start and is_seen(visible(token.content)):
                 seen.add(token.map[0])
     return Block("table", "\n".join(cells), start, end, rows=len(seen), columns=columns)

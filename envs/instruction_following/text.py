@@ -10,6 +10,7 @@ from functools import lru_cache
 import regex
 from icu4py.breakers import WordBreaker
 
+from gavel.envs.instruction_following.code_text import is_prose
 from gavel.envs.instruction_following.hidden import strip_all_hidden, strip_hidden
 from gavel.envs.instruction_following.languages import Language
 from gavel.envs.instruction_following.shown import show_html
@@ -17,12 +18,16 @@ from gavel.envs.instruction_following.shown import show_html
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\n]*\)")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,40}\](?::\s)?")
 _CODE = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+(?<!`)\1(?!`)")
 _TAG = re.compile(r"</?(?:b|i|u|s|em|strong|code|sub|sup|mark|br|p|span|div)(?: [^<>\n]*)?/?>", re.IGNORECASE)
 _EMPHASIS = re.compile(r"[*`]+|_+|~~")
 _MARKDOWN = re.compile(r"[*_`~\[<\\]")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+
+_SOFT_BREAK = regex.compile(r"(?<=[\p{Han}\p{Hiragana}\p{Katakana}ー])\n(?=[\p{Han}\p{Hiragana}\p{Katakana}ー])")
 _GAPS = "\u00a0\u2007\u2009\u202f"
 _GROUP = rf"(?<=(?<![\p{{N}}.,])\p{{N}}{{1,3}})[{_GAPS}'’](?=\p{{N}}{{3}}(?!\p{{N}}))"
 """What separates the thousands of a number; an ordinary blank does not, because 2020 2021 2022 are three."""
@@ -64,9 +69,13 @@ def composed(text: str) -> str:
 
 def normal(text: str) -> str:
     """Return the text composed, with plain line ends and without blanks at the ends of lines."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _LINE_END.search(text):
+        text = _LINE_END.sub(_plain_end, text)
     return "\n".join([line.rstrip() for line in composed(text).split("\n")])
+
+
+def _plain_end(mark: re.Match[str]) -> str:
+    return "\n\n" if mark[0] == "\u2029" else "\n"
 
 
 def show(response: str) -> str:
@@ -99,7 +108,7 @@ def visible(markdown: str) -> str:
     if not _MARKDOWN.search(markdown):
         return markdown
     if "[" in markdown:
-        markdown = _LINK.sub(r"\1", markdown)
+        markdown = _FOOTNOTE.sub("", _LINK.sub(r"\1", markdown))
     if "<" in markdown:
         markdown = _TAG.sub("", markdown)
     markdown = _EMPHASIS.sub(_emphasis, markdown)
@@ -116,9 +125,19 @@ def _emphasis(run: re.Match[str]) -> str:
     return marks if inside and marks[0] in "*_" and (marks[0] == "_" or len(marks) == 1) else ""
 
 
+def join_lines(text: str) -> str:
+    """Return a text without the line breaks between Chinese or Japanese characters."""
+    return _SOFT_BREAK.sub("", text)
+
+
 def without_code(markdown: str) -> str:
-    """Return Markdown without its code spans."""
-    return _CODE.sub(" ", markdown) if "`" in markdown else markdown
+    """Return Markdown without its code spans, but for those that hold prose."""
+    return _CODE.sub(_drop_code, markdown) if "`" in markdown else markdown
+
+
+def _drop_code(span: re.Match[str]) -> str:
+    inside = span[0].strip("`")
+    return inside if is_prose([inside], "") else " "
 
 
 def words(text: str, language: Language) -> list[str]:
