@@ -134,7 +134,7 @@ def _small_starts(document: Document) -> Iterator[str]:
 
 def _last_letter(document: Document, arguments: Arguments) -> Verdict:
     kind: str = arguments["case"]
-    last = document.text.rstrip(END_MARKS + _CLOSERS)[-1:]
+    last = document.text.rstrip(END_MARKS + _CLOSERS).removesuffix("](").rstrip(END_MARKS + _CLOSERS)[-1:]  # a link without its target
     if kind == "special" and not last:
         return Verdict(False, "nothing but closing marks")
     return Verdict(_LAST[kind](last), f"the last character is {last!r}; wanted: {kind}")

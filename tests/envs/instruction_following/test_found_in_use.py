@@ -323,6 +323,7 @@ def test_where_a_link_goes_counts_nowhere() -> None:
     assert not verdict("detectable_content:numeric_inclusion", link, relation="at least", num_numbers=1)
     assert not verdict("length_constraints:number_characters", link, relation="at least", num_chars=20)
     assert not verdict("keywords:existence", link, keywords=["example"])
+    assert verdict("change_case:last_letter", f"Now {link}.", case="uppercase")
     assert verdict("startend:end_checker", link, end_phrase=link)
     assert verdict("keywords:existence", "请用**人工**\n智能写作。", "zh", keywords=["人工智能"])
 
