@@ -101,6 +101,11 @@ def opens_thinking(prompt: str) -> bool:
     return any(header.end() == len(end) and header[1] != "final" for header in _HEADER.finditer(end))
 
 
+def marks_thinking(token: str) -> bool:
+    """Tell whether a token is a tag around thinking: where it is a special one, a text without special tokens has lost it."""
+    return token == "<|channel|>" or _TAG.fullmatch(token) is not None
+
+
 class _Splitter:
     """Walks over the tags of one text."""
 

@@ -19,6 +19,7 @@ from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, 
 _OPENING = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 _CLOSING = regex.compile(r"[^\p{L}\p{N}\p{M}]")
 _WRAPPING = regex.compile(r"(?:[\s*_`~\"'”’“»«›」』)\]]|\p{So}|\p{Sk}|[\uFE0F\u200D])")
+_SET_APART = regex.compile(r" (?=[!?:;»])|(?<=«) ")
 _WORD = regex.compile(r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]]", regex.VERSION1)
 _PAIRS = frozenset((*QUOTES, *BRACKETS, ("<", ">")))
 
@@ -33,7 +34,13 @@ def _start(document: Document, arguments: Arguments) -> Verdict:
     text = document.folded_source
     wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
     passed = any(_starts(whole, phrase) for whole in wholes) or (bool(bare) and _starts(_without_opening(document.folded), bare))
+    passed = passed or _starts(_tightened(document.folded), _tightened(phrase))
     return Verdict(passed, f"begins with {text[:40]!r}")
+
+
+def _tightened(text: str) -> str:
+    """Return a text without the blanks that French sets beside its marks: a phrase may be written with them or without."""
+    return _SET_APART.sub("", text)
 
 
 def _without_opening(text: str) -> str:
@@ -56,14 +63,16 @@ def _starts(text: str, phrase: str) -> bool:
 def _end(document: Document, arguments: Arguments) -> Verdict:
     phrase, text = _one_line(arguments["end_phrase"]), document.folded_source
     wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
+    tight = _tightened(phrase)
     passed = any(_ends(read, phrase) for whole in wholes for read in _endings(whole, phrase))
+    passed = passed or any(_ends(read, tight) for read in _endings(_tightened(document.folded), tight))
     return Verdict(passed, f"ends with {text[-40:]!r}")
 
 
 def _endings(text: str, phrase: str) -> tuple[str, ...]:
     """Return the text in the ways its end may be read: as it is, without wrapping marks, and, unless the phrase itself ends in a mark,
     without any mark."""
-    unwrapped = _rstripped(_WRAPPING, text)
+    unwrapped = _rstripped(_WRAPPING, text.rstrip("-") if text.endswith(" ---") else text)
     if _CLOSING.fullmatch(phrase[-1:]):
         return text, unwrapped
     return text, unwrapped, _rstripped(_CLOSING, unwrapped)
@@ -94,7 +103,7 @@ def _wrap(document: Document, arguments: Arguments) -> Verdict:
 
 
 def _quotation(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
-    text = document.text.strip("*_ \n")
+    text = document.text.strip("*_ \n").lstrip("> ")
     passed = len(text) > 2 and any(_quoted(text, opener, closer) for opener, closer in QUOTES)
     return Verdict(passed, "in quotation marks" if passed else "not in one pair of quotation marks")
 

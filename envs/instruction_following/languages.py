@@ -21,9 +21,9 @@ ALIASES: Mapping[str, str] = MappingProxyType({"fr": "fre", "pt": "pt-BR", "zh-C
 
 QUOTES: tuple[tuple[str, str], ...] = (
     ('"', '"'), ("“", "”"), ("„", "“"), ("„", "”"), ("«", "»"), ("»", "«"), ("‹", "›"), ("›", "‹"),
-    ("「", "」"), ("『", "』"), ("《", "》"), ("〈", "〉"), ("＂", "＂"), ("〝", "〟"),
+    ("「", "」"), ("『", "』"), ("《", "》"), ("〈", "〉"), ("＂", "＂"), ("〝", "〟"), ("”", "“"),
 )  # fmt: skip
-"""Pairs that can quote a whole reply; the German one closes with what opens elsewhere."""
+"""Pairs that can quote a whole reply; the German one closes with what opens elsewhere, and Arabic is set with both turned."""
 
 BRACKETS: tuple[tuple[str, str], ...] = (
     ("(", ")"),

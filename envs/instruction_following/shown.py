@@ -24,7 +24,7 @@ _REFERENCE = re.compile(r"(?<=[^\[\]\n])\]\[([^\[\]\n]{1,200})\]")
 _TARGET = re.compile(r"(?<=\]\()[ \t]*(?:<[^<>\n]*>|(?:[^()\s<>]|\([^()\s]*\))+)(?:[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*(?=\))")
 """Where a link goes, and its title: a reader sees neither."""
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_MARKUP = re.compile(r"[!-/:-@\[-`{-~]")
+_MARKUP = re.compile(r"[\\`*_\[\]<>#+\-|~&]")
 _UNSHOWN = re.compile(r"<(script|style|template|head|title)\b[^<>]*>", re.IGNORECASE)
 _STYLED_AWAY = re.compile(
     r"<([a-z][a-z0-9]{0,9})\b(?=[^<>]*(?:\shidden[\s>=/]|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0[;\"'\s>]))"

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -21,7 +21,7 @@ from gavel.envs.interfaces.trl.config import GrpoOptions
 from gavel.envs.interfaces.trl.scoring import Completion, Scorer
 from gavel.envs.types import Task
 from gavel.models.errors import InputError
-from gavel.models.thinking import opens_thinking
+from gavel.models.thinking import marks_thinking, opens_thinking
 
 Told = Callable[[int, Mapping[str, float]], None]
 """Told after each step: its number, and its figures."""
@@ -73,8 +73,8 @@ def train(options: GrpoOptions, session: Session) -> int:
     ends = _end_ids(model, tokenizer)
     scorer = session.scorer(Limits(frozenset(ends), options.max_new_tokens, options.max_total_tokens))
     trainer = GRPOTrainer(
-        model=model, processing_class=tokenizer, reward_funcs=_reward_function(scorer, session.loop), args=_arguments(options, session),
-        train_dataset=Dataset.from_list(rows), callbacks=[_callback(scorer, session)],
+        model=model, processing_class=tokenizer, reward_funcs=_reward_function(scorer, session.loop, written_by(tokenizer, ends)),
+        args=_arguments(options, session), train_dataset=Dataset.from_list(rows), callbacks=[_callback(scorer, session)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=newest(session.checkpoints))
@@ -117,14 +117,32 @@ def _arguments(options: GrpoOptions, session: Session) -> Any:
     )  # fmt: skip
 
 
-def _reward_function(scorer: Scorer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+def written_by(tokenizer: Any, ends: Collection[int]) -> Callable[[str, Sequence[int]], str]:
+    """Return a function from a completion's text, as TRL reads it, and its tokens to the text as the model wrote it.
+
+    TRL leaves special tokens out. Where the tags around thinking are such tokens, the thinking would be graded as the answer.
+    """
+    tags = {place for place, token in tokenizer.added_tokens_decoder.items() if token.special and marks_thinking(token.content)}
+
+    def written(text: str, ids: Sequence[int]) -> str:
+        if tags.isdisjoint(ids):
+            return text
+        said: str = tokenizer.decode([token for token in ids if token not in ends], skip_special_tokens=False)
+        return said
+
+    return written
+
+
+def _reward_function(
+    scorer: Scorer, loop: asyncio.AbstractEventLoop, written: Callable[[str, Sequence[int]], str]
+) -> Callable[..., Any]:
     async def gavel(
         completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], task: Sequence[str], prompt_tokens: Sequence[int],
         think_prefilled: Sequence[bool], trainer_state: Any, **_: Any,
     ) -> list[float | None]:  # fmt: skip
         """Score a step on the loop that holds the judges' connections; TRL awaits this on a loop of its own."""
         made = [
-            Completion(one, reply[0]["content"], tuple(ids), length, opened)
+            Completion(one, written(reply[0]["content"], ids), tuple(ids), length, opened)
             for one, reply, ids, length, opened in zip(task, completions, completion_ids, prompt_tokens, think_prefilled, strict=True)
         ]
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(scorer.score(trainer_state.global_step + 1, made), loop))

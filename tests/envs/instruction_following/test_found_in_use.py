@@ -371,3 +371,12 @@ def test_a_postscript_may_have_marks_before_it(marker: str, response: str) -> No
 )  # fmt: skip
 def test_numbers_of_sections_may_be_roman_or_chinese(language: str, splitter: str, response: str, sections: int) -> None:
     assert verdict(SECTIONS, response, language, section_splitter=splitter, relation="equal to", num_sections=sections)
+
+
+def test_marks_around_phrases_and_replies_are_read_as_meant() -> None:
+    assert verdict("startend:end_checker", "Oui. Merci\u202f!", "fre", end_phrase="Merci!")
+    assert verdict("startend:start_checker", "«\u00a0Oui\u00a0» dit-il.", "fre", start_phrase="«Oui»")
+    assert not verdict("startend:end_checker", "Oui. Merci.", "fre", end_phrase="Merci!")
+    assert verdict("startend:end_checker", "This is the end.\n\n---", end_phrase="the end.")
+    for reply in ("&quot;Hi.&quot;", "> “Hi.”", "> “Hi.\n> Bye.”", "”مرحبا.“"):
+        assert verdict("startend:quotation", reply)

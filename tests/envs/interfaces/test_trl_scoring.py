@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import orjson
 import pytest
+from tests.envs.instruction_following.environment_support import environment, instruction
+from tests.envs.instruction_following.environment_support import task as instructed
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
+from gavel.envs.instruction_following.rewards import AggregateConfig, make_all
 from gavel.envs.interfaces.nemo_rl.driver import TrainingStopped
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.grading import Grader
@@ -18,6 +22,7 @@ from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
 from gavel.envs.interfaces.nemo_rl.tasks import task_json
 from gavel.envs.interfaces.trl.config import Extras, read_options
 from gavel.envs.interfaces.trl.scoring import Completion, Scorer
+from gavel.envs.interfaces.trl.trainer import written_by
 from gavel.envs.types import Check, Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
 from gavel.judges.types import JudgeFailure
 from gavel.launch.comparing.ledgers import read_samples
@@ -105,6 +110,48 @@ async def test_a_reply_says_that_its_prompt_opened_the_thinking_block(tmp_path: 
     rows = [orjson.loads(line) for line in (tmp_path / "ledger" / "echo.rows.jsonl").read_bytes().splitlines()]
     replies = [row["result"]["transcript"]["messages"][-1]["reply"] for row in rows]
     assert [reply.get("think_prefilled", False) for reply in replies] == [True, False]
+
+
+ANSWER = "We eat here"
+"""Three words; with its thinking, more."""
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "reward"),
+    [
+        (ANSWER, False, 1.0),
+        (f"<think>Three words, they say.</think>\n{ANSWER}", False, 1.0),
+        (f"Three words, they say.</think>\n{ANSWER}", True, 1.0),
+        (f"Three words, they say.</think>\n{ANSWER}", False, 1.0),
+        (f"[THINK]Three words.[/THINK]{ANSWER}", False, 1.0),
+        (f"<|channel|>analysis<|message|>Three words.<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}", False, 1.0),
+        (ANSWER, True, 0.0),  # thinking that never ends
+        (f"<think>{ANSWER}", False, 0.0),
+        (f"<think>So.</think>{ANSWER} today", False, 0.0),
+        (f"Say `<think>` {ANSWER}", False, 0.0),
+    ],
+)
+async def test_the_answer_alone_is_checked_against_instructions(tmp_path: Path, text: str, opened: bool, reward: float) -> None:
+    words = instruction("length_constraints:number_words", relation="equal to", num_words=3)
+    reward_policy, ledger = make_all(AggregateConfig()), Ledger(tmp_path / "l", "f")
+    grader = Grader(environment(), reward_policy, ledger, Digests("", {}), deadline=9.0, policy_model="p")
+    made = Scorer(grader, Steps(tmp_path / "l"), FailureWatch(FailurePolicy()), LIMITS)
+    assert await made.score(1, [Completion(task_json(instructed([words])), text, (7, 2), 9, opened)]) == [reward]
+
+
+def test_tags_of_thinking_that_are_special_tokens_are_read_from_the_tokens() -> None:
+    words = {1: "[THINK]", 2: "[/THINK]", 3: "hm", 4: "Paris", 5: "<|im_end|>"}
+
+    class Tokenizer:
+        added_tokens_decoder: ClassVar = {place: SimpleNamespace(content=words[place], special=True) for place in (1, 2, 5)}
+
+        def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+            assert not skip_special_tokens
+            return "".join(words[place] for place in ids)
+
+    written = written_by(Tokenizer(), {5})
+    assert written("hmParis", (1, 3, 2, 4, 5)) == "[THINK]hm[/THINK]Paris"
+    assert written("Paris", (4, 5)) == "Paris"
 
 
 async def test_the_failure_policy_stops_the_training_and_the_rows_are_kept(tmp_path: Path) -> None:
