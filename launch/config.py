@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -137,7 +138,8 @@ def _named(verb: str, runs: Sequence[str]) -> list[Setting]:
 
 
 def _schema(verb: str) -> type[Any]:
-    return getattr(schemas, VERBS[verb].schema)  # type: ignore[no-any-return]
+    module, _, name = VERBS[verb].schema.rpartition(".")
+    return getattr(import_module(module) if module else schemas, name)  # type: ignore[no-any-return]
 
 
 def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Sequence[Path]) -> None:

@@ -57,7 +57,7 @@ def test_an_upward_import_is_noticed_however_it_is_written(line: str) -> None:
 
 
 def test_nothing_imports_a_folder_by_its_top_level_name() -> None:
-    for path in sources(*LAYERS, "benchmarks"):
+    for path in sources(*LAYERS, "benchmarks", "examples"):
         tops = {name.split(".")[0] for name in imported(ast.parse(path.read_text()))}
         assert tops & set(LINKED) == set(), path
 
@@ -97,7 +97,7 @@ def test_configs_are_yaml_only() -> None:
 def committed() -> Iterator[Path]:
     """Yield every text file of ours outside hidden and generated folders."""
     kinds = {".py", ".yaml", ".md", ".toml", ".txt", ".j2", ".json", ""}
-    for folder in (*LINKED, "tests", "benchmarks", "docs", ".ci", "."):
+    for folder in (*LINKED, "tests", "benchmarks", "examples", "docs", ".ci", "."):
         walk = (ROOT / folder).iterdir() if folder == "." else (ROOT / folder).rglob("*")
         yield from (path for path in walk if path.is_file() and path.suffix in kinds and "__pycache__" not in path.parts)
 

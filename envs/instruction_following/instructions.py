@@ -1,4 +1,4 @@
-"""The table of all instructions: 61 that a program checks (fast) and 28 that a judge does (judged).
+"""The table of all instructions: those that a program checks (fast) and those that a judge does (judged).
 
 One table drives everything that must agree: which arguments a task needs and what they may be, which languages an instruction
 exists in, and the page of the documentation. The ids and arguments are those of ``resources_servers/verifif`` (older:
@@ -125,7 +125,7 @@ def require_language(instruction_id: str, language_code: str) -> Language:
 
 
 def supported_instructions(language_code: str) -> tuple[str, ...]:
-    """Return the ids that exist in a language, in the table's order: 89 where letters have case, 71 elsewhere.
+    """Return the ids that exist in a language, in the table's order: fewer where letters have no case.
 
     Raises:
         LanguageUnsupported: the language is unknown.

@@ -1,4 +1,4 @@
-"""The 61 instructions that a program checks. A reply without any text fails every one of them."""
+"""The instructions that a program checks. A reply without any text fails every one of them."""
 
 from __future__ import annotations
 

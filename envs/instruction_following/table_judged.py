@@ -1,4 +1,4 @@
-"""The 28 instructions that a judge decides, with our own definitions."""
+"""The instructions that a judge decides, with our own definitions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A hack must not pay: what no reader sees changes no verdict, and wrapping a reply does not make it follow an instruction.
 
-Replies of the vectors, all languages and all 61 checks, with fillers around and within them. Those that fail must go on failing, those
+Replies of the vectors, all languages and all checks, with fillers around and within them. Those that fail must go on failing, those
 that pass must go on passing. Where a wrapping does change what a reader sees, the table says so, for each check, with the reason.
 """
 
