@@ -23,7 +23,7 @@ TARGETS = ("verifif",)
 ASSETS = ("gavel_instruction_following_v1.txt",)
 LABELS = ("yes", "no")
 NEUTRALISER = Neutraliser(("<conversation>", "</conversation>", "<reply>", "</reply>", "<check>", "</check>"))
-_VERSION = "3"
+_VERSION = "4"
 _FORMAT = ResponseFormat(
     json_schema={
         "type": "object",

@@ -27,7 +27,7 @@ RUBRIC = make_rubric(RubricConfig(PROFILE), AssetStore())
         ('```json\n{"verdict": "no"}\n```', "no", "object"),
         ('{"verdict": "YES", "reasoning": "x"} and {more}', "yes", "object"),
         ('The set {1} is fine. {"reasoning": "it says \\"}{\\"", "verdict": "NO"}', "no", "object"),
-        ('an open { and then {"verdict": "YES"}', "yes", "object"),
+        ('There is an open { in it. {"verdict": "YES"}', "yes", "object"),
         ('<think>{"verdict": "NO"}</think>{"verdict": "YES"}', "yes", "exact"),
         ("It has one simile, so it is [[no]]", "no", "marker"),
         ("It is polite.\nverdict: YES", "yes", "last_line"),

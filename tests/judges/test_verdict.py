@@ -168,7 +168,8 @@ def test_every_rubric_reads_its_own_form_behind_thinking_and_in_a_fence(around: 
     [
         '{"answer": "Yes"}', '{"answer": 1, "reasoning": ""}', '{"QuestionResponse": "Yes"}',
         '{"Other": {"answer": "Yes", "reasoning": ""}}',
-        'Sure: {"answer": "Yes", "reasoning": ""}', '{"answer": "Yes", "answer": "No", "reasoning": ""}', "Yes", "", "<think>x", "[]",
+        'Sure: {"answer": "Yes", "reasoning": ""}', '{"answer": "Yes", "answer": "No", "reasoning": ""}', "Yes", "", "<think>x",
+        "[]",
     ],
 )  # fmt: skip
 def test_vera_mh_reads_nothing_else(text: str) -> None:
@@ -179,12 +180,15 @@ def test_vera_mh_reads_nothing_else(text: str) -> None:
 UNITS = [
     "{", '{"', '{"a":', '{"a', "[[yes]] ", "[[yes]]\n", "verdict: ", "verdict\n", "Verdict: NO\n", "```\n", "`", "“",
     '"', '" ', "> ", ">\n", "\n", " ", '{"verdict": "NO"} ', '{"\\', "{'", "so ", "final verdict ", "[[", "[[ ", "*",
-    "reply ", "<think>", "</think>", "~~~\n", '{"verdict":',
+    "reply ", "<think>", "</think>", "~~~\n", '{"verdict":', "> x\n", "    x\n", "it says:\n", "「", "so, ", ". ", "- YES\n",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("read", [READ, STRICT, VERA, NATIVE], ids=["instruction", "strict", "vera", "native"])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    ("read", "unit"),
+    [(READ, unit) for unit in UNITS]
+    + [(read, unit) for read in (STRICT, VERA, NATIVE) for unit in ("{", '{"a":', "```\n", "`", "<think>", "</think>")],
+)
 def test_reading_is_linear(read: Callable[[str], object], unit: str) -> None:
     def tried(text: str) -> None:
         with contextlib.suppress(Unparseable):
