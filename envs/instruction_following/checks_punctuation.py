@@ -16,7 +16,7 @@ _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
     {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
 )
 _OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
-_LABEL = re.compile(r"(?:\A|[\s:;,.*_\[({])(?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\Z")
+_LABEL = re.compile(r"(?:\A|[\s:;,.*_\[({])(?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\.?\Z")
 """What stands before the ``)`` of a label (``1)``, ``a)``), which closes nothing."""
 _PAIRED = re.compile(f"[{re.escape(''.join(sorted(_OPENERS | frozenset(_CLOSE_TO_OPEN))))}]")
 

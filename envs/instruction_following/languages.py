@@ -39,8 +39,8 @@ BRACKETS: tuple[tuple[str, str], ...] = (
 END_MARKS = ".!?…。．！？｡‼⁉⁈⁇।॥؟۔"
 """Characters that can end a sentence, in any of the languages."""
 
-COMMAS = ",，、､،﹐﹑"
-PERIODS = ".。．｡۔।॥"
+COMMAS = ",，、،､﹐﹑︐︑⸲⸴⹁"
+PERIODS = ".。．｡۔।॥﹒․"
 QUESTION_EXCLAIM = "?!？！؟‼⁉⁈⁇﹖﹗"
 TIGHT_BULLETS = "•◦▪▫‣⁃・･ㆍ·∙⦁●○◎■□◆◇►➤"
 BULLETS = f"-*+－＊＋–—★☆❖✦▶▷▸▹➢➣✓✔✗✘☐☑☒{TIGHT_BULLETS}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from gavel.models.quoting import find_code_spans, find_fences
@@ -25,29 +26,43 @@ _TARGET = re.compile(r"(?<=\]\()[ \t]*(?:<[^<>\n]*>|(?:[^()\s<>]|\([^()\s]*\))+)
 """Where a link goes, and its title: a reader sees neither."""
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MARKUP = re.compile(r"[\\`*_\[\]<>#+\-|~&]")
-_UNSHOWN = re.compile(r"<(script|style|template|head|title)\b[^<>]*>", re.IGNORECASE)
+_UNSHOWN = re.compile(r"<(script|style|template|head|title|noscript|iframe|datalist|dialog|audio|video|canvas)\b[^<>]*>", re.IGNORECASE)
+_DECLARATION = re.compile(r"<(?:!(?=[a-z\[])|\?(?=[a-z]))[^<>]*>", re.IGNORECASE)
+_ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*'){0,500}+|/)?"
 _STYLED_AWAY = re.compile(
-    r"<([a-z][a-z0-9]{0,9})\b(?=[^<>]*(?:\shidden[\s>=/]|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0[;\"'\s>]))"
-    r"[^<>]*>[^<>]*</\1\s*>",
+    r"<([a-z][a-z0-9]{0,9})\b(?=[^<>]*(?:\shidden[\s>=/]|display\s*:\s*none|visibility\s*:\s*hidden|(?:font-size|opacity|height)\s*:\s*0[;\"'\s>p]"
+    r"|color\s*:\s*transparent|(?:left|top|text-indent)\s*:\s*-\d{3}))",
     re.IGNORECASE,
 )
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,9})(?:\s[^<>]*|/)?>")
+"""The start of an opening tag whose attributes hide what it holds."""
+_TAG = re.compile(rf"<(/?)([a-zA-Z][a-zA-Z0-9]{{0,9}}){_ATTRIBUTES}>")
 
 _HEADINGS = {f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)}
+_PARAGRAPHS = ("p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "address", "form", "fieldset", "pre", "dl",
+               "details", "figure")  # fmt: skip
 _OPENING: Mapping[str, str] = {
-    **_HEADINGS, "p": "\n\n", "div": "\n\n", "section": "\n\n", "article": "\n\n", "header": "\n\n", "footer": "\n\n", "main": "\n\n",
-    "blockquote": "\n\n> ", "pre": "\n\n", "ul": "\n", "ol": "\n", "dl": "\n\n", "dt": "\n", "dd": "\n",
-    "details": "\n\n", "summary": "\n", "html": "", "body": "", "figure": "\n\n", "figcaption": "\n",
+    **_HEADINGS, **dict.fromkeys(_PARAGRAPHS, "\n\n"), **dict.fromkeys(("ul", "ol", "dt", "dd", "menu", "summary", "figcaption"), "\n"),
+    "blockquote": "\n\n> ", "html": "", "body": "",
 }  # fmt: skip
 """What an opening tag of a block becomes; its closing tag ends the line, or the paragraph where the opening one began one."""
 _TABLE, _TABLE_END = re.compile(r"<table\b[^<>]*>", re.IGNORECASE), re.compile(r"</table\s*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b[^<>]*>", re.IGNORECASE)
 _CELL = re.compile(r"<t[hd]\b[^<>]*>((?:[^<]|<(?!/?t[hdr]\b))*)", re.IGNORECASE)
-_VOID: Mapping[str, str] = {"br": "\n", "hr": "\n\n---\n\n", "img": "", "wbr": "", "input": ""}
+_VOID: Mapping[str, str] = {
+    "br": "\n",
+    "hr": "\n\n---\n\n",
+    "img": "",
+    "wbr": "",
+    "input": "",
+    "meta": "",
+    "link": "",
+    "source": "",
+    "embed": "",
+}
 _INLINE = frozenset((
     "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label",
     "mark", "nobr", "q", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u",
-    "var", "center", "thead", "tbody", "tfoot", "caption",
+    "var", "center", "thead", "tbody", "tfoot", "caption", "button", "legend", "output",
 ))  # fmt: skip
 
 
@@ -86,7 +101,7 @@ def _show(text: str) -> str:
     if "]:" in text and (names := {found[1].lower() for found in _DEFINITION.finditer(text)}):
         text = _REFERENCE.sub(lambda found: "]()" if found[1].lower() in names else found[0], _DEFINITION.sub("", text))
     if "<" in text:
-        text = _show_tags(_show_tables(_STYLED_AWAY.sub("", _drop_unshown(_COMMENT.sub("", text)))))
+        text = _show_tags(_show_tables(_drop_hidden(_drop_unshown(_DECLARATION.sub("", _COMMENT.sub("", text))))))
     return _ENTITY.sub(_decode_entity, text) if "&" in text else text
 
 
@@ -102,6 +117,27 @@ def _drop_unshown(text: str) -> str:
             break
         parts.append(text[position : opening.start()])
         position = end + 1
+    return "".join([*parts, text[position:]])
+
+
+def _drop_hidden(text: str) -> str:
+    """Drop elements that their attributes hide, with all they hold, where they are closed."""
+    hidden = {found.start() for found in _STYLED_AWAY.finditer(text)}
+    if not hidden:
+        return text
+    open_tags: defaultdict[str, list[int]] = defaultdict(list)
+    ends: dict[int, int] = {}
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            open_tags[tag[2].lower()].append(tag.start())
+        elif started := open_tags[tag[2].lower()]:
+            ends[started.pop()] = tag.end()
+    parts: list[str] = []
+    position = 0
+    for start in sorted(hidden & ends.keys()):
+        if start >= position:
+            parts.append(text[position:start])
+            position = ends[start]
     return "".join([*parts, text[position:]])
 
 

@@ -31,7 +31,7 @@ _SOFT_BREAK = regex.compile(r"(?<=[\p{Han}\p{Hiragana}\p{Katakana}ー])\n(?=[\p{
 _GAPS = "\u00a0\u2007\u2009\u202f"
 _GROUP = rf"(?<=(?<![\p{{N}}.,])\p{{N}}{{1,3}})[{_GAPS}'’](?=\p{{N}}{{3}}(?!\p{{N}}))"
 """What separates the thousands of a number; an ordinary blank does not, because 2020 2021 2022 are three."""
-NUMBER = regex.compile(rf"\p{{Nd}}+(?:(?:[.,:٫٬]|{_GROUP})\p{{Nd}}+)*+")
+NUMBER = regex.compile(rf"\p{{Nd}}+(?:(?:[.,:٫٬]|{_GROUP})\p{{Nd}}+)*+(?:[eE][+\-−]?\p{{Nd}}+(?!\w))?")
 """One number in digits: decimals, times and dates with full stops, and thousands in groups included."""
 _GENDERED = r"(?<=\p{L})(?:[:*]|/-?)(?:innen|in)(?!\p{L})|(?<=\p{L})[:*](?:r|e|n|m|s|er|en|em|es)(?!\p{L})"
 """How German writes both sexes in one word: Lehrer:innen, Schüler/-innen, jede*r."""

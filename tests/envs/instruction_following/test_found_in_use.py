@@ -84,6 +84,12 @@ def test_a_fence_or_an_indentation_takes_prose_out_of_no_count_and_code_stays_co
         ("one <span hidden>two three</span> four", 2),
         ("one <span style='display:none'>two three</span> four", 2),
         ("if a < b and c > d then", 7),
+        ("<span style='display:none'><b>two</b> three</span>one", 1),
+        ("<div hidden><div>two</div>three</div>one", 1),
+        ("<span style='color:transparent'>two</span> <p style=\"left:-9999px\">three</p>one", 1),
+        ('<span data-x="a>b two"></span>one', 1),
+        ("<!DOCTYPE html><meta name=two><iframe>three</iframe><![CDATA[four]]>one", 1),
+        ("<nav>one</nav><button>two</button>", 2),
     ],
 )
 def test_html_is_read_as_it_is_shown(response: str, words: int) -> None:
@@ -371,6 +377,15 @@ def test_a_postscript_may_have_marks_before_it(marker: str, response: str) -> No
 )  # fmt: skip
 def test_numbers_of_sections_may_be_roman_or_chinese(language: str, splitter: str, response: str, sections: int) -> None:
     assert verdict(SECTIONS, response, language, section_splitter=splitter, relation="equal to", num_sections=sections)
+
+
+def test_commas_full_stops_and_labels_of_every_form() -> None:
+    assert not verdict("punctuation:no_comma", "a︐b")
+    assert not verdict("punctuation:no_comma", "a⹁b")
+    assert not verdict("punctuation:no_period", "a﹒b")
+    assert not verdict("punctuation:no_period", "a․b")
+    assert verdict("punctuation:balance", "1.) a 2.) b")
+    assert verdict("detectable_content:numeric_inclusion", "1e5 or 1.5E-3", relation="equal to", num_numbers=2)
 
 
 def test_marks_around_phrases_and_replies_are_read_as_meant() -> None:
