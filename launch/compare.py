@@ -15,13 +15,14 @@ from gavel.launch.cells import as_text
 from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.identities import identity_notes, judge_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
-from gavel.launch.comparing.runs import Named, bounds_of, clusters_of, expand, is_training, read_config, trained
+from gavel.launch.comparing.runs import Named, clusters_of, expand, is_training, read_config, reward_of, trained
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
 from gavel.launch.running.child import existing_run
 from gavel.launch.running.files import write_whole
 from gavel.launch.running.folder import read_results
 from gavel.launch.running.inputs import read_inputs
+from gavel.launch.running.manifest import read_manifest
 from gavel.launch.running.session import say
 from gavel.launch.schema import CompareConfig
 from gavel.models.codec import to_json
@@ -85,9 +86,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _arm(name: str, path: Path) -> Arm:
-    config = read_config(path)
-    bounds, clusters = bounds_of(config.get("reward") or {}), clusters_of(config.get("env") or {})
-    return arm(name, read_results(path), len(read_inputs(path)), bounds, clusters)
+    config, planned = read_config(path), read_inputs(path)
+    manifest = read_manifest(path)
+    reward, clusters = reward_of(manifest.reward if manifest else {}), clusters_of(config.get("env") or {})
+    digests = {row.key: row.task_digest for row in planned}
+    return arm(name, read_results(path, reward=reward, planned=digests), len(planned), reward.bounds if reward else None, clusters)
 
 
 def rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from gavel.launch.assembly import assemble
 from gavel.launch.config import to_yaml
 from gavel.launch.running.accounting import prices_of
 from gavel.launch.running.child import config_of, existing_run
-from gavel.launch.running.files import read_document, read_lines
+from gavel.launch.running.files import read_document, read_lines, read_places
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.inputs import PlannedRow, read_inputs
 from gavel.launch.running.journal import RowKey
@@ -162,7 +162,7 @@ def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[R
     places: dict[RowKey, tuple[int, int]] = {row.key: (row.task_index, row.rollout_index) for row in planned}
     files = [part.path / name for part in parts for name in ("errors.jsonl", "results.jsonl")]
     found = sorted(
-        (_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, line in _lines(file)
+        (_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, _, line in read_places(file)
     )  # fmt: skip
     _check_graded_once(found, files)
     with ExitStack() as opened:
@@ -184,21 +184,6 @@ def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], f
                 allowed="one line for each row", remedy="take one of the lines out (keep a copy)",
             )  # fmt: skip
         graded.add((task, rollout))
-
-
-def _lines(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield each line with the byte it begins at."""
-    offsets = _offsets(file)
-    for _, line in read_lines(file):
-        yield next(offsets), line
-
-
-def _offsets(file: Path) -> Iterator[int]:
-    offset = 0
-    with file.open("rb") as lines:
-        for line in lines:
-            yield offset
-            offset += len(line)
 
 
 def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]], file: Path) -> tuple[int, int, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,14 @@ class AlteredLine(RecordError):
     """A stored line is not the one that was written."""
 
 
+def refuse(fault: RecordError) -> None:
+    """Raise what was found; where a reader is given another function, it tells that one and reads on."""
+    raise fault
+
+
+Tell = Callable[[RecordError], None]
+
+
 class PersistenceError(GavelError):
     """A row could not be written; the run stops, and everything before stays whole."""
 
@@ -46,11 +55,12 @@ class JsonLines:
 
     Raises:
         PersistenceError: the line could not be written; the file is cut back to its last whole line.
+        RecordError: the file is a link, so that what is written would land elsewhere.
     """
 
     def __init__(self, path: Path, *, digested: bool = False) -> None:
         self.path, self._digested = path, digested
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
+        self._fd = open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._size = _repair_tail(self._fd, path)
         self._dirty = False
 
@@ -89,6 +99,31 @@ class JsonLines:
         self.close()
 
 
+def open_own(path: Path, flags: int) -> int:
+    """Open a file of a folder to write it, made if need be; a folder that was received must not have us write into another's files.
+
+    Raises:
+        RecordError: it is a link, or has a second name.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW, PRIVATE_FILE)
+    except OSError as failed:
+        if failed.errno != errno.ELOOP:
+            raise
+        raise _make_link_error(path, f"a link to {path.readlink()}") from None
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise _make_link_error(path, "a hard link")
+    return descriptor
+
+
+def _make_link_error(path: Path, found: str) -> RecordError:
+    return RecordError(
+        "what is written here would land in another file", where=str(path), found=found, allowed="a file of this folder alone",
+        remedy="put a copy of the file in its place",
+    )  # fmt: skip
+
+
 def _repair_tail(fd: int, path: Path) -> int:
     """Cut bytes behind the last newline and keep them beside the file; return the size."""
     size = os.fstat(fd).st_size
@@ -117,7 +152,7 @@ def is_altered(line: bytes) -> bool | None:
     line = line.rstrip(b"\n")
     at = len(line) - _DIGEST_SIZE
     if at < 0 or not line.startswith(_DIGEST_HEAD, at):
-        return None
+        return True if _DIGEST_HEAD in line else None  # a text's own quotes are escaped
     return _digest_line(line[:at] + b"}") != line[at + len(_DIGEST_HEAD) : -2]
 
 
@@ -125,11 +160,11 @@ def _digest_line(line: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=_DIGEST_BYTES).hexdigest().encode()
 
 
-def read_document(line: bytes, where: str) -> dict[str, Any]:
-    """Read one line, its digest left out.
+def parse_line(line: bytes, where: str) -> tuple[dict[str, Any], bool]:
+    """Read one line, its digest left out; also say whether it is another than its digest says.
 
     Raises:
-        RecordError: it is no JSON object, or another than its digest says.
+        RecordError: it is no JSON object.
     """
     try:
         document = orjson.loads(line)
@@ -140,28 +175,50 @@ def read_document(line: bytes, where: str) -> dict[str, Any]:
             "this line is not a JSON object", where=where, found=shorten(line.decode("utf-8", "replace")),
             remedy="a run's files are written by gavel alone; take the line out (keep a copy) and run again",
         )  # fmt: skip
-    if document.pop(LINE_DIGEST, None) is not None and is_altered(line) is not False:
-        raise AlteredLine(
+    return document, document.pop(LINE_DIGEST, None) is not None and is_altered(line) is not False
+
+
+def read_document(line: bytes, where: str, tell: Tell = refuse) -> dict[str, Any]:
+    """Read one line, its digest left out; ``tell`` is told of one that is another than its digest says (``AlteredLine``).
+
+    Raises:
+        RecordError: it is no JSON object.
+    """
+    document, altered = parse_line(line, where)
+    if altered:
+        tell(AlteredLine(
             "this line was changed after it was written: its digest is another's", where=where, field=LINE_DIGEST,
             remedy="put the file back as it was, or take the line out (keep a copy) and run again; `gavel verify RUN` lists all",
-        )  # fmt: skip
+        ))  # fmt: skip
     return document
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number from 1, document) of a JSON lines file; a torn last line is passed over, a missing file is empty.
-
-    Raises:
-        RecordError: a whole line is not a JSON object.
-        AlteredLine: a line is another than its digest says.
+def read_places(path: Path, tell: Tell = refuse) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield (byte it begins at, line number from 1, document) of a JSON lines file; a torn last line is passed over, a missing file is
+    empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than its digest says.
     """
-    if not path.exists():
+    if not path.is_file():
+        if path.exists():
+            tell(RecordError("this is no file", where=str(path), remedy="put the file back as it was"))
         return
+    offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield number, read_document(line, f"{path}:{number}")
+            try:
+                document = read_document(line, f"{path}:{number}", tell)
+            except RecordError as fault:
+                tell(fault)
+            else:
+                yield offset, number, document
+            offset += len(line)
+
+
+def read_lines(path: Path, tell: Tell = refuse) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, document); see ``read_places``."""
+    for _, number, document in read_places(path, tell):
+        yield number, document
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -172,7 +229,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
+        with os.fdopen(open_own(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -183,7 +240,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE_FILE)
+    return open_own(Path(path), flags)
 
 
 def _refused(path: Path, failed: OSError) -> PersistenceError:

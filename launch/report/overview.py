@@ -43,17 +43,17 @@ def overview(source: ReportSource) -> Overview:
     graded = [entry for entry in source.entries if entry.graded]
     missing = [entry for entry in source.entries if not entry.graded]
     stored, stale = source.metrics()
-    note, sensitive = notes_of(source)
     by = _clusters(source)
-    policies = rewards_of(source.env, source.reward)
+    given = [(policy, _give_rewards(policy, graded)) for policy in rewards_of(source.env, source.reward)]
     metrics, headline = stored.get("metrics", {}), _HEADLINES.get(source.env)
-    own = next((policy for policy in policies if policy.own), None)
+    own, right = next(((policy, rewards) for policy, rewards in given if policy.own), (None, None))
+    note, sensitive = notes_of(source, right)
     return Overview(
         name=source.path.resolve().name, env=source.env, facts=source.facts(),
         note=note, content_note=sensitive, judges=source.standings(),
         rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
         labels=_labels(graded, by), slices=_sliced(graded, by), histogram=_histogram(graded),
-        rewards=tuple(_rewarded(policy, graded, by) for policy in policies),
+        rewards=tuple(_rewarded(policy, graded, rewards, by) for policy, rewards in given),
         failures=_failures(missing), services=services_of(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
         checks=_checks(graded, by), ratings=ratings_of(graded),
@@ -61,30 +61,30 @@ def overview(source: ReportSource) -> Overview:
     )  # fmt: skip
 
 
-def notes_of(source: ReportSource) -> tuple[str, str]:
-    """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none."""
+def notes_of(source: ReportSource, rewards: Sequence[float | None] | None = None) -> tuple[str, str]:
+    """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none.
+
+    ``rewards`` are what the run's own policy gives its graded rows, in order, where that is known.
+    """
     tables = source.metrics()[0].get("tables") or {}
-    notes = (str(tables.get("note", "")), _warn_of_edits(source))
+    graded = [entry for entry in source.entries if entry.graded]
+    if rewards is None:
+        own = next((policy for policy in rewards_of(source.env, source.reward) if policy.own), None)
+        rewards = _give_rewards(own, graded) if own is not None else [entry.reward for entry in graded]
+    notes = (str(tables.get("note", "")), _warn_of_edits(source, graded, rewards))
     return " ".join(filter(None, notes)), content_note(source.env_options) or ""
 
 
-def _warn_of_edits(source: ReportSource) -> str:
+def _warn_of_edits(source: ReportSource, graded: Sequence[Entry], rewards: Sequence[float | None]) -> str:
     """Say that stored rows were changed: lines by their digests, rewards by what the run's own policy gives."""
-    own = next((policy for policy in rewards_of(source.env, source.reward) if policy.own), None)
-    wrong = sum(own is not None and _is_other_reward(own, entry) for entry in source.entries)
+    wrong = sum(
+        entry.reward is not None and (right is None or abs(right - entry.reward) > _CLOSE)
+        for entry, right in zip(graded, rewards, strict=True)
+    )
     found = [f"{count} stored {what}" for count, what in ((source.altered, "lines"), (wrong, "rewards")) if count]
     if not found:
         return ""
     return f"{' and '.join(found)} are not what was written: gavel verify {shlex.quote(str(source.path))} lists them."
-
-
-def _is_other_reward(own: NamedReward, entry: Entry) -> bool:
-    if entry.outcome is None or entry.reward is None:
-        return False
-    try:
-        return abs(own.policy.reward(entry.outcome).value - entry.reward) > _CLOSE
-    except RewardError:
-        return True
 
 
 def _rows(source: ReportSource) -> dict[str, int]:
@@ -169,15 +169,21 @@ def _histogram(rows: Sequence[Entry]) -> Histogram | None:
     return Histogram(tuple(edges.tolist()), {label: tuple(bins) for label, bins in sorted(counts.items())})
 
 
-def _rewarded(policy: NamedReward, rows: Sequence[Entry], by: By) -> RewardCount:
-    pairs, refused = [], 0
+def _give_rewards(policy: NamedReward, rows: Sequence[Entry]) -> list[float | None]:
+    """Return what a policy gives each graded row, None where it refuses."""
+    given: list[float | None] = []
     for row in rows:
         assert row.outcome is not None
         try:
-            pairs.append((row, policy.policy.reward(row.outcome).value))
+            given.append(policy.policy.reward(row.outcome).value)
         except RewardError:
-            refused += 1
-    return RewardCount(policy.name, policy.options, policy.own, _mean(pairs, policy, by), refused)
+            given.append(None)
+    return given
+
+
+def _rewarded(policy: NamedReward, rows: Sequence[Entry], given: Sequence[float | None], by: By) -> RewardCount:
+    pairs = [(row, reward) for row, reward in zip(rows, given, strict=True) if reward is not None]
+    return RewardCount(policy.name, policy.options, policy.own, _mean(pairs, policy, by), len(rows) - len(pairs))
 
 
 def _failures(rows: Sequence[Entry]) -> tuple[FailureCount, ...]:

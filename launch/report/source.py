@@ -21,13 +21,12 @@ from gavel.launch.report.entry import Entry, entry_of
 from gavel.launch.report.run_facts import describe_cost, describe_run, read_metrics
 from gavel.launch.running.child import config_of
 from gavel.launch.running.journal import RowKey
-from gavel.launch.running.manifest import Manifest, read_manifest
+from gavel.launch.running.manifest import Manifest, read_lineage, read_manifest
 from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.errors import GavelError, RecordError
-from gavel.models.files import LINE_DIGEST, is_altered
+from gavel.models.files import is_altered, parse_line
 
 Json = Mapping[str, Any]
-_ANCESTORS = 8
 _EVENT = re.compile(rb'\{"schema":"[^"]*","task_id":("(?:[^"\\]|\\.)*"),"rollout_index":(\d+),"attempt":\d+,"event":"(\w+)"')
 
 
@@ -58,22 +57,6 @@ class Tail:
                     return
                 begun, self.offset = self.offset, self.offset + len(line)
                 yield begun, line
-
-
-def parse(line: bytes, where: str) -> dict[str, Any]:
-    """Read one line, also one that was changed after it was written: a report shows it, and says so.
-
-    Raises:
-        RecordError: it is no JSON object.
-    """
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise RecordError("this line is not a JSON object", where=where, remedy="a run's files are written by gavel alone")
-    value.pop(LINE_DIGEST, None)
-    return value
 
 
 class ReportSource(Protocol):
@@ -221,8 +204,8 @@ class RunSource:
         for name in ("errors.jsonl", "results.jsonl"):
             for offset, line in self._tails[name].lines():
                 where = f"{self.path / name} at byte {offset}"
-                row = parse(line, where)
-                self.altered += bool(is_altered(line))
+                row, altered = parse_line(line, where)  # a changed line is shown, and counted
+                self.altered += altered
                 with check_row(where):
                     self._take(name, offset, row)
         for journal in self._journals:
@@ -236,7 +219,7 @@ class RunSource:
             self._tasks.clear()
         for offset, line in tail.lines():
             where = f"{tail.path} at byte {offset}"
-            row = parse(line, where)
+            row, _ = parse_line(line, where)
             self.planned += 1
             if row.get("task") is not None:
                 with check_row(where):
@@ -259,6 +242,7 @@ class RunSource:
 
     def _read_journal(self, journal: Tail) -> None:
         for offset, line in journal.lines():
+            self.altered += bool(is_altered(line))
             head = _EVENT.match(line)
             if head is not None and head[3] == b"answer":
                 self._answers.setdefault((orjson.loads(head[1]), int(head[2])), []).append((journal.path, offset))
@@ -305,7 +289,7 @@ def read_line(path: Path, offset: int) -> dict[str, Any]:
     """
     with path.open("rb") as file:
         file.seek(offset)
-        return parse(file.readline(), f"{path} at byte {offset}")
+        return parse_line(file.readline(), f"{path} at byte {offset}")[0]
 
 
 def bind_offline(config: RolloutConfig | TrainConfig | None, *, with_policy: bool) -> Mapping[str, Binding]:
@@ -328,14 +312,7 @@ def _config(path: Path) -> RolloutConfig | None:
 
 def _lineage(path: Path, manifest: Manifest) -> list[Path]:
     """Return the run and its ancestors that are still there, the oldest first: a rescored run has its judge's answers in its parent."""
-    folders, current = [path], manifest
-    while current.parent is not None and len(folders) < _ANCESTORS:
-        folder = Path(str(current.parent.get("run", "")))
-        above = read_manifest(folder) if folder.is_dir() else None
-        if above is None or folder in folders:
-            break
-        folders.append(folder)
-        current = above
+    folders = [folder for folder, _ in read_lineage(path, manifest)]
     # A regraded run asks anew: what its parent's judge said is not what it was graded by.
     kept = folders if manifest.kind == "rescore" else folders[:1]
     return kept[::-1]

@@ -14,11 +14,12 @@ from gavel.launch.comparing.ledgers import LEDGER
 from gavel.launch.config import from_yaml
 from gavel.launch.qualification import Standing, standings_of
 from gavel.launch.report.entry import Entry, entry_of
-from gavel.launch.report.source import Tail, bind_offline, check_row, parse, read_line
+from gavel.launch.report.source import Tail, bind_offline, check_row, read_line
 from gavel.launch.running.child import named
 from gavel.launch.schema import TrainConfig
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
+from gavel.models.files import parse_line
 
 _ROWS, _ANSWERS, _STEPS = ".rows.jsonl", ".answers.jsonl", "steps.jsonl"
 
@@ -124,11 +125,11 @@ class TrainingSource:
                 self._take_row(path, offset, line)
         for path in sorted(folder.glob(f"*{_ANSWERS}")):
             for offset, line in self._tail(path).lines():
-                answer = parse(line, f"{path} at byte {offset}")
+                answer = parse_line(line, f"{path} at byte {offset}")[0]
                 self._answers.setdefault(str(answer.get("uid")), []).append((path, offset))
         for offset, line in self._tail(folder / _STEPS).lines():
             where = f"{folder / _STEPS} at byte {offset}"
-            row = parse(line, where)
+            row = parse_line(line, where)[0]
             with check_row(where):
                 self._take_step(row["uid"], row["split"], int(row["step"]), float(row["weight"]))
         self.planned = len(self._step_of)
@@ -170,7 +171,7 @@ class TrainingSource:
 
     def _take_row(self, path: Path, offset: int, line: bytes) -> None:
         where = f"{path} at byte {offset}"
-        row = parse(line, where)
+        row = parse_line(line, where)[0]
         with check_row(where):
             uid = str(row["uid"])
             if uid in self._numbers:

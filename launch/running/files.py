@@ -5,12 +5,18 @@ from gavel.models.files import (
     AlteredLine,
     JsonLines,
     PersistenceError,
+    Tell,
     is_altered,
+    open_own,
+    parse_line,
     read_document,
     read_lines,
+    read_places,
+    refuse,
     write_whole,
 )
 
 __all__ = [
-    "PRIVATE_FOLDER", "AlteredLine", "JsonLines", "PersistenceError", "is_altered", "read_document", "read_lines", "write_whole",
+    "PRIVATE_FOLDER", "AlteredLine", "JsonLines", "PersistenceError", "Tell", "is_altered", "open_own", "parse_line", "read_document",
+    "read_lines", "read_places", "refuse", "write_whole",
 ]  # fmt: skip

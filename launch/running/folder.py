@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gavel.envs.types import Result
-from gavel.launch.running.files import PRIVATE_FOLDER, JsonLines, read_lines, write_whole
+from gavel.envs.types import Result, RewardPolicy
+from gavel.launch.running.files import PRIVATE_FOLDER, JsonLines, Tell, read_lines, refuse, write_whole
 from gavel.launch.running.inputs import PlannedRow, merged, read_inputs
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import HEARTBEAT_S, FolderLock, Lease
@@ -27,7 +27,9 @@ from gavel.launch.running.manifest import (
     write_manifest,
 )
 from gavel.launch.running.origin import mark_config
+from gavel.launch.running.stored import RowChecks
 from gavel.models.codec import dump, load
+from gavel.models.errors import RecordError
 from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
 
 
@@ -150,10 +152,33 @@ def _begun_anew(path: Path, verb: str) -> bool:
     return True
 
 
-def read_results(path: Path, name: str = "results.jsonl") -> Iterator[Result]:
-    """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``."""
-    for number, line in read_lines(path / name):
-        yield load(Result, line, where=f"{path / name}:{number}")
+def read_results(
+    path: Path,
+    name: str = "results.jsonl",
+    reward: RewardPolicy | None = None,
+    planned: Mapping[RowKey, str] | None = None,
+    tell: Tell = refuse,
+) -> Iterator[Result]:
+    """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``, each looked at before it is believed.
+
+    Args:
+        path: the run's folder.
+        name: the file.
+        reward: the run's reward policy, where rewards are to be made again.
+        planned: the digest of each planned row's task, where it is known.
+        tell: told of everything that is not as it was written, with file, line, field, what is found and what is right; a line that
+            is no row is then left out.
+    """
+    checks = RowChecks(name, reward, planned, tell)
+    for number, line in read_lines(path / name, tell):
+        where = f"{path / name}:{number}"
+        try:
+            result = load(Result, line, where=where)
+        except RecordError as fault:
+            tell(fault)
+            continue
+        checks.check(result, where)
+        yield result
 
 
 def last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gavel.envs.types import Task
-from gavel.launch.running.files import read_lines
+from gavel.launch.running.files import Tell, read_lines, refuse
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import RunFolderError
 from gavel.models.codec import dump, load, plain, record
@@ -44,23 +44,36 @@ class InputLine:
     task: Any = None
 
 
-def read_inputs(path: Path) -> list[PlannedRow]:
+def read_inputs(path: Path, tell: Tell = refuse) -> list[PlannedRow]:
     """Read the rows planned for the run at ``path``, in order; targets are plain JSON until the environment parses them.
 
-    Raises:
-        RecordError: a damaged line; names file, line and field.
+    ``tell`` is told of each damaged line, with file, line and field; it is then left out.
     """
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, tuple[Task, str]] = {}
     rows = []
-    for number, raw in read_lines(path / "inputs.jsonl"):
+    for number, raw in read_lines(path / "inputs.jsonl", tell):
         where = f"{path / 'inputs.jsonl'}:{number}"
-        line = load(InputLine, raw, where=where)
-        if isinstance(line.task, dict):
-            tasks[line.task_id] = load(Task, line.task, where=where)
-        if line.task_id not in tasks:
-            raise RecordError("no line before carries this task", where=where, field="task", found=line.task_id)
-        rows.append(PlannedRow(line.task_index, line.rollout_index, tasks[line.task_id], line.task_digest))
+        try:
+            rows.append(_read_row(raw, tasks, where))
+        except RecordError as fault:
+            tell(fault)
     return rows
+
+
+def _read_row(raw: Mapping[str, Any], tasks: dict[str, tuple[Task, str]], where: str) -> PlannedRow:
+    line = load(InputLine, raw, where=where)
+    if isinstance(line.task, dict):
+        task = load(Task, line.task, where=where)
+        tasks[line.task_id] = task, task.digest
+    if line.task_id not in tasks:
+        raise RecordError("no line before carries this task", where=where, field="task", found=line.task_id)
+    task, made = tasks[line.task_id]
+    if made != line.task_digest:
+        raise RecordError(
+            f"task {line.task_id} was changed after it was planned", where=where, field="task_digest", found=line.task_digest,
+            allowed=f"{made}, which its text gives", remedy="put the file back as it was",
+        )  # fmt: skip
+    return PlannedRow(line.task_index, line.rollout_index, task, line.task_digest)
 
 
 def merged(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: str) -> bytes | None:

@@ -7,14 +7,14 @@ lines of a row gives its transcript and the answers it has.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gavel.envs.episode import EpisodeState, make_reply_message
 from gavel.envs.types import Observe, Opening
 from gavel.judges.types import StoredAnswer
-from gavel.launch.running.files import JsonLines, read_lines
+from gavel.launch.running.files import JsonLines, Tell, parse_line, read_places, refuse
 from gavel.models.codec import decode, load, record, to_json
 from gavel.models.errors import RecordError, shorten
 from gavel.models.types import Completion, Message, Receipt
@@ -101,26 +101,64 @@ class RowJournal:
         self.state.answers[answer.key] = answer
 
 
-def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, EpisodeState]:
-    """Replay a journal.
+class StoredJournal:
+    """A journal by row: where each row's lines begin, so that memory holds places and not texts.
 
     Args:
         path: the journal; a missing one is empty.
         tasks: each task's own messages by its id, where an episode starts whose opening was not stored.
+        tell: told of each line that cannot be read, which is then left out, and of each that was changed.
+    """
+
+    def __init__(self, path: Path, tasks: Mapping[str, tuple[Message, ...]], tell: Tell = refuse) -> None:
+        self._path, self._tasks, self._tell = path, tasks, tell
+        self._places: dict[RowKey, list[tuple[int, int]]] = {}
+        for offset, number, line in read_places(path, tell):
+            task_id, rollout_index = line.get("task_id"), line.get("rollout_index")
+            if isinstance(task_id, str) and isinstance(rollout_index, int):
+                self._places.setdefault((task_id, rollout_index), []).append((offset, number))
+            else:
+                field = "rollout_index" if isinstance(task_id, str) else "task_id"
+                tell(RecordError("this line names no row", where=f"{path}:{number}", field=field, found=shorten(line.get(field))))
+
+    def rows(self) -> Iterable[RowKey]:
+        """Return the rows that have a line."""
+        return self._places.keys()
+
+    def read_state(self, key: RowKey) -> EpisodeState | None:
+        """Replay a row's lines; None where it has none.
+
+        Raises:
+            RecordError: a line that is no event, unless ``tell`` took it; names the file and the line.
+        """
+        if key not in self._places:
+            return None
+        state = EpisodeState()
+        with self._path.open("rb") as lines:
+            for offset, number in self._places[key]:
+                lines.seek(offset)
+                where = f"{self._path}:{number}"
+                try:
+                    event = load(_Event, parse_line(lines.readline(), where)[0], where=where)
+                    if state.messages is None and event.event == "reply":
+                        state.messages = self._tasks.get(event.task_id, ())
+                    replay_event(state, event.event, event.body, where)
+                except RecordError as fault:
+                    self._tell(fault)
+        return state
+
+
+def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, EpisodeState]:
+    """Replay a journal; see ``StoredJournal``.
+
+    Args:
+        path: the journal.
+        tasks: each task's own messages by its id.
         skip: rows that are passed over.
 
     Raises:
         RecordError: names the file and the line.
     """
-    rows: dict[RowKey, EpisodeState] = {}
-    for number, line in read_lines(path):
-        where = f"{path}:{number}"
-        task_id, rollout_index = line.get("task_id"), line.get("rollout_index")
-        if isinstance(task_id, str) and isinstance(rollout_index, int) and (task_id, rollout_index) in skip:
-            continue
-        event = load(_Event, line, where=where)
-        state = rows.setdefault((event.task_id, event.rollout_index), EpisodeState())
-        if state.messages is None and event.event == "reply":
-            state.messages = tasks.get(event.task_id, ())
-        replay_event(state, event.event, event.body, where)
-    return rows
+    journal = StoredJournal(path, tasks)
+    states = ((key, journal.read_state(key)) for key in journal.rows() if key not in skip)
+    return {key: state for key, state in states if state is not None}

@@ -12,6 +12,7 @@ from typing import Self
 
 from gavel.models.codec import record
 from gavel.models.errors import InputError
+from gavel.models.files import open_own
 
 HEARTBEAT_S = 10.0
 """Seconds between heartbeats."""
@@ -56,7 +57,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._fd = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

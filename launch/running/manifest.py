@@ -90,6 +90,25 @@ def read_manifest(path: Path) -> Manifest | None:
     return load(Manifest, manifest, where=str(file))
 
 
+_ANCESTORS = 8
+
+
+def read_lineage(path: Path, manifest: Manifest) -> list[tuple[Path, Manifest]]:
+    """Return the run and the runs it was made from that are still there, the newest first.
+
+    Raises:
+        RecordError: a manifest is damaged.
+    """
+    found = [(path, manifest)]
+    while (parent := found[-1][1].parent) is not None and len(found) < _ANCESTORS:
+        folder = Path(str(parent.get("run", "")))
+        above = read_manifest(folder) if folder.is_dir() else None
+        if above is None or folder in [seen for seen, _ in found]:
+            break
+        found.append((folder, above))
+    return found
+
+
 def write_manifest(path: Path, manifest: Manifest, lease: Lease | None) -> Manifest:
     """Write the manifest with a lease (None: free); return what was written."""
     new = replace(manifest, lease=lease)

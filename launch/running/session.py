@@ -29,13 +29,14 @@ from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.origin import refuse_programs
 from gavel.launch.running.progress import progress
-from gavel.launch.running.rewards import check_reward_of
+from gavel.launch.running.rereading import Rereader
 from gavel.launch.running.signals import cancelled_by_signals
+from gavel.launch.running.stored import describe_fault
 from gavel.launch.running.tally import CALLS, Tally, closing
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
 from gavel.models.codec import digest
 from gavel.models.contact import check_served_models
-from gavel.models.errors import GavelError
+from gavel.models.errors import GavelError, RecordError
 from gavel.models.pool import ServicePool, open_services
 from gavel.models.service import Price, Service
 from gavel.models.types import Sampling
@@ -99,13 +100,10 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         GavelError: a server did not start, a row could not be stored.
     """
     begun = time.monotonic()
-    tally = Tally(
-        read_inputs(folder.path), session.assembly.environment, session.prices
-    )  # every row ever planned, though this session may be of a part
-    for name in ("results.jsonl", "errors.jsonl"):
-        for result in read_results(folder.path, name):
-            check_reward_of(result, session.reward, str(folder.path / name))
-            tally.add(result)
+    planned = read_inputs(folder.path)  # every row ever planned, though this session may be of a part
+    tally = Tally(planned, session.assembly.environment, session.prices)
+    for line in await _load(session, folder, planned, tally):
+        say(console, line, style="bold")
     owed = _owed(session, folder, tally)
     stopped = None
     if owed:
@@ -135,6 +133,30 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         for line in tally.advice():
             say(console, line)
     return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally), _try_again(folder))
+
+
+async def _load(session: Session, folder: RunFolder, planned: Sequence[PlannedRow], tally: Tally) -> list[str]:
+    """Take every stored row, its reward made again; return what there is to say of outcomes that are not what is stored beside them.
+
+    Raises:
+        InputError: a line, a row's place or a reward is not as it was written.
+    """
+    digests = {row.key: row.task_digest for row in planned}
+    rereader: Rereader | None = None
+    faults: list[RecordError] = []
+    for name in ("results.jsonl", "errors.jsonl"):
+        for result in read_results(folder.path, name, session.reward, digests):
+            tally.add(result)
+            if result.status == "graded":
+                rereader = rereader or Rereader.of(folder.path, folder.manifest, planned, session.assembly, session.reward)
+                await rereader.find(result, str(folder.path / name), faults.append)
+    if not faults:
+        return []
+    path = shlex.quote(str(folder.path))
+    return [
+        f"{len(faults)} facts of stored rows are not what their stored replies come to, the first: {describe_fault(faults[0])}",
+        f"all of them: gavel verify {path}; to grade every row anew: gavel regrade {path} only=all",
+    ]
 
 
 _NAMED = 5
