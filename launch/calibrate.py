@@ -30,9 +30,10 @@ from gavel.launch.qualifying import (
     say,
 )
 from gavel.launch.rollout import task_path
+from gavel.launch.running.budget import Allowance, check_budget
 from gavel.launch.running.child import config_of, existing_run
 from gavel.launch.running.folder import read_results
-from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, run_async
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, STOPPED, WHOLE, run_async
 from gavel.launch.schema import CalibrateConfig
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
@@ -40,10 +41,12 @@ from gavel.models.service import config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
-    """Run the verb; see ``gavel calibrate --help``. Returns 0, or 3 where the judge left items ungraded, or something differs."""
+    """Run the verb; see ``gavel calibrate --help``. Returns 0; 3 where the judge left items ungraded or something differs;
+    4 if the budget ended first."""
     if config.upstream is not None:
         return _compare(config, config.upstream, console)
     _check(config)
+    check_budget(config.budget)
     assembly = assemble(config, with_policy=False)
     sets = {name: _read(config, binding) for name, binding in assembly.bindings.items()}
     if config.dry_run:
@@ -93,6 +96,7 @@ def _read(config: CalibrateConfig, binding: Binding) -> LabelledSet:
 async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console) -> int:
     await reach_judges(assembly)
     folder, certificates = report_folder(config, "calibrate"), certificates_folder(config)
+    allowance = Allowance(config.budget)
 
     async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
         report = await calibrate(
@@ -101,10 +105,15 @@ async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict
         )  # fmt: skip
         console.print(confusion_table(report))
         console.print(agreement_table(report))
-        if config.limit is None:  # a part of the set says nothing that could be certified
+        if allowance.stopped is not None:
+            say(console, f"binding {binding.name}: no certificate, for not all was asked")
+        elif config.limit is None:  # a part of the set says nothing that could be certified
             certify(certificates, binding, report, console)
         return report
 
-    reports = await each_binding(config, assembly, folder, console, one)
+    reports = await each_binding(config, assembly, folder, console, one, allowance.model)
     keep_report(folder / "calibration.json", reports, console)
+    if allowance.stopped is not None:
+        say(console, f"stopped: {allowance.stopped}; a calibration begins anew each time: raise the budget")
+        return STOPPED
     return INCOMPLETE if any(report.ungraded for report in reports) else WHOLE

@@ -211,6 +211,7 @@ class CalibrateConfig(Composition):
     draws: int = 2000
     seed: int = 0
     concurrency: int = 16
+    budget: BudgetConfig = BudgetConfig()
     dry_run: bool = False
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gavel.envs.abstention.extraction import Extraction, extract
-from gavel.envs.abstention.rules import PROFILES, Rule, decide, reference_slot, rules_of
+from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
 from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
+from gavel.judges.references import write_references
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, nearest
@@ -79,7 +80,7 @@ class AbstentionEnvironment:
         if decided is not None:
             return _ruled(extraction, decided.label, decided.rule, abstain=not target.references)
         profile = self._judge.rubric(binding).profile
-        slots = {"question": target.question, "reference": reference_slot(profile, target.references), "answer": extraction.answer}
+        slots = {"question": target.question, "reference": write_references(profile, target.references), "answer": extraction.answer}
         try:
             grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
         except JudgeFailure as failed:

@@ -102,23 +102,6 @@ def rules_of(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
     return tuple(rule for rule in _PROFILES[profile] if exact_match or rule is not _exact_match)
 
 
-NOTHING_RIGHT = "(none: this question has no right answer; only to say so, or that one does not know, is right)"
-
-
-def reference_slot(profile: str, references: References) -> str:
-    """Return what a judge is given as the reference: one as it is, several so that any is seen to be right.
-
-    The native prompt takes one text and its grader reads alternatives in a sentence; ours lists them, one a line.
-    """
-    if not references:
-        return NOTHING_RIGHT
-    if len(references) == 1:
-        return references[0]
-    if profile == NATIVE:
-        return " or ".join(references)
-    return "\n".join(("Any one of these is right:", *(f"- {reference}" for reference in references)))
-
-
 def decide(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:
     """Return the verdict of the first rule that has one."""
     for rule in rules:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from gavel.judges.references import write_references
 from gavel.judges.types import Rubric
 from gavel.models.codec import digest, record
 from gavel.models.errors import InputError, shorten
@@ -49,7 +50,8 @@ def read_labelled(path: Path, rubric: Rubric) -> LabelledSet:
     """Read a labelled file for a rubric.
 
     Each row has the rubric's slots as texts, ``label`` (one of the rubric's), and may have ``labelled_by``, ``reviewed_by``,
-    ``cluster`` (default: its first slot) and the fields of ``SLICES``.
+    ``cluster`` (default: its first slot) and the fields of ``SLICES``. As in a task, ``references`` (any is right) or
+    ``answerable: false`` may stand for ``reference``: the judge is given what it would be given in a run.
 
     Raises:
         LabelledError: the file is missing or empty, a line is not an object, or a field is missing, mistyped or out of its set.
@@ -71,7 +73,7 @@ def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
         raise LabelledError("this line is not JSON", where=where, found=str(failed)) from None
     if not isinstance(row, dict):
         raise LabelledError("this line is not an object", where=where, found=shorten(row))
-    slots = {name: _text(row, name, where) for name in rubric.slots}
+    slots = {name: _slot(row, name, rubric.profile, where) for name in rubric.slots}
     label = _text(row, "label", where)
     if label not in rubric.labels:
         raise LabelledError(
@@ -82,6 +84,24 @@ def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
         slices={name: row[name] for name in SLICES if isinstance(row.get(name), str)},
         labelled_by=_optional(row, "labelled_by", where), reviewed_by=_optional(row, "reviewed_by", where),
     )  # fmt: skip
+
+
+def _slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> str:
+    given = [field for field in ("reference", "references", "answerable") if field in row]
+    if name != "reference" or given in ([], ["reference"]):
+        return _text(row, name, where)
+    if len(given) > 1:
+        raise LabelledError("these fields say the same thing twice", where=where, field=", ".join(given), remedy="keep one of them")
+    if given == ["answerable"]:
+        if row["answerable"] is not False:
+            raise LabelledError("an answer is missing", where=where, field="reference", allowed="a text, or answerable: false")
+        return write_references(profile, ())
+    several = row["references"]
+    if not (isinstance(several, list) and several and all(isinstance(one, str) and one.strip() for one in several)):
+        raise LabelledError(
+            "these are no answers", where=where, field="references", found=shorten(several), allowed="a list of texts, one or more",
+        )  # fmt: skip
+    return write_references(profile, tuple(dict.fromkeys(several)))
 
 
 def _text(row: Mapping[str, Any], field: str, where: str) -> str:

@@ -240,6 +240,10 @@ ROW = '{"question":"q","reference":"r","answer":"a","label":"correct"}'
         (ROW.replace('"a"', "1"), "set.jsonl:1", "answer"),
         (ROW.replace("correct", "right"), "set.jsonl:1", "label"),
         (ROW.replace("}", ',"reviewed_by":3}'), "set.jsonl:1", "reviewed_by"),
+        (ROW.replace("}", ',"references":["r","s"]}'), "set.jsonl:1", "reference, references"),
+        (ROW.replace('"reference":"r"', '"references":[]'), "set.jsonl:1", "references"),
+        (ROW.replace('"reference":"r"', '"references":["r",1]'), "set.jsonl:1", "references"),
+        (ROW.replace('"reference":"r"', '"answerable":true'), "set.jsonl:1", "reference"),
     ],
 )
 async def test_a_bad_labelled_file_is_refused_with_line_and_field(tmp_path: Path, text: str, where: str, field: str) -> None:

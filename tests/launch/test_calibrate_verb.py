@@ -72,3 +72,23 @@ async def test_a_label_the_rubric_does_not_know_is_named_with_its_line(tmp_path:
     assert done.code == 2
     assert "l.jsonl:2: label" in done.err
     assert server.paths.total() == 0
+
+
+async def test_a_budget_ends_a_calibration_and_several_accepted_answers_reach_the_judge_as_in_a_run(tmp_path: Path) -> None:
+    row = {"question": "q", "reference": "r", "answer": "a", "label": "correct"}
+    several = {"question": "q", "references": ["Rangoon", "Yangon"], "answer": "a", "label": "correct"}
+    none = {"question": "q", "answerable": False, "answer": "a", "label": "incorrect"}
+    file = tmp_path / "l.jsonl"
+    file.write_bytes(b"\n".join(map(orjson.dumps, (several, none, row, row, row))))
+    words = ["calibrate", f"rubrics.abstention.profile={STRICT}", f"labelled={file}", f"certificates={tmp_path / 'c'}", "concurrency=1"]
+    async with FaultServer(reply=lambda _: word(STRICT, "correct")) as server:
+        judge = ("judge=external", f"judge.base_url={server.base_url}", "judge.model=fake")
+        done = await gavel(*words, *judge, f"run.dir={tmp_path / 'run'}", "budget.max_calls=3")
+        asked = [request.body["messages"][-1]["content"] for request in server.requests if "messages" in request.body]
+    assert done.code == 4, done.out + done.err
+    assert len(asked) == 3
+    assert "- Rangoon\n- Yangon" in asked[0]
+    assert "no right answer" in asked[1]
+    assert "stopped: the budget is spent (budget.max_calls=3)" in done.out
+    assert "no certificate, for not all was asked" in done.out
+    assert not (tmp_path / "c").exists()
