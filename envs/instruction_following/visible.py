@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
-from gavel.envs.instruction_following.text import is_seen
+from gavel.envs.instruction_following.text import is_seen, show
 from gavel.models.thinking import split_reply
 from gavel.models.types import Reply
 
+_HIDING = ("<", "&", "[")
+"""What a reply begins with that shows nothing of itself but could be read: a comment, a hidden element, an entity, a definition."""
 _BLANK_LINES = re.compile(r"\A(?:[^\S\r\n]*[\r\n])+")
 
 
@@ -19,4 +21,6 @@ def visible_text(reply: Reply) -> str:
     """
     split = split_reply(reply)
     answer = split.answer.lstrip(" \t") if split.thinking else split.answer
+    if answer.lstrip()[:1] in _HIDING and not is_seen(show(answer)):
+        return ""
     return _BLANK_LINES.sub("", answer).rstrip() if is_seen(answer) else ""

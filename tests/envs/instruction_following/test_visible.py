@@ -54,3 +54,11 @@ def test_the_first_line_keeps_its_indentation_without_blanks_behind_a_tag() -> N
     assert visible_text(Reply("\n \n  a\n    b\n", "stop", "p")) == "  a\n    b"
     assert visible_text(Reply("<think>x</think>  a", "stop", "p")) == "a"
     assert visible_text(Reply("<think>x</think>\n\n  a", "stop", "p")) == "  a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<!-- a, b -->", "\n<p hidden>a, b</p>", "&#8203;&nbsp;", "[//]: # (a, b)", "<think>x</think><!-- a -->", "\u200b", "\u2800"],
+)
+def test_a_reply_that_shows_nothing_is_empty(text: str) -> None:
+    assert visible_text(Reply(text, "stop", "p")) == ""
