@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 import gavel
-from gavel.launch.qualification import NOWHERE
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.checkout import Checkout, is_checkout, read_checkout, run_toy_group
 from gavel.launch.training.nemo_rl_preflight import unreachable_services
@@ -108,8 +107,9 @@ def _judges(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.assembly is None:
         return
     for name, service in checked.assembly.services.items():
-        nowhere = any(NOWHERE in url for url in service.base_urls)
-        where = "none is chosen: judge=CHOICE" if nowhere else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+        where = (
+            "none is chosen: judge=CHOICE" if service.is_none else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+        )
         yield f"service {shown_name(name)}", where
     for waived in checked.unqualified:
         yield "waived", waived

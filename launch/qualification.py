@@ -14,9 +14,6 @@ from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
 
-NOWHERE = "//judge.invalid"
-"""The host of ``judge=none`` (RFC 2606): a judge that nothing asks."""
-
 
 @record
 class Standing:
@@ -26,11 +23,6 @@ class Standing:
     judge: str
     state: Literal["qualified", "not qualified", "never probed", "none", "unknown"]
     line: str
-
-
-def is_nowhere(binding: Binding) -> bool:
-    """Whether a binding's judge is ``judge=none``."""
-    return binding.judge is not None and any(NOWHERE in url for url in binding.judge.base_urls)
 
 
 def qualification(bindings: Mapping[str, Binding], certificates: Path) -> list[str]:
@@ -63,7 +55,7 @@ def _folder(name: str, run: Path) -> Path:
 
 def _standing(name: str, binding: Binding, certificates: Path) -> Standing:
     judge = (binding.judge.model if binding.judge else None) or ""
-    if is_nowhere(binding):
+    if binding.judge is not None and binding.judge.is_none:
         return Standing(name, judge, "none", f"judge of {name}: none, no judge is asked")
     try:
         certificate = read(certificates, binding)

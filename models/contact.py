@@ -97,7 +97,7 @@ def _check(key: str, service: Service, said: list[_Said]) -> None:
 
 
 async def _ask(key: str, service: Service, patience: float) -> list[_Said]:
-    if not service.base_urls:
+    if not service.base_urls or service.is_none:
         return []
     places = [f"{url.rstrip('/')}{below}/models" for url in service.base_urls for below in ("", _BELOW)]
     transport = Transport(key, service, places)

@@ -12,7 +12,7 @@ from pathlib import Path
 from gavel.models.cache import ReplyCache, default_replies
 from gavel.models.client import ChatClient
 from gavel.models.errors import ConfigError
-from gavel.models.failures import FailureKind
+from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.guard import GuardedModel
 from gavel.models.meter import Meter
 from gavel.models.pinned import default_cache
@@ -99,6 +99,9 @@ class ServicePool:
             if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
                 self._models[name] = self._guarded(name, service.base_urls)
                 self._urls[name] = service.base_urls
+                if service.is_none:
+                    reason = f"there is no model to be asked: none is chosen for {self._key(name)}"
+                    self._models[name].fail(ModelFailure(FailureKind.TRANSPORT_UNREACHABLE, reason))
         if not groups:
             return
         plans = await fleet.plan(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from gavel.models.codec import digest, record
 from gavel.models.types import Sampling
@@ -14,6 +15,10 @@ OMITTED = ("temperature", "top_p", "max_response_tokens", "seed", "stop", "reaso
 _KEYS = {"policy": "policy", "general": "judge"}
 RESERVED_PORTS = range(1200, 9000)
 """NeMo-RL and Ray use ports of this range; a managed server stays out of it."""
+
+
+NO_MODEL = "judge.invalid"
+"""The host that stands for no model at all, as in ``judge=none``: no such name can ever be found (RFC 2606)."""
 
 
 @record
@@ -118,6 +123,11 @@ class Service:
         if not self.base_url:
             return ()
         return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
+
+    @property
+    def is_none(self) -> bool:
+        """Whether this is no model at all (``judge=none``), which whoever asks it is told."""
+        return bool(self.base_urls) and all(urlsplit(url).hostname == NO_MODEL for url in self.base_urls)
 
     @property
     def identity(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from gavel.models.failures import ModelFailure
@@ -13,11 +14,17 @@ from gavel.models.failures import ModelFailure
 T = TypeVar("T")
 
 
+class _Turn(Enum):
+    """What a waiting caller gets in place of a result, which may be any value, None too."""
+
+    LEAD = auto()
+
+
 class SingleFlight(Generic[T]):
     """Shares results between equal calls of one event loop; a failure (``ModelFailure``) is shared like a result."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, deque[asyncio.Future[T | None]]] = {}
+        self._waiting: dict[bytes, deque[asyncio.Future[T | _Turn]]] = {}
 
     async def run(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
         """Return the result for ``key``, and whether another caller's work gave it.
@@ -29,15 +36,15 @@ class SingleFlight(Generic[T]):
         if waiting is None:
             self._waiting[key] = deque()
             return await self._lead(key, work), False
-        turn: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[T | _Turn] = asyncio.get_running_loop().create_future()
         waiting.append(turn)
         try:
             result = await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None and turn.result() is None:
+            if turn.done() and not turn.cancelled() and turn.exception() is None and turn.result() is _Turn.LEAD:
                 self._hand_over(key)  # the lead had just come to us
             raise
-        if result is None:
+        if isinstance(result, _Turn):
             return await self._lead(key, work), False
         return result, True
 
@@ -64,6 +71,6 @@ class SingleFlight(Generic[T]):
         while waiting:
             turn = waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(_Turn.LEAD)
                 return
         del self._waiting[key]

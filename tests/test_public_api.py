@@ -113,6 +113,18 @@ def test_a_task_that_needs_a_judge_is_ungraded_where_none_is_named() -> None:
     assert (result.status, result.reward) == ("judge_error", None)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("judge=none",), "none is chosen for judge"), (("judge=external", "judge.base_url=http://127.0.0.1:9/v1", "judge.model=m"), "9")],
+)
+def test_rows_that_wait_for_the_same_judge_all_say_why_it_is_not_there(words: tuple[str, ...], said: str) -> None:
+    with gavel.Grader("env=abstention", STRICT, *words, *(("judge.attempts=1",) if words[1:] else ())) as grader:
+        found = grader.grade_many([(source_row(number), "\\boxed{Town}") for number in range(5)])
+    failures = [one.outcome.failure for one in found]
+    assert {failure.kind for failure in failures if failure} == {gavel.FailureKind.TRANSPORT_UNREACHABLE}
+    assert all(failure and said in failure.reason for failure in failures)
+
+
 def test_a_judge_is_opened_once_and_its_failures_are_results(models: str) -> None:
     words = ("env=abstention", STRICT, "judge=external", f"judge.base_url={models}", f"judge.model={JUDGE}", "reward.abstain=0.25")
     with gavel.Grader(*words) as grader:

@@ -19,8 +19,6 @@ from gavel.models.vllm.gpus import check_split
 from gavel.models.vllm.resolve import local_directory, shape_of
 
 GB = 1e9
-NOBODY = "//judge.invalid"
-"""The host of ``judge=none``."""
 
 
 @record
@@ -71,7 +69,7 @@ def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service
         if found is not None:
             lines.append(("", memory.describe(one.name, service, found)))
     for name, service in services.items():
-        if service.mode == "external" and (judged or not any(NOBODY in url for url in service.base_urls)):
+        if service.mode == "external" and (judged or not service.is_none):
             lines.append((config_key(name), f"{service.model} at {', '.join(service.base_urls)}"))
     return [*lines, ("placement", layout.mode)] if judged or managed(services) else lines
 

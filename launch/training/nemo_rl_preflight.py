@@ -213,7 +213,7 @@ def unreachable_services(assembly: Assembly | None) -> list[str]:
     return asyncio.run(_ask_all({
         (url, service.model or ""): (config_key(name), url, service)
         for name, service in assembly.services.items() for url in service.base_urls
-        if service.mode == "external" and not str(urlsplit(url).hostname).endswith(".invalid")
+        if service.mode == "external" and not service.is_none
     }))  # fmt: skip
 
 

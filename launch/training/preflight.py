@@ -27,7 +27,7 @@ from gavel.launch.training.layout import Layout, layout_of, managed
 from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
 from gavel.launch.training.render import ray_sub_of
 from gavel.launch.training.tasks import asks_judge, task_findings
-from gavel.launch.training.trainer_config import NOWHERE, trainer_config
+from gavel.launch.training.trainer_config import trainer_config
 from gavel.launch.training.trl_preflight import findings as trl_findings
 from gavel.launch.training.trl_preflight import machine_findings as trl_machine_findings
 from gavel.models.errors import ConfigError, GavelError
@@ -73,7 +73,7 @@ def check(config: TrainConfig, run: Path) -> Checked:
     if assembly is not None:
         found += [str(failed) for failed in _check_turns(assembly)]
         judged = asks_judge(config, assembly)
-        if judged and any(NOWHERE in url for service in assembly.services.values() for url in service.base_urls):
+        if judged and any(service.is_none for service in assembly.services.values()):
             found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
         layout = layout_of(config, assembly.services)
         found += layouts.findings(config, layout, assembly.services)
