@@ -17,7 +17,7 @@ from rich.text import Text
 
 from gavel.launch.comparing.curves import WINDOW, mean, shown
 from gavel.launch.comparing.ledgers import read_samples
-from gavel.launch.comparing.runs import bounds_of, read_config
+from gavel.launch.comparing.runs import bounds_of, clusters_of, read_config
 from gavel.launch.running.session import say
 from gavel.launch.schema import StatusConfig
 from gavel.launch.train import job_of
@@ -214,9 +214,10 @@ def steps_of(path: Path, step: int | None) -> str:
 def reward_of_last(path: Path, window: int = WINDOW) -> str:
     """Return the mean reward of the newest steps with its interval over tasks, ``0.412 [0.300, 0.524]``; empty if none is graded."""
     try:
-        samples = read_samples(path)
+        config = read_config(path)
+        samples = read_samples(path, clusters=clusters_of(config.get("env") or {}))
     except InputError as failed:
         return _first_line(str(failed))
     last = sorted({sample.step for sample in samples})[-window:]
-    found = mean([sample for sample in samples if sample.step in last], bounds=bounds_of(read_config(path).get("reward") or {}))
+    found = mean([sample for sample in samples if sample.step in last], bounds=bounds_of(config.get("reward") or {}))
     return "" if found is None else shown(found)

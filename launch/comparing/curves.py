@@ -1,14 +1,14 @@
 """How the reward of a training run moved: a mean for each step, and its first steps against its last ones, with intervals.
 
-Intervals are over tasks (prompts), for the replies to one prompt are alike. Where both ends of a run saw the same tasks their
-difference is taken within each task, which leaves out how hard the tasks of a step happen to be.
+Intervals are over tasks (prompts), for the replies to one prompt are alike, or over clusters of tasks that are alike. Where both ends
+of a run saw the same tasks their difference is taken within each task, which leaves out how hard the tasks of a step happen to be.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from gavel.envs.statistics import mean as clustered
 from gavel.envs.types import Metric
 from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import SAME, Bounds, difference_bounds, tied, within
+from gavel.launch.comparing.paired import SAME, Bounds, by_cluster, difference_bounds, tied, within
 from gavel.models.codec import record
 from gavel.models.statistics import encode, t975
 
@@ -74,7 +74,7 @@ def component(name: str) -> Value:
 
 def mean(samples: Iterable[Sample], value: Value = reward_of, bounds: Bounds | None = None) -> Metric | None:
     """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is none."""
-    known = [(sample.task, found) for sample in samples if (found := value(sample)) is not None]
+    known = [(sample.cluster or sample.task, found) for sample in samples if (found := value(sample)) is not None]
     metric = clustered([found for _, found in known], encode(task for task, _ in known), bounds=bounds)
     if metric is not None and metric.low is not None and metric.high is not None and metric.high - metric.low < SAME:
         return replace(metric, low=None, high=None)
@@ -116,15 +116,18 @@ def change(
     The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of each, of which each
     must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the values of both.
     """
+    first, last = list(first), list(last)
+    alike = clusters_of_tasks([*first, *last])
     before, after = task_means(first, value), task_means(last, value)
     if not before or not after:
         return None
     common = [task for task in before if task in after]
-    sides = over(list(before.values()), bounds[0]), over(list(after.values()), bounds[1])
+    values = independent(before, alike), independent(after, alike)
+    sides = over(values[0], bounds[0]), over(values[1], bounds[1])
     limits = difference_bounds(*bounds)
     if len(common) >= PAIRED_FROM:
-        return Change(*sides, over([after[task] - before[task] for task in common], limits), len(common))
-    return Change(*sides, within(_welch(list(before.values()), list(after.values())), limits), 0)
+        return Change(*sides, over(independent({task: after[task] - before[task] for task in common}, alike), limits), len(common))
+    return Change(*sides, within(_welch(*values), limits), 0)
 
 
 def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tuple[str, str], float]:
@@ -134,6 +137,18 @@ def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tupl
         if (known := value(sample)) is not None:
             found[sample.task].append(known)
     return {task: sum(values) / len(values) for task, values in found.items()}
+
+
+def clusters_of_tasks(samples: Iterable[Sample]) -> dict[tuple[str, str], str]:
+    """Return the cluster of each task that shares one with others."""
+    return {sample.task: sample.cluster for sample in samples if sample.cluster}
+
+
+def independent(values: Mapping[tuple[str, str], float], clusters: Mapping[tuple[str, str], str]) -> list[float]:
+    """Return values by task as ones that do not depend on one another: one for each cluster, with the same mean."""
+    alike: Mapping[tuple[str, str], Hashable] = clusters
+    codes = encode(alike.get(task, task) for task in values)
+    return [float(value) for value in by_cluster(np.array(list(values.values())), codes)]
 
 
 def over(values: Sequence[float], bounds: Bounds | None = None, floor: float = 0.0) -> Metric:

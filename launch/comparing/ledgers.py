@@ -22,7 +22,8 @@ class Sample:
     """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in one step apart.
 
     ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are empty.
-    ``checks`` is the share of its checks that passed, None where the environment makes none.
+    ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what its task shares with
+    others that are alike, empty where the task stands for itself.
     """
 
     step: int
@@ -33,14 +34,16 @@ class Sample:
     components: Mapping[str, float] | None = None
     checks: float | None = None
     failure: str | None = None
+    cluster: str = ""
 
 
-def read_samples(run: Path, split: str = "train") -> tuple[Sample, ...]:
+def read_samples(run: Path, split: str = "train", clusters: str | None = None) -> tuple[Sample, ...]:
     """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is ungraded.
 
     Args:
         run: the run folder.
         split: ``train`` or ``validation``.
+        clusters: the field whose value tasks share that are alike (``EnvironmentInfo.clusters``).
 
     Raises:
         InputError: a line of a ledger cannot be read.
@@ -48,7 +51,7 @@ def read_samples(run: Path, split: str = "train") -> tuple[Sample, ...]:
     folder = run / LEDGER
     steps = _steps(folder / "steps.jsonl", split)
     made = {
-        uid: _sample(steps[uid], row)
+        uid: _sample(steps[uid], row, clusters)
         for path in sorted(folder.glob("*.rows.jsonl"))
         for row in _rows(path)
         if (uid := row["uid"]) in steps
@@ -87,7 +90,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise InputError("this line of a ledger is damaged", where=f"{path}:{number}", found=str(failed)) from None
 
 
-def _sample(step: int, row: Mapping[str, Any]) -> Sample:
+def _sample(step: int, row: Mapping[str, Any], clusters: str | None) -> Sample:
     verdict, result = row["verdict"], row["result"]
     task = (str(result["task_id"]), str(result["task_digest"]))
     failure = verdict["failure"]
@@ -95,8 +98,15 @@ def _sample(step: int, row: Mapping[str, Any]) -> Sample:
         return Sample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))
     return Sample(
         step, task, int(result["rollout_index"]), float(verdict["reward"]), str(verdict["label"]), dict(verdict["components"]),
-        _passed(result["outcome"]["checks"]),
+        _passed(result["outcome"]["checks"]), cluster=_cluster(result, clusters),
     )  # fmt: skip
+
+
+def _cluster(result: Mapping[str, Any], field: str | None) -> str:
+    if field is None:
+        return ""
+    known = (result.get("metadata") or {}).get(field, (result["outcome"].get("details") or {}).get(field))
+    return "" if known is None else str(known)
 
 
 def _passed(checks: Any) -> float | None:

@@ -79,7 +79,8 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
     names = _names([run.path for run in runs])
     found = []
     for name, run in zip(names, runs, strict=True):
-        config, samples = read_config(run.path), read_samples(run.path)
+        config = read_config(run.path)
+        samples = read_samples(run.path, clusters=clusters_of(config.get("env") or {}))
         if not samples:
             raise ConfigError(
                 "this training run has no step in its ledger",

@@ -21,10 +21,12 @@ from gavel.launch.comparing.curves import (
     Value,
     change,
     checks_of,
+    clusters_of_tasks,
     component,
     components_of,
     curve,
     ends,
+    independent,
     label_is,
     labels_of,
     over,
@@ -152,7 +154,8 @@ def _difference(
     ranges = _ranges(what, base, other)
     limits = difference_bounds(*ranges)
     if len(common) >= PAIRED_FROM:
-        differences = np.array([second[task] - first[task] for task in common])
+        alike = clusters_of_tasks(one for run in (*base, *other) for one in lasts[run.name])
+        differences = np.array(independent({task: second[task] - first[task] for task in common}, alike))
         found = within(bootstrap(differences, draws, np.random.default_rng(seed), limits), limits)
         means = [sum(side[task] for task in common) / len(common) for side in (first, second)]
     else:

@@ -106,7 +106,7 @@ async def run(values: Mapping[str, Any]) -> int:
     finally:
         ledger.close()
         steps.close()
-    return _close(folder, options, reward, done, time.perf_counter() - begun)
+    return _close(folder, options, reward, assembly.environment.info.clusters, done, time.perf_counter() - begun)
 
 
 def _session(
@@ -172,9 +172,9 @@ def _told(stop: Event) -> None:
     stop.set()
 
 
-def _close(folder: Path, options: GrpoOptions, reward: RewardPolicy, done: int, seconds: float) -> int:
+def _close(folder: Path, options: GrpoOptions, reward: RewardPolicy, clusters: str | None, done: int, seconds: float) -> int:
     """Say what was done. A finished run keeps no checkpoint: it could only be gone on with."""
-    samples = read_samples(folder)
+    samples = read_samples(folder, clusters=clusters)
     for line in summary_lines(samples, bounds=reward.bounds):
         say(line)
     if draw(folder / CURVE, {folder.name: samples}):

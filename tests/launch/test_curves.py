@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.ledgers import write_ledger
 from gavel.launch.comparing.curves import change, checks_of, curve, ends, label_is, over, summary_lines
 from gavel.launch.comparing.ledgers import Sample, read_samples
 from gavel.launch.comparing.pictures import draw
+from gavel.launch.comparing.training import TrainedRun, compare_training
 from gavel.models.errors import InputError
 
 TASKS = "abcde"
@@ -169,3 +171,25 @@ def test_curves_are_drawn_and_two_drawings_are_the_same(tmp_path: Path) -> None:
     assert text == (tmp_path / "b.svg").read_text()
     assert "mean reward" in text
     assert not draw(tmp_path / "none.svg", {"run": []})
+
+
+def test_tasks_that_are_alike_are_one_cluster_in_every_interval_of_a_training(tmp_path: Path) -> None:
+    rewards = {"p": (0.1, 0.3), "q": (0.4, 0.9), "r": (0.2, 0.2), "s": (0.0, 0.5), "t": (0.6, 0.8), "u": (0.3, 0.7)}
+    found = []
+    for folder, simulators in ((tmp_path / "one", "a"), (tmp_path / "four", "abcd")):
+        steps = {
+            step: {f"{persona}/{name}": [pair[step - 1]] for persona, pair in rewards.items() for name in simulators} for step in (1, 2)
+        }
+        write_ledger(folder, steps)
+        samples = read_samples(folder, clusters="persona")
+        assert {one.cluster for one in samples} == set(rewards)
+        assert {one.cluster for one in read_samples(folder)} == {""}
+        moved = change(*ends(samples, 1), bounds=((0.0, 1.0), (0.0, 1.0)))
+        assert moved is not None
+        group = [TrainedRun(name, name, 1, "r", samples, (0.0, 1.0)) for name in ("x", "y")]
+        group[1] = replace(group[1], samples=[replace(one, step=3 - one.step) for one in samples])
+        compared = compare_training(group, window=1).differences[0].over_tasks
+        means = [point.mean for point in curve(samples)]
+        found.append([metric for metric in (*means, moved.first, moved.last, moved.difference, compared) if metric is not None])
+    for one, four in zip(*found, strict=True):
+        assert (one.value, one.low, one.high) == pytest.approx((four.value, four.low, four.high)), (one, four)

@@ -40,7 +40,7 @@ def result(task: str, rollout: int, value: float | None) -> Result:
         status="judge_error" if value is None else "graded", transcript=Transcript(()),
         outcome=Outcome("" if value is None else "good" if value > 0 else "bad", checks=checks, failure=failure),
         reward=None if value is None else Reward(value, {"good": value}), receipts=(), timing=Timing(0.0, 0.0, 0.0, 0.0),
-        digests=Digests("", {}), metadata={}, fallback_reward=0.0 if value is None else None,
+        digests=Digests("", {}), metadata={"persona": task.partition("/")[0]}, fallback_reward=0.0 if value is None else None,
     )  # fmt: skip
 
 
