@@ -11,7 +11,7 @@ from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, EnvironmentInfo, HasInfo, RewardPolicy, Task
 from gavel.judges.types import Judge
 from gavel.models.codec import decode, record
-from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.errors import ConfigError, GavelError, nearest, shorten
 from gavel.models.types import ChatModel
 
 E = TypeVar("E")
@@ -203,6 +203,14 @@ def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
     """
     options, make = _options("reward", config, REWARDS)
     return cast("RewardPolicy", make(options))
+
+
+def find_reward(config: Mapping[str, Any]) -> RewardPolicy | None:
+    """Make the reward policy that a run was rewarded by; None where it cannot be made here (its package is not installed)."""
+    try:
+        return make_reward(config)
+    except GavelError:
+        return None
 
 
 def check_reward(env: object, config: Mapping[str, Any]) -> None:

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.envs.registry import find_reward
 from gavel.launch.cells import as_text
 from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.identities import identity_notes, judge_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, arm, compare, method
-from gavel.launch.comparing.runs import Named, clusters_of, expand, is_training, read_config, reward_of, trained
+from gavel.launch.comparing.runs import Named, clusters_of, expand, is_training, read_config, trained
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.report.compared import comparison_page
 from gavel.launch.running.child import existing_run
@@ -88,7 +89,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _arm(name: str, path: Path) -> Arm:
     config, planned = read_config(path), read_inputs(path)
     manifest = read_manifest(path)
-    reward, clusters = reward_of(manifest.reward if manifest else {}), clusters_of(config.get("env") or {})
+    reward, clusters = find_reward(manifest.reward if manifest else {}), clusters_of(config.get("env") or {})
     digests = {row.key: row.task_digest for row in planned}
     return arm(name, read_results(path, reward=reward, planned=digests), len(planned), reward.bounds if reward else None, clusters)
 

@@ -17,7 +17,7 @@ import pytest
 from tests.envs.instruction_following.environment_support import instruction, row
 from tests.support.fault_server import server_process
 from tests.support.processes import run_forked
-from tests.support.runs import JUDGE, STRICT, expected_label, number_of, source_row, write_tasks
+from tests.support.runs import JUDGE, STRICT, expected_label, number_of, source_row, without_digests, write_tasks
 from tests.support.runs import arguments as rollout_words
 
 import gavel
@@ -174,6 +174,10 @@ def test_a_run_is_read_as_frozen_rows_in_the_plans_order(models: str, tmp_path: 
     assert list(frame["task_id"]) == [one.task_id for one in stored.rows]
     assert frame["reward"].mean() == pandas.Series([one.reward.value for one in stored.graded if one.reward]).mean()
     assert frame["failure_kind"].count() == 2
+    file = run / "results.jsonl"
+    file.write_text(without_digests(file.read_text()).replace('"value":1.0', '"value":0.9', 1))
+    with pytest.raises(gavel.RecordError, match=r"results\.jsonl:\d+: reward\.value"):
+        gavel.load_run(run)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

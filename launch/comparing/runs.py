@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from gavel.envs.registry import describe_environment, make_reward
-from gavel.envs.types import RewardPolicy
+from gavel.envs.registry import describe_environment, find_reward
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun
 from gavel.launch.running.child import named
@@ -97,16 +96,8 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
 
 def bounds_of(reward: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return the least and greatest reward of a policy's options, None where there are none or they are not known."""
-    made = reward_of(reward)
+    made = find_reward(reward)
     return None if made is None else made.bounds
-
-
-def reward_of(reward: Mapping[str, Any]) -> RewardPolicy | None:
-    """Return the policy of these options, None where it cannot be made here."""
-    try:
-        return make_reward(reward)
-    except GavelError:
-        return None
 
 
 def clusters_of(env: Mapping[str, Any]) -> str | None:

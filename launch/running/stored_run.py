@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gavel.envs.registry import find_reward
 from gavel.envs.types import Check, Result
 from gavel.launch.running.existing import existing_run
 from gavel.launch.running.folder import last_attempts, read_results
@@ -61,17 +62,17 @@ def load_run(path: str | Path) -> StoredRun:
 
     Raises:
         RunFolderError: there is no run there; names the nearest.
-        RecordError: a line is damaged; names file, line and field.
+        RecordError: a line is damaged, or a row's task, place or reward is not as it was written; names file, line and field.
     """
     folder = existing_run(str(path), "report")
     manifest = read_manifest(folder)
     assert manifest is not None, "existing_run has seen it"
-    errors = list(read_results(folder, "errors.jsonl"))
-    newest = {**last_attempts(errors), **{(row.task_id, row.rollout_index): row for row in read_results(folder)}}
-    planned = [row.key for row in read_inputs(folder)]
-    own = set(planned)
+    reward, planned = find_reward(manifest.reward), {row.key: row.task_digest for row in read_inputs(folder)}
+    errors = read_results(folder, "errors.jsonl", reward, planned)
+    graded = read_results(folder, "results.jsonl", reward, planned)
+    newest = {**last_attempts(list(errors)), **{(row.task_id, row.rollout_index): row for row in graded}}
     rows = [newest[key] for key in planned if key in newest]
-    rows += [row for key, row in newest.items() if key not in own]
+    rows += [row for key, row in newest.items() if key not in planned]
     return StoredRun(folder, manifest, tuple(rows), len(planned))
 
 
