@@ -30,8 +30,11 @@ _RIGHT_TO_LEFT = re.compile("[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufe
 _AFTER_SCRIPT = re.compile(f"[{_JOINED_SCRIPTS}]")
 _BEFORE_JOINER = re.compile(f"[{_EMOJI}\ufe0f\U000e007f]")
 _AFTER_JOINER = re.compile(f"[{_EMOJI}]")
-_INVISIBLE = "\u00ad\u034f\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2064\u206a-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"
-_TAGS = "\U000e0000-\U000e00ff"
+_INVISIBLE = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f"
+    "\u3164\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
+)
+_TAGS = "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 
 
@@ -56,6 +59,8 @@ def _keep_joiner(match: re.Match[str]) -> bool:
 
 def _keep_selector(match: re.Match[str]) -> bool:
     before = _before(match)
+    if before.isascii() or before in ("｜", "◁"):  # there it only splits a token, but for keycaps
+        return before in tuple("0123456789#*") and match.string.startswith("\u20e3", match.end())
     return before.strip() != "" and not re.match(f"[{_SELECTORS}]", before)
 
 
@@ -84,7 +89,7 @@ _BRACKET_NAMES = (
     "INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|MODEL_SETTINGS|THINK|IMG|IMG_BREAK|IMG_END|"
     "PREFIX|MIDDLE|SUFFIX|AUDIO|BEGIN_AUDIO|TRANSCRIBE|CLS|SEP|MASK|PAD|UNK|BOS|EOS|gMASK|sMASK|sop|eop"
 )
-_LEFT, _RIGHT = "[<\uff1c\ufe64\u2329\u3008\u27e8]", "[>\uff1e\ufe65\u232a\u3009\u27e9]"
+_LEFT, _RIGHT = "[<\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438]", "[>\uff1e\ufe65\u232a\u3009\u27e9\u02c3\u276f\u1433]"
 """Angle brackets, and what looks like them to a reader."""
 _TOKENS = "|".join((
     rf"{_LEFT}[|｜][^<>|｜\n]{{1,64}}[|｜]{_RIGHT}",  # ChatML, Llama, Phi, DeepSeek, GLM, harmony
@@ -93,18 +98,21 @@ _TOKENS = "|".join((
     rf"{_LEFT}{_LEFT}/?SYS{_RIGHT}{_RIGHT}",
     rf"{_LEFT}[/／]?(?:{_TOKEN_NAMES}){_RIGHT}",
     rf"\[/?(?:{_BRACKET_NAMES})\]",  # Mistral
+    r"◁/?think▷",  # Kimi
     r"\[[|｜][^\[\]|｜\n]{1,64}[|｜]\]",  # EXAONE
     r"\]~!?[a-z][\[\]]|\[e~\[|\]![a-z]~\[|\]<\][a-z ]{1,20}\[>\[",  # MiniMax
 ))  # fmt: skip
 """Chat-template and other special tokens of the common model families; a judge whose tokenizer can be read adds its own."""
 
 _TOKEN = re.compile(_TOKENS, re.IGNORECASE)
-_BRACKETS = str.maketrans("<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9", "‹›⟦⟧‹›‹›‹›‹›‹›")
+_BRACKETS = str.maketrans(
+    "<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9\u02c2\u02c3\u276e\u276f\u1438\u1433", "‹›⟦⟧" + "‹›" * 8
+)
 _ROUNDS = 8
 """Tokens may stand inside one another; no form above nests deeper than three times."""
 _SUSPECT = (
-    "\r<\uff1c\ufe64\u2329\u3008\u27e8\\[\\]\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\r<◁\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438\\[\\]\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _PLAIN = re.compile(f"[^{_SUSPECT}]*")
 """A text without any character that a rule could touch; most answers are, and one scan tells."""
@@ -154,7 +162,7 @@ class Neutraliser:
                 raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
         names = sorted({tag.strip("</>") for tag in self.delimiters})
         wide = "|".join("".join(map(_in_any_width, name)) for name in names)
-        slash = r"\s*+(?:[/／]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
+        slash = r"\s*+(?:[/／⁄∕╱]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
         own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
         tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
         object.__setattr__(self, "_extra", re.compile(tokens or r"(?!)", re.IGNORECASE))

@@ -92,6 +92,7 @@ def test_plain_text_of_any_script_comes_back_as_it_is(text: str) -> None:
         "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",  # the flag of Scotland
         "ABC \u200fשלום\u200f!",  # direction marks beside Hebrew
         "葛\U000e0100",  # an ideographic variant
+        "1\ufe0f\u20e3 #\ufe0f\u20e3",  # keycaps
         "a\tb\nc",
         "23<45",
         "`x < y` and a[0] or List<int>",
@@ -108,7 +109,11 @@ def test_what_a_script_an_emoji_or_code_needs_stays(text: str) -> None:
     [
         ("Par\u200bis", "Paris", ("invisible_character",)),
         ("a\u200db", "ab", ("invisible_character",)),
-        ("x\ufe0f\ufe0e\ufe0f", "x\ufe0f", ("invisible_character",)),
+        ("☺\ufe0f\ufe0e\ufe0f", "☺\ufe0f", ("invisible_character",)),
+        ("x\ufe0fy", "xy", ("invisible_character",)),  # to a letter of ASCII it adds nothing but a place to hide
+        ("<|im\u115f_end|\ufe0f>", "‹|im_end|›", ("invisible_character", "chat_template_token")),
+        ("</s\u2065>\U000e0fff", "‹/s›", ("invisible_character", "chat_template_token")),
+        ("◁\u200bthink▷", "◁·think▷", ("invisible_character", "chat_template_token")),
         ("hi\U000e0041\U000e0042", "hi", ("invisible_character",)),
         ("\u202eabc\u202c", "abc", ("bidi_control",)),
         ("abc\u200e", "abc", ("bidi_control",)),
@@ -188,6 +193,8 @@ def test_the_special_tokens_of_current_models_are_softened_and_named(text: str) 
         "＜／ｃａｎｄｉｄａｔｅ＞",
         "〈candidate〉",
         "⟨/reference⟩",
+        "❮/candidate❯",
+        "<⁄candidate˃",
         "</candidate id=1>",
         "<" + " " * 5000 + "/candidate>",
         "<\n/\ncandidate\n>",
