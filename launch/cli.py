@@ -95,16 +95,22 @@ def parse(words: Sequence[str]) -> CommandLine:
         else:
             plain.append(word)
     verb, others = (plain[0] if plain else None), plain[1:]
-    count = next((place for place, word in enumerate(others) if not _stands_alone(word)), len(others))
+    count = next((place for place, word in enumerate(others) if not _stands_alone(word, verb)), len(others))
     return CommandLine(verb, tuple(others[:count]), tuple(others[count:]), tuple(folders), **options)
 
 
-def _stands_alone(word: str) -> bool:
-    """Whether a word is no override: without ``=``, or the path of something that is there and no key (``runs/000-seed=1``)."""
+def _stands_alone(word: str, verb: str | None) -> bool:
+    """Whether a word is no override: without ``=``, or the path of something that is there and no key (``000-seed=1``, ``a=b``)."""
     if word.startswith("~"):
         return False
     key, equals, _ = word.partition("=")
-    return not equals or (_KEY.fullmatch(key) is None and os.path.lexists(word))
+    return not equals or (os.path.lexists(word) and (_KEY.fullmatch(key) is None or not _is_key(key, verb)))
+
+
+def _is_key(key: str, verb: str | None) -> bool:
+    from gavel.launch.config import has_key
+
+    return verb is None or has_key(verb, key.lstrip("+"))
 
 
 def _following(rest: Iterator[str], option: str) -> str:

@@ -87,6 +87,12 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     return config
 
 
+def has_key(verb: str, key: str) -> bool:
+    """Tell whether the first name of a word's key is a section, key or group of a verb; of one that there is not, anything is."""
+    first = key.partition(".")[0].partition("@")[0]
+    return verb not in VERBS or first in ("run", *VERBS[verb].groups) or any(field.name == first for field in fields(_schema(verb)))
+
+
 def _read(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
     """Read one word; one with a ``/`` before its ``=`` is a path, for no key has one."""
     before, equals, _ = word.partition("=")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
+
+from gavel.launch.cli import parse
 
 
 async def test_a_path_with_equals_is_a_run_for_every_verb(tmp_path: Path) -> None:
@@ -24,3 +27,20 @@ async def test_a_path_with_equals_is_a_run_for_every_verb(tmp_path: Path) -> Non
     assert f"gavel rescore {one} -m reward.abstain=0.3,0.5" in several.err
     exported = await gavel("export", one, cwd=tmp_path)
     assert f"gavel export {one}" in exported.err
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        ("status c=d", "c=d"), ("status c=d/", "c=d/"), ("view reward.abstain=0.3", "reward.abstain=0.3"), ("compare c=d e", "c=d"),
+        ("rescore c=d -m reward.abstain=0.3,0.5", "c=d"), ("rescore reward.abstain=0.3", None), ("status lines=5", None),
+        ("report run=x", None), ("train env=abstention", None), ("status x=y", None), ("no-such-verb c=d", None),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_there_is_a_run_unless_its_name_is_a_key_of_the_verb(
+    words: str, run: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("c=d", "reward.abstain=0.3", "lines=5", "run=x", "env=abstention"):
+        Path(name).mkdir()
+    assert (parse(words.split()).runs or (None,))[0] == run

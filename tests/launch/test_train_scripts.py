@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -101,6 +102,30 @@ def test_what_is_handed_over_are_variables_that_nemo_rls_script_reads(tmp_path: 
             assert re.search(rf"\${variable}\b|\${{{variable}:-", theirs), variable
         for option in THEIR_OPTIONS:
             assert f"#SBATCH {option}" in theirs, option
+
+
+def test_the_pages_way_of_four_nodes_with_a_container_is_one_that_is_rendered(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8").partition("## Four nodes of eight GPUs in a container")[2]
+    commands = page.partition("```bash\n")[2].partition("```")[0].replace("\\\n", "").replace("/shared", str(tmp_path))
+    (tmp_path / "RL").symlink_to(root)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NEMO_RL_ROOT", str(tmp_path / "RL"))
+    told = [shlex.split(line, comments=True)[1:] for line in commands.splitlines() if line.startswith("gavel ")]
+    assert [words[0] for words in told] == ["doctor", "prepare", "probe", "train"]
+    composed = {words[0]: compose(words[0], words[1:]) for words in told}
+    run, config = tmp_path / "runs" / "first", composed["train"]
+    checked = check(config, run)
+    missing = {"tasks.path", "validation.path", "certificates", "gavel itself"}  # ours lies where this test was started
+    assert {one.partition(": ")[0].partition("/")[0] for one in checked.findings} == missing, checked.findings
+    asked, probed = (composed[verb].judge for verb in ("train", "probe"))
+    assert (asked.model, asked.quantization, asked.gpus) == (probed.model, probed.quantization, probed.gpus)
+    text = train.prepare(config, run, checked).files["train.sbatch"]
+    parts = text.partition("#SBATCH hetjob")
+    assert [f"#SBATCH --nodes={count}" in part for count, part in ((4, parts[0]), (1, parts[2]))] == [True, True]
+    assert f"export CONTAINER={tmp_path}/nemo-rl.sqsh MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8" in text
+    assert f"bash {tmp_path}/RL/ray.sub &" in text
 
 
 def test_without_a_number_of_cores_nemo_rls_script_takes_those_of_whole_nodes(tmp_path: Path, root: Path) -> None:

@@ -57,12 +57,15 @@ def test_nemo_rls_grpo_estimator_gives_exact_advantages(estimators: Any, leave_o
 
     options = estimators.AdvEstimatorConfig(use_leave_one_out_baseline=leave_one_out, normalize_rewards=normalize)
     estimator = estimators.GRPOAdvantageEstimator(options, ClippedPGLossConfig.model_construct())
-    table = list(groups())
-    prompts, rewards, graded = batch_of(table)
-    mask = torch.ones(len(rewards), 1) * graded.unsqueeze(-1)
-    found = estimator.compute_advantage(prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded})
-    wanted = [one for group, lost in table for one in wanted_advantages(group, lost, leave_one_out=leave_one_out, normalize=normalize)]
-    assert torch.allclose(found[:, 0].double(), torch.tensor(wanted, dtype=torch.float64), atol=1e-5, rtol=0)
+    for size in range(2, 33):  # NeMo-RL looks through the whole batch for each of its groups
+        table = list(groups((size,)))
+        prompts, rewards, graded = batch_of(table)
+        mask = torch.ones(len(rewards), 1) * graded.unsqueeze(-1)
+        found = estimator.compute_advantage(prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded})
+        wanted = [
+            one for group, lost in table for one in wanted_advantages(group, lost, leave_one_out=leave_one_out, normalize=normalize)
+        ]
+        assert torch.allclose(found[:, 0].double(), torch.tensor(wanted, dtype=torch.float64), atol=1e-5, rtol=0), size
 
 
 def wanted_over_the_batch(table: list[tuple[list[Fraction], int | None]], *, minus_baseline: bool) -> list[float]:
