@@ -92,13 +92,22 @@ _NEEDED = {
 }
 """Keys, and the key without which none of them is read."""
 
-_PREPARES: Mapping[str, tuple[str, ...]] = {
-    "abstention": ("name",),
-    "instruction_following": ("name",),
-    "vera_mh": ("name", "binding", "simulators", "chatbot_prompt"),
+_SIMULATED = ("name", "binding", "simulators")
+READS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "prepare": {"abstention": ("name",), "instruction_following": ("name",), "vera_mh": (*_SIMULATED, "chatbot_prompt")},
+    "probe": {"vera_mh": _SIMULATED},
+    "calibrate": {"abstention": ("name", "binding"), "instruction_following": ("name", "binding"), "vera_mh": _SIMULATED},
 }
-"""Keys of our environments that `gavel prepare` reads; the others are about playing and grading. An environment that is not here is
-taken to read all of its own."""
+"""Keys of our environments that a verb reads which does not play them. An environment that is not here is taken to read all of its own:
+those of ours that have controls are played by `gavel probe`."""
+
+_WHY = {"prepare": "tasks do not depend on it", "probe": "only its judge is asked", "calibrate": "only its judge is asked"}
+
+_OF_CALLS = (
+    "sampling", "max_tokens_field", "omit", "response_format", "thinking_tokens", "extra_body", "max_in_flight", "rpm", "tpm",
+    "timeout", "deadline", "attempts", "cache", "thinking_opened",
+)  # fmt: skip
+"""Keys of a service that are about calls to it, which `gavel judge` does not make."""
 
 _OF_JUDGES = ("cache", "response_format")
 """Keys of a service that only a judge's calls read: a policy's replies are drawn anew each time, in free form."""
@@ -115,8 +124,16 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
     for key in settings:
         parts = key.split(".")
         value = _value(values, key)
-        if value in (None, False, [], {}):
+        if value is None:
             continue
+        if parts[0] == "env" and parts[1:]:
+            _check_env_key(verb, str(config.env["name"]), key)
+        if value in (False, [], {}):
+            continue
+        if verb == "judge" and parts[0] == "judge" and parts[1:2] and parts[1] in _OF_CALLS:
+            raise ConfigError(
+                "`gavel judge` serves, and makes no calls", field=key, remedy="remove it, and set it where the judge is asked"
+            )
         needed = next((other for unread, other in _NEEDED.items() if f"{key}.".startswith(f"{unread}.")), None)
         if needed is not None and key != needed and _value(values, needed) is None:
             raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
@@ -124,13 +141,18 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
             _check_price_read(verb, key)
         if parts[0] == "services" and parts[2:3] == ["sampling"]:
             _check_unsampled(f"services.{parts[1]}", config.services[parts[1]])
-        if verb == "prepare" and parts[0] == "env" and parts[1:] and parts[1] not in _PREPARES.get(str(config.env["name"]), parts):
-            raise ConfigError(
-                "`gavel prepare` does not read this key: tasks do not depend on it", field=key,
-                remedy="set source.binding=… instead" if parts[1] == "binding" else "remove it, and set it where the tasks are played",
-            )  # fmt: skip
         if parts[0] == "policy" and isinstance(config, schemas.Composition) and "policy" not in judges:
             _check_policy_key(verb, config, key)
+
+
+def _check_env_key(verb: str, env: str, key: str) -> None:
+    name = key.split(".")[1]
+    if name in READS.get(verb, {}).get(env, (name,)):
+        return
+    raise ConfigError(
+        f"`gavel {verb}` does not read this key: {_WHY[verb]}", field=key,
+        remedy="set source.binding=… instead" if name == "binding" else "remove it, and set it where the tasks are played",
+    )  # fmt: skip
 
 
 _ADDS_UP = ("rollout", "regrade")

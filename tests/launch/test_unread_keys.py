@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
@@ -13,9 +15,13 @@ import pytest
 from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig
 from gavel.envs.vera_mh.config import VeraMhConfig
+from gavel.launch import schema as schemas
 from gavel.launch.config import compose
-from gavel.launch.services_check import _PREPARES
-from gavel.models.errors import ConfigError
+from gavel.launch.keys import known_keys
+from gavel.launch.services_check import READS, check_read, check_services
+from gavel.launch.verbs import VERBS as VERB_TABLE
+from gavel.models.codec import decode, plain
+from gavel.models.errors import ConfigError, GavelError
 
 SERVED = ("policy=smollm2", "judge=smollm2", "env=abstention")
 ELSEWHERE = ("policy=smollm2", "judge=openai", "judge.model=m", "env=abstention")
@@ -119,7 +125,7 @@ def test_every_key_of_an_environment_is_read_where_it_is_played_and_read_or_refu
     }  # fmt: skip
     keys = {field.name for field in fields(CONFIGS[env])}
     assert keys <= read | {"name"}, "a key that no code of the environment reads"
-    for key in keys - set(_PREPARES[env]):
+    for key in keys - set(READS["prepare"][env]):
         said = refused("prepare", f"env={env}", f"env.{key}=7")
         assert f"env.{key}" in said
         assert "does not read this key" in said
@@ -138,3 +144,73 @@ def test_keys_of_a_data_set_are_refused_for_a_local_file(key: str) -> None:
 
 def test_a_judge_that_grades_itself_may_be_a_policy_in_a_probe() -> None:
     assert compose("probe", [*SERVED[1:], "judging.bindings.abstention.judge=policy", "policy.base_url=http://h/v1", "policy.model=x"])
+
+
+JUDGED = ("judge=openai", "judge.model=j")
+VERBS = {
+    "rollout": ("policy=openai", "policy.model=m", *JUDGED), "probe": JUDGED, "calibrate": JUDGED, "serve": JUDGED, "train": JUDGED,
+    "regrade": JUDGED, "rescore": ("reward=tiered",), "prepare": (), "judge": ("judge=smollm2",), "export": (),
+}  # fmt: skip
+PLAYED = {
+    "abstention": {"exact_match_rule"},
+    "instruction_following": {"short_circuit", "max_reply_characters"},
+    "vera_mh": {"max_turns", "max_total_words", "parse_retries"},
+}
+SECTIONS = ("env", "judge", "policy", "tasks", "reward")
+
+
+def another(value: Any) -> list[Any]:
+    """Values that a key may have instead of its own; several where its type does not show."""
+    if value is None:
+        return ["x", 7, ["x"], {"a": "1"}, True]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1]
+    return [f"{value}x"] if isinstance(value, str) else [["x"]] if isinstance(value, list) else []
+
+
+def accepted(verb: str, tree: dict[str, Any]) -> set[str]:
+    """The keys of a composed config that may be set to something else."""
+    schema, found = getattr(schemas, VERB_TABLE[verb].schema), set()
+    for key in known_keys(schema, tree):
+        parts = key.split(".")
+        if parts[0] not in SECTIONS or parts[1:] == []:
+            continue
+        held: Any = tree
+        for part in parts:
+            held = held.get(part) if isinstance(held, dict) else None
+        for value in another(held):
+            changed = {**tree, parts[0]: deepcopy(tree[parts[0]])}
+            place = changed
+            for part in parts[:-1]:
+                place[part] = place.get(part) or {}
+                place = place[part]
+            place[parts[-1]] = value
+            with suppress(GavelError):
+                config = decode(schema, changed, error=ConfigError)
+                check_read(verb, config, [key])
+                check_services(verb, config)
+                found.add(key)
+                break
+    return found
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_takes_the_keys_that_it_reads_and_no_others(verb: str) -> None:
+    groups = VERB_TABLE[verb].groups
+    for env in PLAYED if "env" in groups else ("abstention",):
+        words = (*VERBS[verb], *((f"env={env}",) if "env" in groups else ()))
+        keys = accepted(verb, plain(compose(verb, words)))
+        sections = {key.partition(".")[0] for key in keys}
+        plays = verb in ("rollout", "serve", "train") or (verb == "probe" and env in ("abstention", "instruction_following"))
+        assert ({f"env.{key}" for key in PLAYED[env]} <= keys) == plays, env
+        assert bool({f"env.{key}" for key in PLAYED[env]} & keys) == plays, env
+        assert ("policy" in sections) == (verb == "rollout")
+        assert ("tasks" in sections) == (verb in ("rollout", "train"))
+        assert ("judge" in sections) == (verb not in ("rescore", "prepare", "export"))
+        assert ("reward" in sections) == (verb in ("rollout", "serve", "train", "rescore"))
+        assert not {key for key in keys if key.startswith("judge.sampling.")}
+        served, called = {"judge.gpus", "judge.port", "judge.engine_args"}, {"judge.attempts", "judge.rpm", "judge.extra_body"}
+        assert not (keys & (called if verb == "judge" else served))
+        assert called <= keys or "judge" not in sections or verb == "judge"
