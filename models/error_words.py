@@ -52,6 +52,8 @@ WORDINGS: tuple[Wording, ...] = (
     _words(
         "paced", (*_WRAPPED, 503), r"\bqueue\b.{0,80}?(?:\bfull\b|too long|maximum|exceed)|(?:full|exceeds?|maximum)\b.{0,80}?\bqueue\b"
     ),
+    # A limit of calls that comes as a broken server.
+    _words("paced", _WRAPPED, r"\brate[ _-]?limit|\b(?:daily|hourly|per[ -]?minute|per[ -]?day) limit"),
     # A spent quota: the same words are a minute's limit at DashScope and a dead account at OpenAI; their links tell.
     _words(
         "paced",
@@ -98,6 +100,8 @@ WORDINGS: tuple[Wording, ...] = (
         r"\bmodel[ _]not[ _](?:exist|found)",
         r"\bmodels?[ :/=]{1,2}[`'\"\[]?[\w.:/@-]{1,120}[`'\"\]]?,? (?:do(?:es)? not exist|doesn't exist|(?:is |was )?not found)",
     ),
+    # No provider behind a router takes these parameters: another form of the request may pass, and the model is there.
+    _words("unfit", (*_WRAPPED, 404), r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters"),
     # A gateway's own word for what the provider behind it will never take.
     _words("unfit", (500, 502), r"\binvalid_request_error\b|\bbadrequesterror\b|\binvalid_argument\b"),
 )

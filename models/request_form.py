@@ -60,6 +60,8 @@ def form_of(service: Service, model: str) -> RequestForm:
 _MUST_NOT_THINK = re.compile(r"enable_thinking\W+must be set to false", re.IGNORECASE)
 _FORMAT = re.compile(r"response_format|json_schema|response format|text\.format", re.IGNORECASE)
 _BAD_SCHEMA = re.compile(r"invalid schema|schema (?:is )?(?:invalid|malformed)", re.IGNORECASE)
+_NO_ENDPOINT = re.compile(r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters", re.IGNORECASE)
+"""OpenRouter's word where no provider behind it takes all that is sent; a response format is what most do not."""
 _WANTS_VALUE = re.compile(r"missing field\W+value\b", re.IGNORECASE)
 _WANTS_WORD = re.compile(r"must contain the word\W+json|contain the word\W+json", re.IGNORECASE)
 _REFUSED = re.compile(
@@ -75,8 +77,12 @@ _NAMED = tuple(
     for pattern in (
         rf"(?:unsupported|unrecogni[sz]ed|unknown|unexpected) (?:request |keyword |input |body )*"
         rf"(?:parameter|argument|field|name|key|property)s?(?: supplied| provided)?\W{{0,3}}{_NAME}",
-        r"\b(\w+)[`'\"]?:? (?:parameter |argument |field |option )?(?:is|are) (?:currently )?"
-        r"(?:not (?:yet )?(?:supported|permitted|allowed|available|accepted)|unsupported|deprecated|no longer supported)",
+        r"\b(\w+)[`'\"]?:? (?:parameter |argument |field |option )?(?:(?:is|are|was|has been|have been) "
+        r"(?:currently |now |(?:flagged|marked) as )?"
+        r"(?:not (?:yet )?(?:supported|permitted|allowed|available|accepted)|unsupported|unknown|deprecated|no longer supported)"
+        r"|(?:cannot|can not|must not|may not) be (?:set|used|given|sent|specified)\b)",
+        rf"(?:parameter|argument|field|option|property)s?(?: is| are)? not (?:yet )?(?:supported|permitted|allowed)\W{{0,3}}{_NAME}",
+        rf"\b(?:parameter|argument|field|option) {_NAME}[^.]{{0,40}} not (?:valid|supported|available|allowed) (?:for|with|by) ",
         r"\b(\w+)[`'\"]?: extra inputs are not permitted",
         r"extra_forbidden\W+loc\W+body\W+(\w+)",
         rf"(?:does not|doesn't|do not) (?:support|accept|allow) (?:the |setting |custom )*"
@@ -126,13 +132,14 @@ _FORMAT_AFTER = {"json_schema": "json_object", "json_object": "none", "tgi": "no
 def _learn_format(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:
     place = next((name for name in FORMATS if name in sent), None)
     wants_word = _WANTS_WORD.search(message) is not None
-    if place is None or not (_FORMAT.search(message) or wants_word) or _BAD_SCHEMA.search(message):
+    nowhere = _NO_ENDPOINT.search(message) is not None
+    if place is None or not (_FORMAT.search(message) or wants_word or nowhere) or _BAD_SCHEMA.search(message):
         return None
     if _WANTS_VALUE.search(message) and form.response_format == "json_schema":
         after = "tgi"
     elif wants_word or (place in _named(message) and not re.search(r"\btype\b|json_schema", message, re.IGNORECASE)):
         after = "none"
-    elif _REFUSED.search(message):
+    elif nowhere or _REFUSED.search(message):
         after = _FORMAT_AFTER[form.response_format]
     else:
         return None
@@ -167,6 +174,6 @@ def _named(message: str) -> Iterator[str]:
     """Yield the fields that a message says are not taken; of a list (``['a', 'b']``) each."""
     for pattern in _NAMED:
         for found in pattern.finditer(message):
-            yield found[1]
+            yield found[1].lower()
             rest = re.match(r"(?:\W{1,4}\w+)*\W{0,2}\]", message[found.end() :]) if "[" in found[0] else None
             yield from re.findall(r"\w+", rest[0]) if rest else ()

@@ -266,3 +266,23 @@ def test_a_flagged_field_is_no_flagged_prompt(message: str) -> None:
 @pytest.mark.parametrize("message", ["Input was flagged as unsafe", "Your prompt was flagged; your account may be suspended"])
 def test_a_prompt_flagged_in_other_words_stays_filtered(message: str) -> None:
     assert read_meaning(400, message) == "filtered"
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (500, "daily rate limit reached for this key"),
+        (502, "upstream: Rate limit exceeded"),
+        (500, "You have hit your per-minute limit, slow down"),
+    ],
+)
+def test_a_limit_of_calls_that_comes_as_a_broken_server_is_waited_for(status: int, message: str) -> None:
+    refusal = classify_status(status, message, "judge")
+    assert (refusal.kind, refusal.retryable, refusal.paced) == (_K.PROVIDER_UNAVAILABLE, True, True)
+
+
+@pytest.mark.parametrize("words", ["can handle", "support"])
+def test_a_router_without_a_provider_for_these_parameters_closes_nothing(words: str) -> None:
+    refusal = classify_status(404, f"No endpoints found that {words} the requested parameters.", "judge")
+    assert (refusal.kind, refusal.retryable, refusal.trips) == (_K.JUDGE_FAILED, False, False)
+    assert classify_status(404, "No endpoints found matching your data policy", "judge").trips
