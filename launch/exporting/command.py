@@ -24,9 +24,9 @@ def run(config: ExportRunConfig, console: Console) -> int:
         )  # fmt: skip
 
     async def work() -> int:
-        lines = await exported(path, config.export)
-        for line in lines:
-            say(console, line)
-        return INCOMPLETE if any(line.startswith("warning: ") for line in lines) else WHOLE
+        found = await exported(path, config.export)
+        for one in found:
+            say(console, one.line)
+        return WHOLE if all(one.worked for one in found) else INCOMPLETE
 
     return run_async(work, console, BEGINS_ANEW)

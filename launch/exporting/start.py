@@ -90,8 +90,16 @@ def _trackers(config: ExportConfig) -> Iterator[_Tracker]:
         yield _Tracker("MLflow", "mlflow", "mlflow", mlflow=config.mlflow)
 
 
-async def exported(path: Path, config: ExportConfig) -> list[str]:
-    """Export the finished run at ``path``; return one line for each tracker, also for one that failed."""
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What came of one export: ``line`` says it to a person, ``worked`` to a program."""
+
+    line: str
+    worked: bool
+
+
+async def exported(path: Path, config: ExportConfig) -> list[Exported]:
+    """Export the finished run at ``path``; return what came of it for each tracker."""
     trackers = list(_trackers(config))
     if not trackers:
         return []
@@ -107,12 +115,12 @@ async def exported(path: Path, config: ExportConfig) -> list[str]:
     return list(await asyncio.gather(*(_export(tracker, path, payload, config.timeout_s) for tracker in trackers)))
 
 
-def _failed(tracker: _Tracker, reason: str) -> str:
+def _failed(tracker: _Tracker, reason: str) -> Exported:
     one = without_keys(shorten(" ".join(reason.split()), _SAID))
-    return f"warning: {tracker.title}: not exported: {one}; the run is stored, `gavel export RUN …` tries again"
+    return Exported(f"warning: {tracker.title}: not exported: {one}; the run is stored, `gavel export RUN …` tries again", worked=False)
 
 
-async def _export(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> str:
+async def _export(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> Exported:
     if find_spec(tracker.module) is None:
         return _failed(tracker, f"`{tracker.module}` is not installed; {install_hint(tracker.extra)}")
     try:
@@ -123,7 +131,7 @@ async def _export(tracker: _Tracker, path: Path, payload: Payload, limit_s: floa
         return _failed(tracker, str(failed))
     line = next((line for line in reversed(said.splitlines()) if line.startswith(DONE)), None)
     if code == 0 and line is not None:
-        return f"{tracker.title}: {line}"
+        return Exported(f"{tracker.title}: {line}", worked=True)
     return _failed(tracker, _reason(complaint) or f"the exporting process ended with code {code}")
 
 

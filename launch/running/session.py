@@ -124,8 +124,8 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         say(console, await asyncio.to_thread(reported, folder.path))
     child = f" (child of {session.parent})" if session.parent else ""
     say(console, f"run folder: {folder.path}{child}")
-    for line in await exported(folder.path, session.export or ExportConfig()):
-        say(console, line)
+    for one in await exported(folder.path, session.export or ExportConfig()):
+        say(console, one.line)
     if session.deadline is not None and session.deadline.near:
         say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
         stopped = None

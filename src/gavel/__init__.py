@@ -6,9 +6,7 @@ else may move. Each is imported when it is first used, so that ``import gavel`` 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # checkers take the name for true, and `typing` costs more than all of this
 if TYPE_CHECKING:
     from gavel.envs.instruction_following.checking import check_instruction as check_instruction
     from gavel.envs.interfaces.http.client import GavelClient as GavelClient
@@ -76,7 +74,7 @@ _HOMES = {
 """Where the public names live."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME_OF]
 
 if not TYPE_CHECKING:  # a checker sees the imports above, and no name that is not there
 
@@ -84,6 +82,8 @@ if not TYPE_CHECKING:  # a checker sees the imports above, and no name that is n
         """Import a public name when it is first used."""
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
         found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
         return found
 

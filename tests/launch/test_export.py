@@ -231,8 +231,9 @@ async def test_a_damaged_file_of_a_run_is_one_warning(
     (run / name).unlink()
     if damage is not None:
         (run / name).write_text(damage)
-    lines = await exported(run, ExportConfig(WandbExport("p"), MlflowExport("sqlite:///nowhere.db")))
-    assert [line.partition(": not exported: ")[0] for line in lines] == ["warning: W&B", "warning: MLflow"]
+    found = await exported(run, ExportConfig(WandbExport("p"), MlflowExport("sqlite:///nowhere.db")))
+    assert [one.line.partition(": not exported: ")[0] for one in found] == ["warning: W&B", "warning: MLflow"]
+    assert [one.worked for one in found] == [False, False]
 
 
 async def test_an_empty_name_is_no_place_to_export_to(run: Path) -> None:
