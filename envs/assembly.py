@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gavel.envs.plugins import added_rubrics
 from gavel.envs.registry import make_environment
 from gavel.envs.types import Environment, ServiceNeeded
 from gavel.judges.assets import AssetsConfig
@@ -89,7 +90,8 @@ def assemble_parts(
         ConfigError: names the key that does not fit.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
-    bindings = bind(parts.rubrics, parts.judging.bindings, parts.services, parts.assets.store(), declared=declared)
+    more = added_rubrics(rubric.profile for rubric in parts.rubrics.values() if rubric.file is None)
+    bindings = bind(parts.rubrics, parts.judging.bindings, parts.services, parts.assets.store(), declared=declared, added=more)
     judges = {binding.judge for binding in parts.judging.bindings.values()}
     away = tuple(name for name in parts.services if name in withheld and name not in judges)
     used = {

@@ -7,7 +7,7 @@ plugin is imported until a name is asked for that we do not have, or everything 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,22 +17,39 @@ from gavel.models.errors import ConfigError
 
 if TYPE_CHECKING:
     from gavel.envs.registry import Entry, SourceEntry
+    from gavel.judges.rubrics import Profile
 
 GROUP = "gavel.plugins"
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a package adds to the tables of ``gavel.envs.registry``, by name; a name of ours cannot be taken."""
+    """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics``, by name; a name of ours cannot be
+    taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from ``read_rubric_file``."""
 
     environments: Mapping[str, Entry] = field(default_factory=dict)
     rewards: Mapping[str, Entry] = field(default_factory=dict)
     sources: Mapping[str, SourceEntry] = field(default_factory=dict)
+    rubrics: Mapping[str, Profile] = field(default_factory=dict)
     content_notes: Mapping[str, str] = field(default_factory=dict)
 
 
-TABLES = {"env": "environments", "reward": "rewards", "source": "sources"}
-"""The table of a plugin for each config group."""
+TABLES = {"env": "environments", "reward": "rewards", "source": "sources", "rubric": "rubrics"}
+"""The table of a plugin for each config group; rubrics have none, and are named by ``rubrics.NAME.profile``."""
+
+
+_FIELDS = {"rubric": "rubrics.NAME.profile"}
+
+
+def added_rubrics(names: Iterable[str]) -> Mapping[str, Profile]:
+    """Return the rubric profiles that plugins add, none where all ``names`` are ours: no plugin is imported then.
+
+    Raises:
+        ConfigError: a plugin cannot be imported, or two have one name.
+    """
+    from gavel.judges.rubrics import PROFILES  # whoever only lists folders needs no rubric
+
+    return added("rubric") if any(name and name not in PROFILES for name in names) else {}
 
 
 def installed() -> tuple[EntryPoint, ...]:
@@ -64,7 +81,7 @@ def added(group: str) -> dict[str, Any]:
         for name, entry in getattr(plugin, str(table)).items():
             if name in entries:
                 raise ConfigError(
-                    f"two installed packages have a {group} of this name", field=f"{group}.name", found=name,
+                    f"two installed packages have a {group} of this name", field=_FIELDS.get(group, f"{group}.name"), found=name,
                     remedy=f"uninstall one of them; the second is {_named(point)}",
                 )  # fmt: skip
             entries[name] = entry

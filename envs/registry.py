@@ -48,11 +48,13 @@ class SourceEntry:
 _ABSTENTION = "gavel.envs.abstention"
 _VERA_MH = "gavel.envs.vera_mh"
 _INSTRUCTIONS = "gavel.envs.instruction_following"
+_JUDGED = "gavel.envs.judged"
 
 ENVIRONMENTS: Mapping[str, Entry] = {
     "abstention": Entry(f"{_ABSTENTION}.environment", "AbstentionConfig", "build"),
     "vera_mh": Entry(f"{_VERA_MH}.environment", "VeraMhConfig", "build"),
     "instruction_following": Entry(f"{_INSTRUCTIONS}.environment", "InstructionFollowingConfig", "build"),
+    "judged": Entry(f"{_JUDGED}.environment", "JudgedConfig", "build"),
 }
 REWARDS: Mapping[str, Entry] = {
     "tiered": Entry(f"{_ABSTENTION}.rewards", "TieredConfig", "tiered"),
@@ -62,11 +64,13 @@ REWARDS: Mapping[str, Entry] = {
         name: Entry(f"{_INSTRUCTIONS}.rewards", "AggregateConfig", f"make_{name}")
         for name in ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
     },
+    "graded": Entry(f"{_JUDGED}.rewards", "GradedConfig", "graded"),
 }
 SOURCES: Mapping[str, SourceEntry] = {
     "nemo_gym": SourceEntry("gavel.envs.interfaces.nemo_gym.rows", "GymRows", None),
     "nemo_abstention_v1": SourceEntry(f"{_ABSTENTION}.source", "NemoAbstentionV1", "abstention"),
     "verifif": SourceEntry(f"{_INSTRUCTIONS}.source", "Verifif", "instruction_following"),
+    "rows": SourceEntry(f"{_JUDGED}.source", "PlainRows", "judged"),
 }
 
 GENERATORS: Mapping[str, Entry] = {
@@ -183,16 +187,15 @@ def _read_info(options: object) -> EnvironmentInfo:
 
 
 def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
-    binding = info.binding
-    if binding is None:
-        return
-    try:
-        judge.rubric(binding)
-    except ConfigError as failed:
-        raise ConfigError(
-            failed.problem, field="env.binding", found=binding, allowed=failed.allowed,
-            remedy=failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …",
-        ) from None  # fmt: skip
+    for binding in (info.binding, *info.also_binds):
+        try:
+            if binding is not None:
+                judge.rubric(binding)
+        except ConfigError as failed:
+            raise ConfigError(
+                failed.problem, field="env.binding", found=binding or "", allowed=failed.allowed,
+                remedy=failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …",
+            ) from None  # fmt: skip
 
 
 def make_reward(config: Mapping[str, Any]) -> RewardPolicy:

@@ -241,6 +241,7 @@ class EnvironmentInfo:
         clusters: the field of metadata or details whose value rows share that are alike (a persona, whoever plays it): intervals are
             clustered by it; None: by task.
         binding: the binding of judge and rubric that tasks are read for, None if a task's ``verifier`` alone says it.
+        also_binds: further bindings that grade every task.
         called_services: the services that the environment calls itself, besides its judge.
         spare_services: services that may be declared and not used, because a profile declares them for it.
         asks_judge: whether grading this task may ask a judge.
@@ -251,6 +252,7 @@ class EnvironmentInfo:
     keeps_filtered: bool = True
     clusters: str | None = None
     binding: str | None = None
+    also_binds: tuple[str, ...] = ()
     called_services: tuple[str, ...] = ()
     spare_services: tuple[str, ...] = ()
     asks_judge: Callable[[Task], bool] = _always_ask

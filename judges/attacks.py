@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.types import Control, Rubric
 
 _QUESTION, _REFERENCE = "What is the capital of Australia?", "Canberra"
@@ -74,7 +75,9 @@ def _slots(answer: str) -> Mapping[str, str]:
 
 
 def attacks_on(rubric: Rubric) -> tuple[Control, ...]:
-    """Return the attacks that fit a rubric: those on graders of one answer against a reference, or none for other rubrics."""
+    """Return the attacks that fit a rubric: its own, those on graders of one answer against a reference, or none for other rubrics."""
+    if isinstance(rubric, PromptRubric) and rubric.attacks is not None:
+        return rubric.attacks
     if set(rubric.slots) != {"question", "reference", "answer"} or not {"incorrect", "abstained"} <= set(rubric.labels):
         return ()
     fixed = tuple(Control(name, _slots(answer), expected) for name, answer, expected in _ROWS)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import make_rubric
-from gavel.judges.types import BindingConfig, Rubric, RubricConfig
+from gavel.judges.rubrics import PROFILES, Profile, make_rubric
+from gavel.judges.types import BindingConfig, Rubric, RubricConfig, takes_target
 from gavel.models.codec import digest
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.service import Service, config_key
@@ -47,6 +47,7 @@ def bind(
     assets: AssetStore,
     *,
     declared: Collection[str] = (),
+    added: Mapping[str, Profile] = PROFILES,
 ) -> Mapping[str, Binding]:
     """Join rubrics and services under the bindings' names.
 
@@ -56,6 +57,7 @@ def bind(
         services: every service by name.
         assets: where the rubrics' texts come from.
         declared: names of services that must be used by a binding (those under ``services`` that no environment calls itself).
+        added: rubric profiles besides ours.
 
     Raises:
         ConfigError: an unknown service, rubric or profile; an unused rubric or declared service; output that cannot fit.
@@ -66,7 +68,7 @@ def bind(
         _known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
     _all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
     _all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
-    made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile") for name, config in rubrics.items()}
+    made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added) for name, config in rubrics.items()}
     bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric) for name, item in bindings.items()}
     for joined in bound.values():
         _check_fit(joined, services[joined.service])
@@ -144,22 +146,23 @@ def parse_verifier(name: str) -> tuple[str, str]:
     return target, binding
 
 
-def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str]) -> None:
+def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str], also: Collection[str] = ()) -> None:
     """Check that tasks and bindings agree.
 
     Args:
         bindings: the bindings by name.
         verifiers: the verifier names that the tasks carry; repeats do not matter.
+        also: bindings that grade every task besides.
 
     Raises:
         ConfigError: a task names a missing binding, a binding's rubric does not take the task's target, or no task uses a binding.
     """
-    used: set[str] = set()
+    used: set[str] = set(also)
     for verifier in dict.fromkeys(verifiers):
         target, name = parse_verifier(verifier)
         _known(name, bindings, f"verifier {verifier}", "binding")
         rubric = bindings[name].rubric
-        if target not in rubric.targets:
+        if not takes_target(rubric, target):
             raise ConfigError(
                 f"the rubric of binding {name} does not take this target format", field=f"verifier {verifier}", found=target,
                 allowed=", ".join(rubric.targets), remedy=f"bind {name} to a rubric for {target}; its profile is now {rubric.profile}",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from gavel.judges.attacks import attacks_on
 from gavel.judges.bindings import Binding
 from gavel.judges.identity import IdentityCheck, ServerFacts, check_identity
-from gavel.judges.types import Control, Grade, Judge, JudgeFailure, JudgeQuery
+from gavel.judges.prompt_rubric import PromptRubric
+from gavel.judges.reader_checks import check_reader
+from gavel.judges.rubrics import PROFILES
+from gavel.judges.types import Control, Grade, Judge, JudgeFailure, JudgeQuery, Rubric
 from gavel.models.codec import record
 from gavel.models.errors import shorten
 from gavel.models.failures import FailureKind
@@ -21,8 +24,8 @@ from gavel.models.types import Receipt
 REPEATS = 3
 """Calls per control for determinism and throughput."""
 
-CheckKind = Literal["control", "attack", "environment"]
-"""``environment``: from a policy's text through the whole environment to its reward."""
+CheckKind = Literal["control", "attack", "environment", "reader"]
+"""``environment``: from a policy's text through the whole environment to its reward; ``reader``: replies that only quote a verdict."""
 
 
 @record
@@ -80,7 +83,7 @@ class ProbeReport:
     @property
     def graded(self) -> int:
         """How many controls and attacks the judge gave a verdict on; an environment's rules may decide without it."""
-        return sum(row.graded for row in self.rows if row.kind != "environment")
+        return sum(row.graded for row in self.rows if row.kind in ("control", "attack"))
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -150,8 +153,18 @@ async def probe(
         )
     overflow = await _overflow(binding, grade, server)
     determinism, throughput = await _repeat(controls, grade, concurrency, repeats)
-    rows = (*(_row("control", answer) for answer in controls), *(_row("attack", answer) for answer in attacks))
+    asked_rows = (*(_row("control", answer) for answer in controls), *(_row("attack", answer) for answer in attacks))
+    rows = (*asked_rows, *read_quotations(binding.rubric))
     return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server)
+
+
+def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:
+    """Yield a row for each quoted verdict that a rubric's reader takes for the judge's own; nothing for the profiles of ours, whose
+    tests say what they read."""
+    if rubric.profile in PROFILES:
+        return
+    for name, label, reply in check_reader(rubric):
+        yield CheckRow("reader", name, ("no verdict of a quoted text",), label, passed=False, detail=f"reply: {shorten(reply)}")
 
 
 def grader(binding: Binding, judge: Judge) -> GradeControl:
@@ -196,17 +209,21 @@ def _length(asked: _Asked) -> int | None:
 
 async def _overflow(binding: Binding, grade: GradeControl, server: ServerFacts | None) -> Overflow | None:
     """Ask with an answer longer than the context: it must be refused by name, never cut and graded."""
-    controls = binding.rubric.controls
+    controls, judged = binding.rubric.controls, _judged_slot(binding.rubric)
     configured = binding.judge.max_context_length if binding.judge else None
     limit = configured or (server.max_model_len if server else None)
-    if not controls or "answer" not in controls[0].slots:
+    if not controls or judged not in controls[0].slots:
         return None
     if limit is None:
         return Overflow(None, "not checked: the context length is not known", 0)
     words = limit + 256  # each word is at least one token
-    long = replace(controls[0], slots={**controls[0].slots, "answer": "word " * words})
+    long = replace(controls[0], slots={**controls[0].slots, judged: "word " * words})
     (asked,) = await _ask_all([long], grade, 1)
     return Overflow(asked.got == FailureKind.CONTEXT_OVERFLOW, asked.got, words)
+
+
+def _judged_slot(rubric: Rubric) -> str:
+    return rubric.judged if isinstance(rubric, PromptRubric) and rubric.form is not None else "answer"
 
 
 async def _repeat(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from gavel.judges.form_types import RubricForm
 from gavel.judges.neutralise import Neutraliser, hostile
 from gavel.judges.template import Template
 from gavel.judges.types import Control, RubricConfig, Verdict
@@ -18,8 +20,9 @@ FORMAT = "prompt-rubric/1"
 @dataclass(frozen=True, slots=True)
 class PromptRubric:
     """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's text, ``judged``
-    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). See
-    ``judges.types.Rubric`` for the rest."""
+    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). ``form`` is what a rubric
+    of a file was made of, ``attacks`` the attacks of its own (None: those that fit its slots). See ``judges.types.Rubric`` for the
+    rest."""
 
     profile: str
     targets: tuple[str, ...]
@@ -34,6 +37,8 @@ class PromptRubric:
     reader: Callable[[str], Verdict]
     judged: str
     neutraliser: Neutraliser | None = None
+    form: RubricForm | None = None
+    attacks: tuple[Control, ...] | None = None
 
     def render(self, slots: Mapping[str, str]) -> tuple[Message, ...]:
         """Fill the template in one pass.
@@ -64,7 +69,7 @@ class PromptRubric:
 
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the texts to be judged."""
-        text = slots[self.judged]
+        text = "\n".join(slots[name] for name in self.form.hostile) if self.form is not None else slots[self.judged]
         return hostile(text) if self.neutraliser is None else self.neutraliser.flags(text)
 
 
@@ -78,6 +83,6 @@ def sampling(config: RubricConfig, *, max_response_tokens: int, temperature: flo
     )
 
 
-def rubric_digest(profile: str, version: str, text: str, sampling: Sampling, response_format: ResponseFormat | None) -> str:
+def rubric_digest(profile: str, version: str, text: Any, sampling: Sampling, response_format: ResponseFormat | None) -> str:
     """Return the digest of a rubric: the text, how it is written and read (``version``), the sampling and the response format."""
     return digest([FORMAT, profile, version, text, sampling, response_format])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from gavel.judges import (
@@ -14,6 +15,9 @@ from gavel.judges import (
     rubric_vera_mh_small,
 )
 from gavel.judges.assets import AssetStore
+from gavel.judges.form_rubric import make_form_rubric
+from gavel.judges.form_types import RubricForm
+from gavel.judges.rubric_file import read_rubric_file
 from gavel.judges.types import Rubric, RubricConfig
 from gavel.models.errors import ConfigError, nearest
 
@@ -42,29 +46,65 @@ _MODULES = (
 PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _entry(module) for module in _MODULES})
 
 
-def find_profile(name: str, *, field: str = "profile") -> Profile:
-    """Return the profile of this name.
+def find_profile(name: str, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Profile:
+    """Return the profile of this name, ours or one of those ``added``.
 
     Raises:
         ConfigError: there is none; says the nearest ones.
     """
-    if name not in PROFILES:
-        near = nearest(name, PROFILES)
+    known = {**added, **PROFILES}
+    if name not in known:
+        near = nearest(name, known)
         raise ConfigError(
-            "there is no such rubric profile", field=field, found=name, allowed=", ".join(PROFILES),
-            remedy=f"did you mean `{near[0]}`?" if near else "",
+            "there is no such rubric profile", field=field, found=name or "none", allowed=", ".join(known),
+            remedy=f"did you mean `{near[0]}`?" if near else f"one of your own: {field.rpartition('.')[0]}.file=FILE.yaml",
         )  # fmt: skip
-    return PROFILES[name]
+    return known[name]
 
 
-def make_rubric(config: RubricConfig, assets: AssetStore, *, field: str = "profile") -> Rubric:
-    """Make a configured rubric.
+def profile_of(config: RubricConfig, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Profile:
+    """Return the profile of a configured rubric, which a file of its own makes without any table.
 
     Raises:
-        ConfigError: unknown profile, or sampling out of range.
+        ConfigError: unknown profile, or the file cannot be read or does not fit together.
+    """
+    if config.file is None:
+        return find_profile(config.profile, field=field, added=added)
+    prefix = field.rpartition(".")[0]
+    form = config.file
+    return profile_of_form(read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form)
+
+
+def profile_of_form(form: RubricForm) -> Profile:
+    """Return the profile of a rubric that is data, for ``Plugin.rubrics`` too."""
+    return Profile(form.targets, (), FormBuilder(form), f"{form.name}, from {form.path}" if form.path else form.name)
+
+
+@dataclass(frozen=True, slots=True)
+class FormBuilder:
+    """Makes the rubric of one form."""
+
+    form: RubricForm
+
+    def __call__(self, config: RubricConfig, assets: AssetStore) -> Rubric:  # noqa: ARG002 - a form has no pinned assets
+        """Make the rubric; raises ``ConfigError`` where the form does not fit together."""
+        return make_form_rubric(self.form, config)
+
+
+def make_rubric(config: RubricConfig, assets: AssetStore, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Rubric:
+    """Make a configured rubric.
+
+    Args:
+        config: what is configured.
+        assets: where pinned texts come from.
+        field: the key of its profile, for errors.
+        added: profiles besides ours.
+
+    Raises:
+        ConfigError: unknown profile, sampling out of range, or a file that does not fit.
         AssetError: a text it needs cannot be had, or it is not the pinned one.
     """
-    profile = find_profile(config.profile, field=field)
+    profile = profile_of(config, field=field, added=added)
     _check_sampling(config, field.rpartition(".")[0])
     return profile.build(config, assets)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from gavel.judges.form_types import ANY_TARGET as ANY_TARGET
+from gavel.judges.form_types import Control as Control
+from gavel.judges.form_types import RubricForm
 from gavel.models.codec import record
 from gavel.models.failures import ModelFailure
 from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
@@ -39,14 +42,15 @@ class Grade:
 
 @record
 class RubricConfig:
-    """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``); the others are its sampling, None = the
-    profile's own default."""
+    """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``), or ``file`` holds it, a path until it is
+    read; its profile is then the name that the file gives. The others are its sampling, None = the profile's own default."""
 
-    profile: str
+    profile: str = ""
     max_response_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     reasoning_effort: str | None = None
+    file: str | RubricForm | None = None
 
 
 @record
@@ -83,15 +87,6 @@ class Verdict:
     details: Mapping[str, Any] | None = None
 
 
-@record
-class Control:
-    """A known answer: with ``slots`` the judge must give one of ``expected`` labels."""
-
-    name: str
-    slots: Mapping[str, str]
-    expected: tuple[str, ...]
-
-
 class Rubric(Protocol):
     """How a text is graded; frozen. ``digest`` covers the text, the response format, sampling and the parser's version."""
 
@@ -102,7 +97,7 @@ class Rubric(Protocol):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The target formats it can grade, e.g. ``nemo_abstention_v1``."""
+        """The target formats it can grade, e.g. ``nemo_abstention_v1``; ``*`` is any."""
         ...
 
     @property
@@ -154,6 +149,11 @@ class Rubric(Protocol):
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the texts to be judged (``chat_template_token``, ``control_character``, …)."""
         ...
+
+
+def takes_target(rubric: Rubric, target: str) -> bool:
+    """Tell whether a rubric grades tasks with this target format."""
+    return target in rubric.targets or ANY_TARGET in rubric.targets
 
 
 @runtime_checkable

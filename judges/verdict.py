@@ -46,28 +46,40 @@ class _Stated(NamedTuple):
 class VerdictForm:
     """The verdicts a rubric reads from a reply.
 
-    ``labels`` maps words in lower case to labels; ``member`` is the name of the verdict in a JSON object.
+    ``labels`` maps words in lower case to labels; ``member`` and ``reasons`` are the names, in lower case, of the verdict and of its
+    reasons in a JSON object, and ``member`` is what may name a verdict in a line.
     """
 
     labels: Mapping[str, str]
     member: str = "verdict"
+    reasons: str = "reasoning"
     _marker: re.Pattern[str] = field(init=False, repr=False)
     _line: re.Pattern[str] = field(init=False, repr=False)
     _explained: re.Pattern[str] = field(init=False, repr=False)
     _named: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        words = "|".join(sorted(map(re.escape, self.labels), key=len, reverse=True))
+        words, member = self.words, re.escape(self.member)
+        tight = r"[ \t*_`\"']{0,9}(?:[:：=]|is\b)[ \t*_`\"']{0,9}"  # "grade: good", not "grade good answers"
         link = r"[ \t*_`\"':：=]{0,20}"
         opening, closing = r"(?:\[\[|<(?:verdict|answer)>|\\boxed\{)\s{0,9}", r"\s{0,9}(?:\]\]|</(?:verdict|answer)>|\})"
         patterns = {
             "_marker": rf"{opening}({words}){closing}",
             "_line": rf"(.{{0,{_LINE}}}?)(?<!\w)(?:{opening})?({words})(?:{closing})?",
             "_explained": rf"([^.!?]{{0,60}}?)(?<!\w)({words})[*_`]{{0,3}}(?:\.[*_`]{{0,3}}[ \t]| [-–—] )(?!\d)",
-            "_named": rf"\bverdict\b{link}(?:is\b{link})?({words})\b",
+            "_named": rf"\b(?:verdict\b{link}(?:is\b{link})?|{member}\b{tight})({words})(?!\w)",
         }
         for name, pattern in patterns.items():
             object.__setattr__(self, name, re.compile(pattern, re.IGNORECASE))
+
+    @property
+    def words(self) -> str:
+        """A pattern of what may be said as a verdict, without groups; the longest first."""
+        return "|".join(sorted(map(re.escape, self.labels), key=len, reverse=True))
+
+    def find_label(self, said: object) -> str | None:
+        """Return the label of what a judge said, None for what is no verdict."""
+        return self.labels.get(str(said).strip().lower()) if isinstance(said, str | bool) else None
 
     def read(self, text: str) -> Verdict:
         """Read a reply: the object or a bare true or false alone (``exact``), an object in other text or in a fence (``object``), a
@@ -101,11 +113,11 @@ class VerdictForm:
         if not isinstance(found, _Pairs):
             return None
         said = [value for name, value in found if name.strip().lower() == self.member]
-        labels = {self.labels.get(str(value).strip().lower()) if isinstance(value, str | bool) else None for value in said}
+        labels = {self.find_label(value) for value in said}
         if len(labels) > 1:
             raise Unparseable(f"the reply's object has `{self.member}` twice")
         label = labels.pop() if labels else None
-        reasoning = next((value for name, value in found if name.strip().lower() == "reasoning" and isinstance(value, str)), "")
+        reasoning = next((value for name, value in found if name.strip().lower() == self.reasons and isinstance(value, str)), "")
         return None if label is None else (label, reasoning)
 
     def _statements(self, body: str) -> tuple[list[_Stated], Shown]:
@@ -122,7 +134,7 @@ class VerdictForm:
     def _words(self, body: str) -> Iterator[_Stated]:
         for pattern, how in ((self._marker, "marker"), (self._named, "")):
             for match in pattern.finditer(body):
-                yield _Stated(match.start(), match.end(), self.labels[match[1].lower()], how)
+                yield _Stated(match.start(), match.end(), self.find_label(match[1]) or "", how)
 
     def _lines(self, body: str, shown: Shown) -> Iterator[_Stated]:
         """Yield the first and the last line if they are a verdict; others that name one count against them."""
@@ -130,24 +142,30 @@ class VerdictForm:
         for line in body.splitlines(keepends=True):
             start, position = position, position + len(line)
             first, last = start <= shown.head < position, position >= shown.tail
-            if not shown.in_object(start) and (label := self._of_line(line, first=first, last=last)) is not None:
+            if not shown.in_object(start) and (label := self.find_line_label(line, first=first, last=last)) is not None:
                 how = "" if ends_quote(line) or not (first or last) else "last_line" if last else "first_line"
                 if (first and last) or not is_whole_quote(line):
                     yield _Stated(start, position, label, how)
             if last:
                 return
 
-    def _of_line(self, line: str, *, first: bool, last: bool) -> str | None:
+    def find_line_label(self, line: str, *, first: bool, last: bool) -> str | None:
         """Return the verdict that a line states: a whole one, or one that begins the reply or its last line and is explained there."""
         bare = line.strip(DECORATION)
         said = self._line.fullmatch(bare) if len(bare) <= _LINE else None
         if said is not None:
-            good = names_verdict(said[1]) or ((first or last) and not said[1].strip(DECORATION + LINK))
-            return self.labels[said[2].lower()] if good else None
+            return self.find_label(said[2]) if self._leads(said[1], alone=first or last) else None
         said = self._explained.match(bare) if first or last else None
-        if said is None or not (names_verdict(said[1]) or (first and not said[1].strip(LINK))) or is_disowned(bare, said.end()):
+        if said is None or not (self._names(said[1]) or (first and not said[1].strip(LINK))) or is_disowned(bare, said.end()):
             return None
-        return self.labels[said[2].lower()]
+        return self.find_label(said[2])
+
+    def _leads(self, words: str, *, alone: bool) -> bool:
+        """Tell whether these words before a verdict in its line name it, or are none where it may stand ``alone``."""
+        return self._names(words) or (alone and not words.strip(DECORATION + LINK))
+
+    def _names(self, words: str) -> bool:
+        return names_verdict(words if self.member == "verdict" else re.sub(rf"(?i)\b{re.escape(self.member)}\b", "verdict", words))
 
 
 def _is_shown(one: _Stated, shown: Shown) -> bool:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gavel.envs.plugins import added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, Entry, SourceEntry
-from gavel.judges.rubrics import PROFILES
+from gavel.judges.rubrics import PROFILES, Profile
 from gavel.launch.groups import choices
 from gavel.launch.running.session import say
 from gavel.launch.schema import ListConfig
@@ -73,11 +73,18 @@ def catalogue(folders: Sequence[Path], kinds: Sequence[str] = tuple(KINDS)) -> I
 
 
 def _profiles() -> Iterator[Item]:
-    for name, profile in PROFILES.items():
+    for name, profile in {**PROFILES, **_added_rubrics()}.items():
         about = re.sub(r"^Profiles? [^:]*: ", "", profile.about)
         yield Item(
             "rubrics", name, f"rubrics.NAME.profile={name}", _capital(_sentence(about.splitlines())), "", profile.build.__module__
         )
+
+
+def _added_rubrics() -> Mapping[str, Profile]:
+    try:
+        return added("rubric")
+    except ConfigError:  # an installed package that cannot be loaded: whoever names its rubric is told why
+        return {}
 
 
 def _choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[Item]:

@@ -29,6 +29,7 @@ from gavel.launch.keys import check_keys, find
 from gavel.launch.literals import literal, refuse_resolvers
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
 from gavel.launch.own_config import check_begun, own_sections
+from gavel.launch.rubric_files import bind_rubric_files, meant_groups, read_rubric_files
 from gavel.launch.services_check import check_read, check_services
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
 from gavel.models.codec import decode, plain
@@ -60,10 +61,12 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     if runs:
         words += _named(verb, runs)
     chosen = [word for word in words if isinstance(word, GroupChoice)]
+    settings = [word.key for word in words if not isinstance(word, GroupChoice)]
+    if "env" in spec.groups and not runs:
+        chosen += meant_groups(verb, words, folders)
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
     tree = _merge_groups(verb, chosen, folders)
-    settings = [word.key for word in words if not isinstance(word, GroupChoice)]
     if any(field.name == "config_dirs" for field in fields(schema)):
         tree["config_dirs"] = [str(folder) for folder in folders]
     if len(runs) == 1:
@@ -75,11 +78,14 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         for word in words:
             if not isinstance(word, GroupChoice):
                 _apply(tree, schema, spec.groups, word)
+        bind_rubric_files(tree)
         values = _sections(tree, schema)
     except OmegaConfBaseException as failed:
         raise explain(failed) from None
     check_keys(schema, values)
     config = decode(schema, values, error=ConfigError)
+    if (rubrics := getattr(config, "rubrics", None)) is not None:
+        config = read_rubric_files(config, rubrics, folders, settings)
     check_read(verb, config, settings)
     if isinstance(config, schemas.Composition) and (reward := getattr(config, "reward", None)) is not None:
         check_reward(config.env.get("name"), reward)

@@ -43,9 +43,10 @@ def estimate_calls(rows: Sequence[PlannedRow], assembly: Assembly) -> dict[str, 
     for row in rows:
         prompt = _prompt_tokens(row.task)
         found["policy"] = found.get("policy", Estimate()).add(prompt, limit)
-        name = parse_verifier(row.task.verifier)[1]
-        if name in assembly.bindings and assembly.environment.info.asks_judge(row.task):
-            binding = assembly.bindings[name]
+        info = assembly.environment.info
+        names = (parse_verifier(row.task.verifier)[1], *info.also_binds) if info.asks_judge(row.task) else ()
+        for binding in (assembly.bindings[name] for name in names if name in assembly.bindings):
+            name = binding.name
             asked = overheads[name] + prompt + (limit or 0)
             answer = _limit(binding.judge, binding.rubric.sampling.max_response_tokens) if limit is not None else None
             found[binding.service] = found.get(binding.service, Estimate()).add(asked, answer)

@@ -1,4 +1,4 @@
-"""``gavel new env NAME``: a small working environment to begin with, as a package of the user's own."""
+"""``gavel new env NAME`` and ``gavel new rubric NAME``: files that work, to begin with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gavel.launch.running.session import say
 from gavel.launch.schema import NewConfig
 from gavel.models.errors import ConfigError, shorten
 
-_TEMPLATES = "launch/templates/new_env"
+_TEMPLATES = "launch/templates"
 FILES = {
     "pyproject.toml.j2": "pyproject.toml",
     "README.md.j2": "README.md",
@@ -36,7 +36,16 @@ FILES = {
     "samples.jsonl.j2": "{name}/data/samples.jsonl",
     "test.py.j2": "tests/test_{name}.py",
 }
-"""Each template with the file it becomes."""
+"""Each template of an environment with the file it becomes."""
+RUBRIC_FILES = {
+    "rubric.yaml.j2": "{name}.yaml",
+    "prompt.txt.j2": "{name}.txt",
+    "controls.jsonl.j2": "{name}.controls.jsonl",
+    "rows.jsonl.j2": "rows.jsonl",
+    "test.py.j2": "test_{name}.py",
+}
+"""Each template of a rubric with the file it becomes."""
+KINDS = {"env": FILES, "rubric": RUBRIC_FILES}
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _LONGEST = 40
 _VALUES = frozenset(("null", "true", "false", "yes", "no", "on", "off", "inf", "nan", "y", "n"))
@@ -48,23 +57,28 @@ _RULE = (
 
 def run(config: NewConfig, console: Console) -> int:
     """Run the verb; see ``gavel new --help``. Returns 0."""
-    if config.what != "env":
+    if config.what not in KINDS:
         raise ConfigError(
-            "only an environment can be begun", field="what", found=config.what or "nothing", allowed="env",
-            remedy="write: gavel new env NAME",
+            "only an environment or a rubric can be begun", field="what", found=config.what or "nothing", allowed=", ".join(KINDS),
+            remedy="write: gavel new env NAME, or gavel new rubric NAME",
         )  # fmt: skip
-    name = checked(config.name)
+    name = checked(config.name, config.what)
     folder = Path(config.into or name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             "this place is taken, and nothing is overwritten", where=str(folder), field="into", allowed="a new or an empty folder",
             remedy="name another with into=…, or another NAME",
         )  # fmt: skip
-    files = written(name)
+    files = written(name, config.what)
     _write(folder, files)
     for path in files:
         say(console, f"written: {folder / path}")
     place = shlex.quote(str(folder))
+    if config.what == "rubric":
+        words = f"rubrics.{name}.file={folder / name}.yaml"
+        say(console, f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means")
+        say(console, f"a run: gavel rollout tasks.path={folder / 'rows.jsonl'} {words} policy=smollm2 judge=smollm2")
+        return 0
     package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
     say(console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it")
     return 0
@@ -85,21 +99,23 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def checked(name: str | None) -> str:
-    """Return the name of a new environment.
+def checked(name: str | None, what: str = "env") -> str:
+    """Return the name of a new environment or rubric.
 
     Raises:
         ConfigError: it breaks the rule; says which part of it.
     """
     if name is None:
-        raise ConfigError("no name is given", field="name", allowed=_RULE, remedy="write: gavel new env NAME")
+        raise ConfigError("no name is given", field="name", allowed=_RULE, remedy=f"write: gavel new {what} NAME")
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         better = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:_LONGEST].strip("_")
-        raise _refused("this is no name for an environment", name, f"for example {better}" if _NAME.fullmatch(better) else "")
+        raise _refused("this is no name for it", name, f"for example {better}" if _NAME.fullmatch(better) else "")
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
         raise _refused("this is a word of Python", name)
     if name in _VALUES:
         raise _refused("this is a value in YAML and on the command line, not a name", name)
+    if what == "rubric":
+        return name  # files in a folder: no module and no package of this name is made
     taken = {**ENVIRONMENTS, **REWARDS, **added("env"), **added("reward")}
     if name in taken:
         raise _refused("an environment or a reward of this name is there already", name)
@@ -115,10 +131,13 @@ def _refused(problem: str, name: str, remedy: str = "") -> ConfigError:
     return ConfigError(problem, field="name", found=shorten(name), allowed=_RULE, remedy=remedy or "choose another")
 
 
-def written(name: str) -> dict[str, str]:
-    """Return the files of a new environment by their paths in its folder."""
+def written(name: str, what: str = "env") -> dict[str, str]:
+    """Return the files of a new environment or rubric by their paths in its folder."""
     made = Environment(
-        loader=FileSystemLoader(PACKAGE / _TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+        loader=FileSystemLoader(PACKAGE / _TEMPLATES / f"new_{what}"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
     )
     values = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_"))}
-    return {path.format(name=name): made.get_template(template).render(values) for template, path in FILES.items()}
+    return {path.format(name=name): made.get_template(template).render(values) for template, path in KINDS[what].items()}

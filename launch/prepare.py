@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from gavel.envs.plugins import added_rubrics
 from gavel.envs.preparing import PrepareReport, prepare, write_files
 from gavel.envs.registry import generates
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import find_profile, make_rubric
+from gavel.judges.rubrics import make_rubric, profile_of
 from gavel.judges.types import Rubric
 from gavel.launch.assembly import asset_store
 from gavel.launch.generate import form_of, generate, out_folder
@@ -78,12 +79,14 @@ def _profiles(config: PrepareConfig) -> dict[str, str]:
 def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> dict[str, Rubric]:
     """Fetch and verify every asset of every rubric; making the rubric checks that they fit together. In a dry run there is none."""
     rubrics = {}
+    added = added_rubrics(rubric.profile for rubric in config.rubrics.values() if rubric.file is None)
     for name, rubric in config.rubrics.items():
-        profile = find_profile(rubric.profile, field=f"rubrics.{name}.profile")
+        field = f"rubrics.{name}.profile"
+        profile = profile_of(rubric, field=field, added=added)
         if config.dry_run:
             _say(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
             continue
-        made = rubrics[name] = make_rubric(rubric, store, field=f"rubrics.{name}.profile")
+        made = rubrics[name] = make_rubric(rubric, store, field=field, added=added)
         _say(console, f"rubric {name}: {rubric.profile}, {made.digest}")
         for asset in profile.assets:
             _say(console, f"  {asset}: verified, {store.path(asset)}")

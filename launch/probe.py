@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from gavel.envs.slot_texts import form_of
 from gavel.judges.attacks import attacks_on
 from gavel.judges.bindings import Binding, output_limit
 from gavel.judges.certificate import known_fingerprint
 from gavel.judges.identity import inspect_server
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probe import REPEATS, ProbeReport, probe
+from gavel.judges.rubric_form import lint_form
 from gavel.judges.tables import checks_table, facts_table
 from gavel.launch.assembly import Assembly, assemble
 from gavel.launch.environment_controls import environment_controls, environment_rows
@@ -53,7 +55,24 @@ def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int
         through = f", and up to {own} answers through the whole environment" if own else ""
         say(console, f"binding {name}: would ask {config_key(binding.service)} {calls}{through}")
         say(console, f"binding {name}: {output_limit(binding)}")
+        _show_prompts(binding, console)
     return WHOLE
+
+
+def _show_prompts(binding: Binding, console: Console) -> None:
+    """Show what a rubric of one's own would ask: every control's prompt, and what the rubric wastes."""
+    form = form_of(binding.rubric)
+    for control in binding.rubric.controls if form is not None else ():
+        say(console, f"\n--- control {control.name}, expected {' or '.join(control.expected)}:")
+        for message in binding.rubric.render(control.slots):
+            say(console, message.content)
+    _show_lint(binding, console)
+
+
+def _show_lint(binding: Binding, console: Console) -> None:
+    if (form := form_of(binding.rubric)) is not None:
+        for line in lint_form(form):
+            say(console, f"binding {binding.name}: {form.path}: {line}")
 
 
 async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
@@ -68,6 +87,7 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
             report = replace(report, overflow=None, determinism=None, throughput=None)
         console.print(checks_table(report))
         console.print(facts_table(report))
+        _show_lint(binding, console)
         if allowance.stopped is None:
             certify(certificates, binding, report, console)
         else:

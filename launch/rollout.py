@@ -56,7 +56,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     whole = plan(tasks.tasks, config.rollouts_per_task)
     shard = read_shard(config.shard)
     rows = _part(whole, shard)
-    check_verifiers(assembly.bindings, {row.task.verifier for row in rows})
+    check_verifiers(assembly.bindings, {row.task.verifier for row in rows}, assembly.environment.info.also_binds)
     if config.inspect is not None:
         if _is_skipped(config.inspect, whole, tasks.bad, console):
             return INCOMPLETE

@@ -284,9 +284,10 @@ _TABLE = (
         ("what",),
     ),
     Verb(
-        "new", "Write a small working environment to begin with: code, test, configs, sample tasks.", "gavel.launch.new_env",
+        "new", "Write a small working environment, or a rubric of your own, to begin with.", "gavel.launch.new_env",
         "NewConfig", (),
-        (("env two_tries", "into the folder two_tries"), ("env two_tries into=work/two-tries", "into a folder you name")),
+        (("env two_tries", "into the folder two_tries"), ("env two_tries into=work/two-tries", "into a folder you name"),
+         ("rubric helpful", "a prompt, its labels, known answers and a test, into the folder helpful")),
         (("into=DIR", "a new or empty folder; ./NAME if it is not given"),),
         ("what", "name"),
     ),

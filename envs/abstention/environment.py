@@ -9,10 +9,13 @@ from gavel.envs.abstention.extraction import Extraction, extract
 from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
 from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
+from gavel.envs.slot_texts import fill_slots, form_of
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
+from gavel.judges.abstention_controls import LABELS as VERDICTS
+from gavel.judges.abstention_controls import QUESTION_SLOTS
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.references import write_references
-from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
+from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery, Rubric
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, nearest
 from gavel.models.failures import Failure
@@ -20,7 +23,7 @@ from gavel.models.textwork import work_on
 from gavel.models.types import ChatModel, Receipt
 
 NAME = "abstention"
-LABELS = ("correct", "incorrect", "abstained", "truncated", "no_answer")
+LABELS = (*VERDICTS, "truncated", "no_answer")
 
 
 @record
@@ -79,8 +82,7 @@ class AbstentionEnvironment:
         decided = await work_on(len(answer), decide, self._rules_for(binding), answer, target.references)
         if decided is not None:
             return _ruled(extraction, decided.label, decided.rule, abstain=not target.references)
-        profile = self._judge.rubric(binding).profile
-        slots = {"question": target.question, "reference": write_references(profile, target.references), "answer": extraction.answer}
+        slots = self._slots(task, transcript, binding, answer)
         try:
             grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
         except JudgeFailure as failed:
@@ -102,15 +104,36 @@ class AbstentionEnvironment:
     def _rules_for(self, binding: str) -> tuple[Rule, ...]:
         rules = self._rules.get(binding)
         if rules is None:
-            profile = self._judge.rubric(binding).profile
-            if profile not in PROFILES:
-                near = nearest(profile, PROFILES)
-                raise ConfigError(
-                    "the abstention environment cannot use this rubric", field=f"judging.bindings.{binding}.rubric", found=profile,
-                    allowed=", ".join(PROFILES), remedy=f"set its profile to {(near or PROFILES)[0]}",
-                )  # fmt: skip
-            rules = self._rules[binding] = rules_of(profile, exact_match=self._config.exact_match_rule)
+            rubric = self._judge.rubric(binding)
+            _check_rubric(rubric, binding)
+            rules = self._rules[binding] = rules_of(rubric.profile, exact_match=self._config.exact_match_rule)
         return rules
+
+    def _slots(self, task: Task, transcript: Transcript, binding: str, answer: str) -> Mapping[str, str]:
+        rubric, target = self._judge.rubric(binding), task.target
+        slots = {"question": target.question, "reference": write_references(rubric.profile, target.references), "answer": answer}
+        if (form := form_of(rubric)) is None:
+            return slots
+        own = {f"target.{name}": slots[name] for name in ("question", "reference")}
+        return fill_slots(form, task, transcript, {**own, "reply.answer": answer, "reply.visible": answer})
+
+
+def _check_rubric(rubric: Rubric, binding: str) -> None:
+    """Refuse a rubric whose labels or slots are not those of answers to questions.
+
+    Raises:
+        ConfigError: names the labels or slots, and the profiles that fit.
+    """
+    wanted = (("labels", rubric.labels, VERDICTS), ("slots", rubric.slots, QUESTION_SLOTS))
+    for what, found, right in wanted:
+        if set(found) != set(right) and not (what == "slots" and form_of(rubric) is not None):
+            near = nearest(rubric.profile, PROFILES)
+            raise ConfigError(
+                f"the abstention environment cannot use this rubric: its {what} are others",
+                field=f"judging.bindings.{binding}.rubric", found=f"{rubric.profile}: {', '.join(found)}",
+                allowed=f"{', '.join(PROFILES)}, or a rubric with the {what} {', '.join(right)}",
+                remedy=f"set its profile to {(near or PROFILES)[0]}",
+            )  # fmt: skip
 
 
 def build(config: AbstentionConfig, judge: Judge, services: Mapping[str, ChatModel]) -> AbstentionEnvironment:  # noqa: ARG001
@@ -142,7 +165,7 @@ def _ruled(extraction: Extraction, found: str, rule: str, *, abstain: bool) -> F
 
 def _judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
     found = grade.label
-    assert found in ("correct", "incorrect", "abstained"), f"a profile of {PROFILES} gave the label {found}"
+    assert found in VERDICTS, f"the judge gave the label {found}"
     details: dict[str, Any] = {
         "answer": extraction.answer, "boxed": extraction.boxed, "parse": grade.parse, "judge_reply": grade.raw,
     }  # fmt: skip

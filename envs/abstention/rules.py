@@ -90,16 +90,15 @@ _PROFILES: Mapping[str, tuple[Rule, ...]] = {
     STRICT: (_exact_token, _exact_match, _nothing_said),
 }
 PROFILES = tuple(_PROFILES)
-"""The grading profiles this environment knows."""
+"""The grading profiles whose rules are their own."""
 
 
 def rules_of(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
     """Return a profile's rules in the order they apply; without ``exact_match`` equality with the reference is the judge's to see.
 
-    Raises:
-        KeyError: the profile is not one of ``PROFILES``.
+    A profile that is not one of ``PROFILES``, of a file or a plugin, has those of ours.
     """
-    return tuple(rule for rule in _PROFILES[profile] if exact_match or rule is not _exact_match)
+    return tuple(rule for rule in _PROFILES.get(profile, _PROFILES[STRICT]) if exact_match or rule is not _exact_match)
 
 
 def decide(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:

@@ -30,6 +30,7 @@ from gavel.envs.types import (
     Transcript,
 )
 from gavel.judges.bindings import Binding, parse_verifier
+from gavel.judges.types import takes_target
 from gavel.models.errors import ConfigError, InputError, nearest, shorten
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message, Reply
@@ -196,11 +197,11 @@ class ServedEnvironment:
                 "there is no such binding", field="verifier", found=shorten(verifier), allowed=", ".join(self.bindings),
                 remedy=f"did you mean {target}/{near[0]}?" if near else "",
             )  # fmt: skip
-        targets = self.bindings[name].rubric.targets
-        if target not in targets:
+        rubric = self.bindings[name].rubric
+        if not takes_target(rubric, target):
             raise TaskError(
                 f"the rubric of binding {name} does not take this target format", field="verifier", found=shorten(verifier),
-                allowed=", ".join(f"{target}/{name}" for target in targets),
+                allowed=", ".join(f"{target}/{name}" for target in rubric.targets),
             )  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from gavel.judges.form_types import ABSENT
+from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.references import write_references
 from gavel.judges.types import Rubric
 from gavel.models.codec import digest, record
@@ -73,7 +75,9 @@ def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
         raise LabelledError("this line is not JSON", where=where, found=str(failed)) from None
     if not isinstance(row, dict):
         raise LabelledError("this line is not an object", where=where, found=shorten(row))
-    slots = {name: _slot(row, name, rubric.profile, where) for name in rubric.slots}
+    absent = rubric.form.optional if isinstance(rubric, PromptRubric) and rubric.form is not None else frozenset()
+    empty = {name for name in absent if row.get(name) is None and not {"references", "answerable"} & row.keys()}
+    slots = {name: ABSENT if name in empty else _slot(row, name, rubric.profile, where) for name in rubric.slots}
     label = _text(row, "label", where)
     if label not in rubric.labels:
         raise LabelledError(

@@ -131,7 +131,7 @@ def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     for name, used in verifiers.items():
         try:
             if used:
-                check_verifiers(built[name].assembly.bindings, used)
+                check_verifiers(built[name].assembly.bindings, used, built[name].assembly.environment.info.also_binds)
         except GavelError as failed:
             found.append(f"env.{name}: {failed}")
     return found

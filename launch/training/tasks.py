@@ -63,7 +63,7 @@ def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly 
     if len(file.bad) > _SHOWN:
         yield InputError(f"{len(file.bad) - _SHOWN} more rows are no valid tasks", where=str(path))
     try:
-        check_verifiers(assembly.bindings, {row.task.verifier for row in file.tasks})
+        check_verifiers(assembly.bindings, {row.task.verifier for row in file.tasks}, assembly.environment.info.also_binds)
     except GavelError as failed:
         yield failed
     yield from _merged(key, path, file.tasks)

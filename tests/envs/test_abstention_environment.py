@@ -171,8 +171,9 @@ def test_a_missing_binding_or_a_foreign_rubric_is_refused_before_any_call() -> N
     with pytest.raises(ConfigError, match="no such binding"):
         environment(NATIVE, Script(lambda _: "A"), binding="abstentoin")
     with pytest.raises(ConfigError) as refused:
-        environment(NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), profile="nvidia/qa-abstention-v2"))
+        environment(NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), labels=("good", "bad")))
     assert "qa-abstention-v1" in refused.value.allowed
+    environment(NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), profile="acme/qa-lenient-v1"))  # its labels are the same
 
 
 @pytest.mark.parametrize(

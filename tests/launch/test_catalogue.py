@@ -33,7 +33,7 @@ def test_everything_that_can_be_chosen_is_listed_with_a_sentence(capsys: pytest.
     assert by_kind["environments"] == set(ENVIRONMENTS) | set(added("env"))  # plugins may be installed
     assert by_kind["rewards"] == set(REWARDS) | set(added("reward"))
     assert by_kind["sources"] >= set(SOURCES)
-    assert by_kind["rubrics"] == set(PROFILES)
+    assert by_kind["rubrics"] == set(PROFILES) | set(added("rubric"))
     for kind, group in KINDS.items():
         if group is not None:
             assert by_kind[kind] == set(choices(group, search_path(())))

@@ -98,12 +98,20 @@ def input_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
         TaskError: names the field.
     """
     params = row.get("responses_create_params")
-    given = params.get("input") if isinstance(params, Mapping) else None
+    return read_messages(params.get("input") if isinstance(params, Mapping) else None, _FIELD)
+
+
+def read_messages(given: Any, field: str) -> tuple[Message, ...]:
+    """Return a text, or a list of ``{role, content}``, as messages.
+
+    Raises:
+        TaskError: names the field.
+    """
     if isinstance(given, str):
         return (Message("user", given),)
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=_FIELD, found=shorten(given), allowed="a text, or a list of messages")
-    return tuple(_message(item, f"{_FIELD}.{place}") for place, item in enumerate(given))
+        raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a text, or a list of messages")
+    return tuple(_message(item, f"{field}.{place}") for place, item in enumerate(given))
 
 
 def _message(item: Any, place: str) -> Message:

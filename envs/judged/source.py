@@ -1,0 +1,87 @@
+"""The source ``rows``: plain rows of anybody's, with a ``prompt``, a ``question`` or ``messages``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gavel.envs.interfaces.nemo_gym.rows import read_messages
+from gavel.envs.judged.environment import NAME, TARGET_FORMAT
+from gavel.envs.judged.target import TURNS
+from gavel.envs.sources import Licence, json_cell, optional_id
+from gavel.envs.types import Task, TaskError
+from gavel.models.errors import shorten
+from gavel.models.types import Message
+
+ASKS = ("messages", "prompt", "question")
+"""Fields with what the policy is asked; the first that a row has is taken."""
+KNOWN = ("reference", "answer")
+"""Fields with what a reply is compared with; it becomes ``target.reference``."""
+_IDS = ("id", "task_id", "prompt_id")
+
+
+class PlainRows:
+    """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``, ``turns`` and an id;
+    every other field is kept as metadata."""
+
+    name = "rows"
+    env = NAME
+    binding = ""  # the environment's first rubric
+    skips_bad_rows = False
+    licence = Licence({})
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row asks something."""
+        return any(field in row for field in ASKS)
+
+    def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
+        """Return the row's task; raises ``TaskError`` naming the field."""
+        asked = next((field for field in ASKS if row.get(field) is not None), None)
+        if asked is None:
+            raise TaskError(
+                "this row asks nothing",
+                field="prompt",
+                found=f"the fields {', '.join(sorted(map(str, row))) or '(none)'}",
+                allowed="a text, or a list of messages",
+                remedy=f"name the field {', '.join(ASKS)}",
+            )
+        id_field = next((field for field in _IDS if row.get(field) is not None), "id")
+        messages = (*_system(row), *read_messages(json_cell(row[asked]), asked))
+        _check_asks(messages, asked)
+        target, taken = _target(row)
+        rest = {str(field): value for field, value in row.items() if field not in (*taken, asked, id_field, "system")}
+        return Task(optional_id(row, id_field), self.env, f"{TARGET_FORMAT}/{binding}", messages, target, {"source": self.name, **rest})
+
+
+def _system(row: Mapping[str, Any]) -> tuple[Message, ...]:
+    system = row.get("system")
+    if system is None:
+        return ()
+    if not isinstance(system, str):
+        raise TaskError("this is not a text", field="system", found=shorten(system), allowed="a text")
+    return (Message("system", system),)
+
+
+def _check_asks(messages: tuple[Message, ...], field: str) -> None:
+    roles = [message.role for message in messages]
+    if "user" not in roles or roles[-1] == "assistant" or not all(message.content.strip() for message in messages):
+        raise TaskError(
+            "the policy has nothing to reply to",
+            field=field,
+            found=f"roles {', '.join(roles)}",
+            allowed="a user's message, none of the assistant's at the end, and none blank",
+        )
+
+
+def _target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a row's target and the fields it was made of."""
+    given = json_cell(row.get("target"))
+    if given is not None and not isinstance(given, Mapping):
+        raise TaskError("the target is not an object", field="target", found=shorten(given), allowed="an object")
+    target = dict(given or {})
+    reference = next((field for field in KNOWN if row.get(field) is not None), None)
+    if reference is not None:
+        target.setdefault("reference", json_cell(row[reference]))
+    if row.get(TURNS) is not None:
+        target.setdefault(TURNS, json_cell(row[TURNS]))
+    return target, ("target", TURNS, *(() if reference is None else (reference,)))

@@ -1,0 +1,162 @@
+"""A rubric made of a form: its prompt filled in one pass, its reply read by the one reader of verdicts, its digest over everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gavel.judges.form_attacks import attack_form
+from gavel.judges.form_types import ReplyForm, RubricForm
+from gavel.judges.neutralise import Neutraliser, fence
+from gavel.judges.prompt_rubric import PromptRubric, rubric_digest
+from gavel.judges.rubric_form import FENCE, check_form, find_tags
+from gavel.judges.template import Template, check_slots, parse_template
+from gavel.judges.types import RubricConfig, Unparseable, Verdict
+from gavel.judges.score_form import OUTSIDE, ScoreForm
+from gavel.judges.verdict import VerdictForm, read_members, visible_reply
+from gavel.models.codec import plain
+from gavel.models.errors import shorten
+from gavel.models.types import ResponseFormat, Sampling
+from gavel.models.wire import CHOICE_FIELD
+
+_VERSION = "1"
+_DECORATION = "*_`\"'#.!"
+_MOST_REASONS = 2_000
+"""Characters of reasons that are asked for at most."""
+
+
+def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
+    """Make a rubric; what the config says of its sampling comes before the form's own.
+
+    Raises:
+        ConfigError: the form does not fit together; names the field.
+    """
+    check_form(form)
+    names = {*form.slots, *((FENCE,) if f"{{{FENCE}}}" in form.prompt else ())}
+    template = parse_template(form.prompt, names)
+    own = form.sampling
+    drawn = Sampling(
+        temperature=own.temperature if config.temperature is None else config.temperature,
+        top_p=own.top_p if config.top_p is None else config.top_p,
+        max_response_tokens=own.max_response_tokens if config.max_response_tokens is None else config.max_response_tokens,
+        reasoning_effort=own.reasoning_effort if config.reasoning_effort is None else config.reasoning_effort,
+    )
+    asked = _response_format(form)
+    said = plain(replace(form, path=""))
+    return PromptRubric(
+        profile=form.name,
+        targets=form.targets,
+        slots=tuple(form.slots),
+        labels=tuple(form.labels),
+        sampling=drawn,
+        response_format=asked,
+        digest=rubric_digest(form.name, _VERSION, said, drawn, asked),
+        controls=form.controls,
+        template=template,
+        prepare=FormValues(frozenset(form.slots), form.hostile, template),
+        reader=_reader(form),
+        judged=form.hostile[0],
+        neutraliser=Neutraliser(find_tags(form.prompt)) if form.neutralise else None,
+        form=form,
+        attacks=attack_form(form),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FormValues:
+    """From slots to the template's values: the fence is longer than any run of backticks in a hostile slot."""
+
+    slots: frozenset[str]
+    hostile: tuple[str, ...]
+    template: Template
+
+    def __call__(self, slots: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the values.
+
+        Raises:
+            InputError: a slot is missing or unknown.
+        """
+        check_slots(self.slots, slots)
+        if FENCE not in self.template.slots:
+            return slots
+        return {**slots, FENCE: max((fence(slots[name]) for name in self.hostile), key=len)}
+
+
+def _response_format(form: RubricForm) -> ResponseFormat | None:
+    reply = form.reply
+    if reply.reader == "last_line":
+        return None
+    if reply.reader == "choice":
+        return ResponseFormat(choice=tuple(form.words))
+    verdict: dict[str, Any] = {"type": "string", "enum": list(form.words)}
+    if reply.reader == "score":
+        verdict = {"type": "number", "minimum": form.labels["low"], "maximum": form.labels["high"]}
+    reasons = {reply.reasoning: {"type": "string", "maxLength": _MOST_REASONS}} if reply.reasoning else {}
+    members = {**reasons, reply.verdict: verdict}
+    return ResponseFormat(
+        json_schema={"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
+    )
+
+
+def _reader(form: RubricForm) -> Callable[[str], Verdict]:
+    names = {"member": form.reply.verdict.lower(), "reasons": form.reply.reasoning.lower() or "reasoning"}
+    scores = form.scores
+    if form.reply.reader == "score":
+        low, high = form.labels["low"], form.labels["high"]
+        return ScoreReader(ScoreForm({}, **names, low=low, high=high))
+    if form.reply.reader == "choice":
+        return ChoiceReader(form.words, scores)
+    words = {word.strip().lower(): label for word, label in form.words.items()}
+    bare = {word.strip(_DECORATION + " ").lower(): label for word, label in form.words.items()}
+    return LabelReader(VerdictForm({**bare, **words}, **names), scores, form.reply)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReader:
+    """Reads a label that stands where a verdict stands; see ``VerdictForm.read``."""
+
+    form: VerdictForm
+    scores: Mapping[str, float]
+    reply: ReplyForm
+
+    def __call__(self, text: str) -> Verdict:
+        """Return the verdict; raises ``Unparseable``."""
+        verdict = self.form.read(text)
+        return replace(verdict, score=self.scores[verdict.label])
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreReader:
+    """Reads a number: its label says which half of the range it lies in, its score where in it, ``details.value`` what was said."""
+
+    form: ScoreForm
+
+    def __call__(self, text: str) -> Verdict:
+        """Return the verdict; raises ``Unparseable``, also for a number out of range."""
+        verdict, low, high = self.form.read(text), self.form.low, self.form.high
+        if verdict.label == OUTSIDE:
+            raise Unparseable(f"the reply's score is not from {low:g} to {high:g}: {shorten(text)}")
+        value = float(verdict.label)
+        score = (value - low) / (high - low)
+        return replace(verdict, label="high" if score >= 0.5 else "low", score=score, details={"value": value})
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReader:
+    """Reads a reply that is one word and nothing else, alone or as the only member of the object that is asked of servers without a
+    closed choice; thinking before it, a fence around it, blanks and capitals do not count."""
+
+    words: Mapping[str, str]
+    scores: Mapping[str, float]
+
+    def __call__(self, text: str) -> Verdict:
+        """Return the verdict; raises ``Unparseable``."""
+        body, _ = visible_reply(text)
+        members = read_members(body, (CHOICE_FIELD,))
+        said = body if members is None else members[CHOICE_FIELD]
+        known = {word.strip().lower(): label for word, label in self.words.items()}
+        label = known.get(said.strip().lower()) if isinstance(said, str) else None
+        if label is None:
+            raise Unparseable(f"the reply is not one of {', '.join(self.words)}: {shorten(text)}")
+        return Verdict(label, "exact", score=self.scores[label])
