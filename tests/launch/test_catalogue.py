@@ -95,7 +95,7 @@ def _samples(env: str) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", [env for env in ENVS if env != "judged"])  # whose rows and targets are the user's own
 def test_the_schema_takes_every_shipped_row_and_refuses_a_wrong_one(env: str) -> None:
     schema = task_schema(env)
     jsonschema.Draft202012Validator.check_schema(schema)
