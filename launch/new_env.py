@@ -75,9 +75,10 @@ def run(config: NewConfig, console: Console) -> int:
         say(console, f"written: {folder / path}")
     place = shlex.quote(str(folder))
     if config.what == "rubric":
-        words = f"rubrics.{name}.file={folder / name}.yaml"
+        words = shlex.quote(f"rubrics.{name}.file={folder / name}.yaml")
+        rows = shlex.quote(f"tasks.path={folder / 'rows.jsonl'}")
         say(console, f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means")
-        say(console, f"a run: gavel rollout tasks.path={folder / 'rows.jsonl'} {words} policy=smollm2 judge=smollm2")
+        say(console, f"a run: gavel rollout {rows} {words} policy=smollm2 judge=smollm2")
         return 0
     package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
     say(console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it")

@@ -185,6 +185,6 @@ def test_a_home_that_is_nobodys_is_said_so(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_cannot_be_begun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["new"], ["new", "env"], ["new", "rubric", "x"]):
+    for words in (["new"], ["new", "env"], ["new", "prompt", "x"]):
         assert main(words) == 2
     assert "write: gavel new env NAME" in capsys.readouterr().err
