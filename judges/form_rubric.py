@@ -11,9 +11,9 @@ from gavel.judges.form_types import ReplyForm, RubricForm
 from gavel.judges.neutralise import Neutraliser, fence
 from gavel.judges.prompt_rubric import PromptRubric, rubric_digest
 from gavel.judges.rubric_form import FENCE, check_form, find_tags
+from gavel.judges.score_form import OUTSIDE, ScoreForm
 from gavel.judges.template import Template, check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
-from gavel.judges.score_form import OUTSIDE, ScoreForm
 from gavel.judges.verdict import VerdictForm, read_members, visible_reply
 from gavel.models.codec import plain
 from gavel.models.errors import shorten
