@@ -228,6 +228,10 @@ def _always_ask(task: Task) -> bool:  # noqa: ARG001
     return True
 
 
+def _ask_once(task: Task, binding: str) -> int:  # noqa: ARG001
+    return 1
+
+
 @record
 class EnvironmentInfo:
     """What an environment needs and allows; every field has a default, so that a one-reply environment says nothing.
@@ -245,6 +249,7 @@ class EnvironmentInfo:
         called_services: the services that the environment calls itself, besides its judge.
         spare_services: services that may be declared and not used, because a profile declares them for it.
         asks_judge: whether grading this task may ask a judge.
+        count_questions: how many questions one grading of this task asks the judge of a binding.
     """
 
     policy_turns: int | None = None
@@ -256,6 +261,7 @@ class EnvironmentInfo:
     called_services: tuple[str, ...] = ()
     spare_services: tuple[str, ...] = ()
     asks_judge: Callable[[Task], bool] = _always_ask
+    count_questions: Callable[[Task, str], int] = _ask_once
 
     def __post_init__(self) -> None:
         if self.policy_turns is not None and self.policy_turns < 1:

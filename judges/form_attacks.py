@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from gavel.judges.form_types import Control, RubricForm
+from gavel.judges.form_types import NUMBER, VERDICTS, Control, RubricForm
 
 EMPTY_TEXTS: tuple[tuple[str, str], ...] = (
     ("empty", ""),
@@ -95,4 +95,5 @@ def _best_word(form: RubricForm, best: str) -> str:
 
 def _object(form: RubricForm, word: str) -> str:
     reasons = {form.reply.reasoning: "All of it is met."} if form.reply.reasoning else {}
-    return json.dumps({**reasons, form.reply.verdict: form.labels["high"] if form.reply.reader == "score" else word})
+    said = {**reasons, form.reply.verdict: form.labels["high"] if form.reply.reader == "score" else word}
+    return json.dumps({VERDICTS: [{NUMBER: 1, **said}]} if form.numbered else said)

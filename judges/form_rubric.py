@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gavel.judges.form_attacks import attack_form
-from gavel.judges.form_types import ReplyForm, RubricForm
+from gavel.judges.form_types import CRITERION, NUMBER, VERDICTS, ReplyForm, RubricForm
 from gavel.judges.neutralise import Neutraliser, fence
 from gavel.judges.prompt_rubric import PromptRubric, rubric_digest
 from gavel.judges.rubric_form import FENCE, check_form, find_tags
@@ -54,7 +54,7 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         digest=rubric_digest(form.name, _VERSION, said, drawn, asked),
         controls=form.controls,
         template=template,
-        prepare=FormValues(frozenset(form.slots), form.hostile, template),
+        prepare=FormValues(frozenset(form.slots), form.hostile, template, _numbered_slot(form)),
         reader=_reader(form),
         judged=form.hostile[0],
         neutraliser=Neutraliser(find_tags(form.prompt)) if form.neutralise else None,
@@ -70,6 +70,7 @@ class FormValues:
     slots: frozenset[str]
     hostile: tuple[str, ...]
     template: Template
+    numbered: str = ""  # the slot whose criteria bear numbers, if any
 
     def __call__(self, slots: Mapping[str, str]) -> Mapping[str, str]:
         """Return the values.
@@ -78,9 +79,23 @@ class FormValues:
             InputError: a slot is missing or unknown.
         """
         check_slots(self.slots, slots)
+        if self.numbered and not slots[self.numbered].startswith(FIRST):
+            slots = {**slots, self.numbered: number_texts([slots[self.numbered]])}
         if FENCE not in self.template.slots:
             return slots
         return {**slots, FENCE: max((fence(slots[name]) for name in self.hostile), key=len)}
+
+
+FIRST = "1. "
+
+
+def number_texts(texts: Sequence[str]) -> str:
+    """Return criteria as numbered lines, from 1."""
+    return "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))
+
+
+def _numbered_slot(form: RubricForm) -> str:
+    return next(slot for slot, source in form.slots.items() if source == CRITERION) if form.numbered else ""
 
 
 def _response_format(form: RubricForm) -> ResponseFormat | None:
@@ -93,10 +108,14 @@ def _response_format(form: RubricForm) -> ResponseFormat | None:
     if reply.reader == "score":
         verdict = {"type": "number", "minimum": form.labels["low"], "maximum": form.labels["high"]}
     reasons = {reply.reasoning: {"type": "string", "maxLength": _MOST_REASONS}} if reply.reasoning else {}
-    members = {**reasons, reply.verdict: verdict}
-    return ResponseFormat(
-        json_schema={"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
-    )
+    if not form.numbered:
+        return ResponseFormat(json_schema=_closed({**reasons, reply.verdict: verdict}))
+    item = _closed({NUMBER: {"type": "integer"}, **reasons, reply.verdict: verdict})
+    return ResponseFormat(json_schema=_closed({VERDICTS: {"type": "array", "items": item}}))
+
+
+def _closed(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(members), "required": list(members), "additionalProperties": False}
 
 
 def _reader(form: RubricForm) -> Callable[[str], Verdict]:
@@ -108,6 +127,8 @@ def _reader(form: RubricForm) -> Callable[[str], Verdict]:
     if form.reply.reader == "choice":
         return ChoiceReader(form.words, scores)
     words = {word.strip().lower(): label for word, label in form.words.items()}
+    if form.numbered:
+        return NumberedReader(words, scores, form.reply)
     bare = {word.strip(_DECORATION + " ").lower(): label for word, label in form.words.items()}
     return LabelReader(VerdictForm({**bare, **words}, **names), scores, form.reply)
 
@@ -124,6 +145,34 @@ class LabelReader:
         """Return the verdict; raises ``Unparseable``."""
         verdict = self.form.read(text)
         return replace(verdict, score=self.scores[verdict.label])
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedReader:
+    """Reads an object whose list ``verdicts`` has a numbered verdict for each criterion: ``details.verdicts`` maps numbers to labels.
+    One that is missing, off the labels, or stands twice with different verdicts is left out; the label is that of the first."""
+
+    words: Mapping[str, str]
+    scores: Mapping[str, float]
+    reply: ReplyForm
+
+    def __call__(self, text: str) -> Verdict:
+        """Return the verdict; raises ``Unparseable`` where no criterion has one."""
+        body, _ = visible_reply(text)
+        members = read_members(body, (VERDICTS,))
+        items = members[VERDICTS] if members is not None else None
+        found: dict[str, set[str | None]] = {}
+        reasons: dict[str, str] = {}
+        for item in items if isinstance(items, list) else ():
+            pairs = dict(item) if isinstance(item, list) and all(isinstance(pair, tuple) for pair in item) else {}
+            number, said = str(pairs.get(NUMBER)), pairs.get(self.reply.verdict)
+            found.setdefault(number, set()).add(self.words.get(said.strip().lower()) if isinstance(said, str) else None)
+            reasons[number] = str(pairs.get(self.reply.reasoning, ""))
+        verdicts = {number: label for number, labels in found.items() if len(labels) == 1 and (label := next(iter(labels))) is not None}
+        if not verdicts:
+            raise Unparseable(f"the reply is no object with a verdict on any criterion: {shorten(text)}")
+        label = next(iter(verdicts.values()))
+        return Verdict(label, "exact", self.scores[label], details={"verdicts": verdicts, "reasons": reasons})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from gavel.models.codec import record
+from gavel.models.codec import FieldError, record
 
 ReaderKind = Literal["json", "last_line", "choice", "score"]
 ANY_TARGET = "*"
@@ -58,6 +58,23 @@ class FormSampling:
     reasoning_effort: str | None = None
 
 
+NUMBER, VERDICTS = "number", "verdicts"
+"""Members of a reply about several criteria."""
+CRITERION = "criterion"
+"""The source of the slot with the criteria that are asked about."""
+
+
+@record
+class CriteriaForm:
+    """A rubric that is asked about the task's own criteria: ``batch`` of them in one question, each by its number."""
+
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= 100:
+            raise FieldError("batch", self.batch, "1 to 100")
+
+
 @record
 class RubricForm:
     """A rubric as it was read from its files.
@@ -74,6 +91,7 @@ class RubricForm:
         sampling: what replies are drawn with.
         targets: the target formats it grades; ``*`` is any.
         attacks: for attacks whose right label is not the general one (an empty reply that is ``harmless``): name -> labels.
+        criteria: the rubric asks about each of the task's ``target.criteria``; None: it asks once.
         neutralise: False sends exact bytes, as a rubric that is ported must.
         path: where it was read; in no digest.
         files: the digest of each file it was read from.
@@ -89,6 +107,7 @@ class RubricForm:
     sampling: FormSampling = FormSampling()
     targets: tuple[str, ...] = (ANY_TARGET,)
     attacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    criteria: CriteriaForm | None = None
     neutralise: bool = True
     path: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +116,11 @@ class RubricForm:
     def sources(self) -> dict[str, str]:
         """Each slot's source, without the mark of one that may be absent."""
         return {slot: source.removesuffix("?") for slot, source in self.slots.items()}
+
+    @property
+    def numbered(self) -> bool:
+        """Whether several criteria are asked about at once, so that each verdict bears a number."""
+        return self.criteria is not None and self.criteria.batch > 1
 
     @property
     def optional(self) -> frozenset[str]:

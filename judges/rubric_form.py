@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gavel.judges.form_types import ENDS, FIELD_SOURCE_TARGET, Control, RubricForm
+from gavel.judges.form_types import CRITERION, ENDS, FIELD_SOURCE_TARGET, Control, RubricForm
 from gavel.judges.template import parse_template
 from gavel.models.errors import ConfigError, InputError, nearest, shorten
 
@@ -35,6 +35,7 @@ def check_form(form: RubricForm) -> None:
             "this is no name of a rubric", field="name", found=shorten(form.name), allowed="owner/name, as in acme/helpful-v1"
         )
     _check_slots(form)
+    _check_criteria(form)
     _check_prompt(form)
     _check_labels(form)
     _check_reply(form)
@@ -53,8 +54,8 @@ def _check_slots(form: RubricForm) -> None:
                 allowed=f"a letter, then letters, digits and underscores; not {', '.join(sorted(_RESERVED))}",
             )
         bare = source.removesuffix("?")
-        if bare not in (*TASK_SOURCES, *POLICY_SOURCES) and not _names_field(bare):
-            known = (*TASK_SOURCES, *POLICY_SOURCES, "target.FIELD", "metadata.FIELD")
+        if bare not in (*TASK_SOURCES, *POLICY_SOURCES, CRITERION) and not _names_field(bare):
+            known = (*TASK_SOURCES, *POLICY_SOURCES, CRITERION, "target.FIELD", "metadata.FIELD")
             near = nearest(bare, known)
             raise ConfigError(
                 "there is no such source of text",
@@ -73,6 +74,24 @@ def _check_slots(form: RubricForm) -> None:
             found=", ".join(form.hostile) or "none",
             allowed="every slot with text under judgement",
             remedy=f"add {missing}; `gavel probe` attacks it then" if missing else "name the slot that is judged",
+        )
+
+
+def _check_criteria(form: RubricForm) -> None:
+    asked = [slot for slot, source in form.slots.items() if source == CRITERION]
+    if len(asked) != (form.criteria is not None):
+        raise ConfigError(
+            "a rubric that asks about criteria has one slot for them, and no other rubric has one",
+            field="slots",
+            found=f"criteria {'set' if form.criteria is not None else 'not set'}; from {CRITERION}: {', '.join(asked) or 'none'}",
+            allowed="criteria: {batch: 1} and slots: {criterion: criterion, …}",
+        )
+    if form.numbered and form.reply.reader != "json":
+        raise ConfigError(
+            "several criteria are answered in one object",
+            field="reply.reader",
+            found=form.reply.reader,
+            allowed="json, or criteria.batch 1",
         )
 
 

@@ -49,7 +49,8 @@ def estimate_calls(rows: Sequence[PlannedRow], assembly: Assembly) -> dict[str, 
             name = binding.name
             asked = overheads[name] + prompt + (limit or 0)
             answer = _limit(binding.judge, binding.rubric.sampling.max_response_tokens) if limit is not None else None
-            found[binding.service] = found.get(binding.service, Estimate()).add(asked, answer)
+            for _ in range(info.count_questions(row.task, name)):
+                found[binding.service] = found.get(binding.service, Estimate()).add(asked, answer)
     return found
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gavel.envs.endings import says_nothing, unfinished, was_cut
+from gavel.envs.judged.criteria import CRITERIA, CriteriaAsker, count_batches, earn_score, plain_criterion, read_criteria
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.slot_texts import fill_slots, form_of, say_visible
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.judges.form_types import FIELD_SOURCE_TARGET, RubricForm
-from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
+from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import FieldError, record
 from gavel.models.errors import ConfigError
-from gavel.models.failures import Failure
-from gavel.models.types import ChatModel, Message
+from gavel.models.failures import Failure, FailureKind
+from gavel.models.types import ChatModel, Message, Receipt
 
 NAME = "judged"
 TARGET_FORMAT = "judged"
@@ -46,6 +47,21 @@ class JudgedConfig:
         return EnvironmentInfo(policy_turns=self.max_turns, binding=first, also_binds=self.rubrics[1:])
 
 
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What one rubric says of a reply: its checks, and of one with criteria what each is worth; ``failed``: it says nothing."""
+
+    checks: tuple[Check, ...]
+    raw: str
+    receipts: tuple[Receipt, ...]
+    label: str = ""
+    reasoning: str = ""
+    flags: tuple[str, ...] = ()
+    score: float = 0.0
+    worth: Mapping[str, Any] = field(default_factory=dict)
+    failed: JudgeFailure | None = None
+
+
 class JudgedEnvironment:
     """Every rubric grades every reply; see ``step``."""
 
@@ -57,6 +73,8 @@ class JudgedEnvironment:
         self._schema = config.target or {}
         check_schema(self._schema)
         self._forms = {name: _form_of(judge, name) for name in config.rubrics}
+        self._criteria = any(form.criteria is not None for form in self._forms.values())
+        self.info = replace(self.info, count_questions=self._count_questions)
         self._needed = {
             source.removeprefix(FIELD_SOURCE_TARGET): form.name
             for form in self._forms.values()
@@ -71,6 +89,8 @@ class JudgedEnvironment:
             TaskError: names the field.
         """
         target = check_target(raw, self._schema, self._needed)
+        if self._criteria:
+            read_criteria(target.get(CRITERIA))
         replies = len(target.get(TURNS, [])) + 1
         if replies > self._config.max_turns:
             raise TaskError(
@@ -107,8 +127,8 @@ class JudgedEnvironment:
         turns = task.target.get(TURNS, [])
         if len(transcript.replies) <= len(turns):
             return Observe((Message("user", turns[len(transcript.replies) - 1]),))
-        slots = {name: fill_slots(form, task, transcript, {}) for name, form in self._forms.items()}
-        return _finish(dict(zip(slots, await asyncio.gather(*(self._ask(name, slots[name], task) for name in slots)), strict=True)))
+        found = await asyncio.gather(*(self._grade(name, form, task, transcript) for name, form in self._forms.items()))
+        return _finish(dict(zip(self._forms, found, strict=True)))
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.judged.metrics``."""
@@ -116,11 +136,38 @@ class JudgedEnvironment:
 
         return summarize(results)
 
-    async def _ask(self, name: str, slots: Mapping[str, str], task: Task) -> Grade | JudgeFailure:
+    async def _grade(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> Graded:
+        if form.criteria is not None:
+            return await self._grade_criteria(name, form, task, transcript)
+        slots = fill_slots(form, task, transcript, {})
         try:
-            return await self._judge.grade(JudgeQuery(name, slots, prefix_key=task.digest))
+            grade = await self._judge.grade(JudgeQuery(name, slots, prefix_key=task.digest))
         except JudgeFailure as failed:
-            return failed
+            calls = tuple(receipt.call_id for receipt in failed.receipts)
+            check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
+            return Graded((check,), failed.raw or "", failed.receipts, failed=failed)
+        calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score or 0.0
+        check = Check(name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls)
+        flags = tuple(grade.details.get("flags", ()))
+        return Graded((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score)
+
+    async def _grade_criteria(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> Graded:
+        criteria = read_criteria(task.target[CRITERIA])
+        asker = CriteriaAsker(self._judge, name, form, task, transcript)
+        checks = await asker.ask(criteria)
+        failed = asker.failed
+        if failed is None and all(check.passed is None for check in checks):
+            failed = JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, "no criterion has a readable verdict", tuple(asker.receipts))
+        score = earn_score([(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)])
+        worth = {one.id: plain_criterion(one) for one in criteria}
+        label = "passed" if score >= PASSES else "failed"
+        return Graded(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
+
+    def _count_questions(self, task: Task, binding: str) -> int:
+        form = self._forms.get(binding)
+        if form is None or form.criteria is None:
+            return 1
+        return count_batches(len(task.target.get(CRITERIA, [])), form)
 
     def _gate(self, label: str, finish_reason: str) -> Finish:
         detail = f"{label} (finish_reason {finish_reason}): no judge was asked"
@@ -158,29 +205,24 @@ def _form_of(judge: Judge, name: str) -> RubricForm:
     return form
 
 
-def _finish(found: Mapping[str, Grade | JudgeFailure]) -> Finish:
+def _finish(found: Mapping[str, Graded]) -> Finish:
     receipts = tuple(receipt for one in found.values() for receipt in one.receipts)
-    checks = tuple(_check(name, one) for name, one in found.items())
-    grades = {name: one for name, one in found.items() if isinstance(one, Grade)}
+    checks = tuple(check for one in found.values() for check in one.checks)
+    known = {name: one for name, one in found.items() if one.failed is None}
     details: dict[str, Any] = {
-        "labels": {name: grade.label for name, grade in grades.items()},
-        "reasons": {name: grade.reasoning for name, grade in grades.items() if grade.reasoning},
-        "judge_reply": "\n\n".join(f"{name}: {one.raw}" if len(found) > 1 else str(one.raw) for name, one in found.items()),
+        "labels": {name: one.label for name, one in known.items()},
+        "scores": {name: one.score for name, one in known.items()},
+        "reasons": {name: one.reasoning for name, one in known.items() if one.reasoning},
+        "judge_reply": "\n\n".join(f"{name}: {one.raw}" if len(found) > 1 else one.raw for name, one in found.items()),
     }
-    if flags := {name: list(grade.details["flags"]) for name, grade in grades.items() if "flags" in grade.details}:
+    if worth := {name: one.worth for name, one in found.items() if one.worth}:
+        details["criteria"] = worth
+    if flags := {name: list(one.flags) for name, one in known.items() if one.flags}:
         details["judge_flags"] = flags
-    failed = next((one for one in found.values() if isinstance(one, JudgeFailure)), None)
+    failed = next((one.failed for one in found.values() if one.failed is not None), None)
     if failed is not None:
         return Finish(Outcome("", checks, details, Failure(failed.kind, "judge", failed.reason)), receipts=receipts)
     (label, *others) = details["labels"].values()
     if others:
-        label = "passed" if all(check.passed for check in checks) else "failed"
+        label = "passed" if all(one.score >= PASSES for one in found.values()) else "failed"
     return Finish(Outcome(label, checks, details), receipts=receipts)
-
-
-def _check(name: str, one: Grade | JudgeFailure) -> Check:
-    calls = tuple(receipt.call_id for receipt in one.receipts)
-    if isinstance(one, JudgeFailure):
-        return Check(name, passed=None, score=0.0, detail=str(one), receipts=calls)
-    score = one.score or 0.0
-    return Check(name, passed=score >= PASSES, score=score, detail=f"judge: {one.label} ({one.parse})", receipts=calls)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gavel.envs.interfaces.nemo_gym.rows import read_messages
+from gavel.envs.judged.criteria import CRITERIA
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
 from gavel.envs.judged.target import TURNS
 from gavel.envs.sources import Licence, json_cell, optional_id
@@ -17,11 +18,15 @@ ASKS = ("messages", "prompt", "question")
 """Fields with what the policy is asked; the first that a row has is taken."""
 KNOWN = ("reference", "answer")
 """Fields with what a reply is compared with; it becomes ``target.reference``."""
+CRITERIA_FIELDS = (CRITERIA, "rubrics")
+"""Fields with a task's criteria; HealthBench calls them rubrics."""
+_WORDS = {"criterion": "text", "title": "text"}
 _IDS = ("id", "task_id", "prompt_id")
 
 
 class PlainRows:
-    """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``, ``turns`` and an id;
+    """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``, ``turns``,
+    ``criteria`` (or ``rubrics``, as in HealthBench) and an id;
     every other field is kept as metadata."""
 
     name = "rows"
@@ -84,4 +89,17 @@ def _target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         target.setdefault("reference", json_cell(row[reference]))
     if row.get(TURNS) is not None:
         target.setdefault(TURNS, json_cell(row[TURNS]))
-    return target, ("target", TURNS, *(() if reference is None else (reference,)))
+    criteria = next((field for field in CRITERIA_FIELDS if row.get(field) is not None), None)
+    if criteria is not None:
+        target.setdefault(CRITERIA, _criteria(json_cell(row[criteria])))
+    return target, ("target", TURNS, *(field for field in (reference, criteria) if field is not None))
+
+
+def _criteria(given: Any) -> Any:
+    """Return criteria in our words: an id for each (its place, from ``c1``), and ``text``, which data sets also call ``criterion``."""
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        return given  # refused with its field
+    return [
+        {"id": f"c{place}", **{_WORDS.get(name, name): value for name, value in one.items()}}
+        for place, one in enumerate(given, start=1)
+    ]
