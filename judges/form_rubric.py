@@ -22,8 +22,8 @@ from gavel.models.wire import CHOICE_FIELD
 
 _VERSION = "1"
 _DECORATION = "*_`\"'#.!"
-_MOST_REASONS = 2_000
-"""Characters of reasons that are asked for at most."""
+_MOST_REASONS, _FEWEST_REASONS = 2_000, 100
+"""Characters of reasons that are asked for at most, and that a short output limit still leaves."""
 
 
 def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
@@ -107,11 +107,17 @@ def _response_format(form: RubricForm) -> ResponseFormat | None:
     verdict: dict[str, Any] = {"type": "string", "enum": list(form.words)}
     if reply.reader == "score":
         verdict = {"type": "number", "minimum": form.labels["low"], "maximum": form.labels["high"]}
-    reasons = {reply.reasoning: {"type": "string", "maxLength": _MOST_REASONS}} if reply.reasoning else {}
+    reasons = {reply.reasoning: {"type": "string", "maxLength": _bound_reasons(form)}} if reply.reasoning else {}
     if not form.numbered:
         return ResponseFormat(json_schema=_closed({**reasons, reply.verdict: verdict}))
     item = _closed({NUMBER: {"type": "integer"}, **reasons, reply.verdict: verdict})
     return ResponseFormat(json_schema=_closed({VERDICTS: {"type": "array", "items": item}}))
+
+
+def _bound_reasons(form: RubricForm) -> int:
+    """Return how many characters of reasons leave room for the verdicts behind them: half of what the output limit holds."""
+    limit, asked = form.sampling.max_response_tokens, form.criteria.batch if form.criteria is not None else 1
+    return _MOST_REASONS if limit is None else min(max(2 * limit // asked, _FEWEST_REASONS), _MOST_REASONS)
 
 
 def _closed(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,11 +200,11 @@ def _controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tuple[An
         origin = _read(place, "controls", f"{path}:{line}")
         numbered = [(number, _row(text, f"{place}:{number}")) for number, text in enumerate(origin.split("\n"), 1) if text.strip()]
     else:
-        numbered = [(line, row) for row in rows] if isinstance(rows, list) else []
+        numbered = list(enumerate(rows, 1)) if isinstance(rows, list) else []
     slots = given.get("slots")
     if not isinstance(slots, Mapping):
         return (), origin  # refused with the slots
-    return [_control(row, slots, f"{place}:{number}", number) for number, row in numbered], origin
+    return [_control(row, slots, f"{place}:{number if origin is not None else line}", number) for number, row in numbered], origin
 
 
 def _row(text: str, where: str) -> Any:

@@ -205,6 +205,16 @@ def test_the_words_yes_and_no_are_labels_and_a_mark_may_stand_in_a_flow_mapping(
     assert form.controls[6].slots["reference"] == "(none)"
 
 
+def test_known_answers_may_stand_in_the_rubric_itself_and_reasons_leave_room_for_the_verdict(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "name"} for row in CONTROLS]
+    path = write_rubric(tmp_path)
+    path.write_text(path.read_text().replace("controls: helpful.controls.jsonl", f"controls: {json.dumps(rows)}"))
+    assert [control.name for control in read_rubric_file(path).controls] == [f"control_{number}" for number in range(1, 9)]
+    asked = made(path).response_format
+    assert asked is not None
+    assert (asked.json_schema or {})["properties"]["why"]["maxLength"] == 512, "at 256 tokens"
+
+
 # Readers.
 
 
