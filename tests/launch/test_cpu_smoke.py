@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.preloaded import ROOT, SOURCES
 from tests.support.processes import wait_until
 from tests.support.tiny_model import tiny_model
-from tests.support.training import ROOT, SOURCES, gavel
+from tests.support.training import gavel
 
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks

@@ -14,8 +14,9 @@ from urllib.request import Request, urlopen
 import pytest
 from tests.judges.support import STRICT, knowing, word
 from tests.support.fault_server import FaultServer
+from tests.support.preloaded import SOURCES
 from tests.support.processes import matching, wait_until
-from tests.support.training import COMMON, SOURCES, gavel, judge_words
+from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.canary import CanaryRules

@@ -11,9 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.preloaded import SOURCES
 from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, SOURCES, gavel, judge_words
+from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.judge_folder import LINGER_S

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.fault_server import FaultServer
+from tests.support.preloaded import ROOT
 from tests.support.runs import STRICT, arguments, gavel, reply, start, write_tasks
-from tests.support.training import COMMON, ROOT, judge_words
+from tests.support.training import COMMON, judge_words
 
 ENDED = (130,)
 JUDGED = ("env=abstention", STRICT, "judge=external", "judge.model=judge-model", "judge.attempts=1")

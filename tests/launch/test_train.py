@@ -19,10 +19,11 @@ import pytest
 import yaml
 from rich.console import Console
 from tests.launch.test_nemo_rl_launch import checkout
+from tests.support.preloaded import ROOT, SOURCES
 from tests.support.processes import matching, wait_until
 from tests.support.runs import STRICT, write_tasks
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, SOURCES, gavel, judge_words
+from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.types import EnvironmentInfo

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.launch.test_nemo_rl_launch import checkout
+from tests.support.preloaded import ROOT, SOURCES
 from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
-from tests.support.training import COMMON, ROOT, SOURCES, gavel, judge_words
+from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.launch import train
 from gavel.launch.config import compose

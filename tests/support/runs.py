@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.support.preloaded import Done, run_command
 
 from gavel.models.files import LINE_DIGEST
 
@@ -65,15 +66,6 @@ def arguments(tasks: Path, run: Path, url: str, *more: str, judge_url: str | Non
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Done:
-    """A finished command."""
-
-    code: int
-    out: str
-    err: str
-
-
 def without_digests(text: str) -> str:
     """The lines of a run's file as a version wrote them that had no digests, so that a test may change them."""
     return re.sub(rf',"{LINE_DIGEST}":"[0-9a-f]{{16}}"}}$', "}", text, flags=re.MULTILINE)
@@ -87,15 +79,15 @@ async def start(*words: str, **options: Any) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-async def gavel(*words: str, timeout: float = 60.0, **options: Any) -> Done:
-    """Run ``gavel`` to its end."""
-    process = await start(*words, **options)
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout)
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
+async def gavel(
+    *words: str, timeout: float = 60.0, cwd: Path | None = None, env: Mapping[str, str] | None = None, **options: Any
+) -> Done:
+    """Run ``gavel`` to its end; as a new interpreter where there are further options of a process."""
+    if not options:
+        return await asyncio.to_thread(run_command, words, cwd=cwd, env=env, timeout=timeout)
+    process = await start(*words, cwd=cwd, env=env, **options)
+    async with asyncio.timeout(timeout):
+        out, err = await process.communicate()
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.fake_vllm import fake_python, model_directory
+from tests.support.preloaded import run_command
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
-"""The import path of a process that runs this very tree, whatever is installed."""
 COMMON = (
     "experiment=debug_cpu", "trainer.kind=command",
     f"trainer.command=[{sys.executable},-m,tests.support.stand_in_trainer,'{{config}}']", "trainer.nemo_rl_root=null",
@@ -32,8 +30,5 @@ def gavel(
     words: Sequence[str], cwd: Path, extra: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": SOURCES, **(extra or {})}
-    return subprocess.run(
-        (sys.executable, "-m", "gavel.launch.cli", *words), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout,
-        stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    done = run_command(words, cwd=cwd, env={**os.environ, **(extra or {})}, timeout=timeout)
+    return subprocess.CompletedProcess(("gavel", *words), done.code, done.out, done.err)
