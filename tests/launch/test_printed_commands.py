@@ -78,5 +78,5 @@ def test_no_command_is_put_together_of_unquoted_parts() -> None:
     assert bad == []
 
 
-QUOTED = frozenset(("word", "path", "words", "near[0]", "_wrap(tail, verb.name)", "tail"))
+QUOTED = frozenset(("word", "path", "words", "rows", "what", "near[0]", "_wrap(tail, verb.name)", "tail"))
 """Names that hold what was quoted a line before, or words of our own."""
