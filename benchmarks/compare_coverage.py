@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gavel.envs.types import Metric
-from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import Arm, compare
+from gavel.launch.comparing.ledgers import LedgerSample
+from gavel.launch.comparing.paired import Arm, compare_arms
 from gavel.launch.comparing.training import TrainedRun, compare_training
 
 DRAWS, SHIFT = 2_000, 0.1
@@ -54,16 +54,16 @@ def rollouts_case(tasks: int, rollouts: int) -> Case:
     def make(draw: np.random.Generator, shift: float) -> Metric:
         base, other = chances(draw, tasks, shift)
         arms = [arm(name, draw, chance, rollouts) for name, chance in (("base", base), ("other", other))]
-        return compare(arms, draws=DRAWS, seed=0).differences[0].metric
+        return compare_arms(arms, draws=DRAWS, seed=0).differences[0].metric
 
     return Case(f"rollouts: {tasks} tasks, {rollouts} a task", make)
 
 
-def samples(draw: np.random.Generator, chance: Chances, steps: int) -> Iterator[Sample]:
+def samples(draw: np.random.Generator, chance: Chances, steps: int) -> Iterator[LedgerSample]:
     """Yield the last steps of a training: every task once in so many steps, four replies each."""
     for task, p in enumerate(chance):
         for rollout in range(4):
-            yield Sample(1 + task % steps, (str(task), "d"), rollout, float(draw.random() < p))
+            yield LedgerSample(1 + task % steps, (str(task), "d"), rollout, float(draw.random() < p))
 
 
 def trainings_case(tasks: int, seeds: int, *, over_seeds: bool) -> Case:
@@ -88,10 +88,10 @@ def clipped(chance: Chances) -> Chances:
     return np.clip(chance, 0.0, 1.0)
 
 
-def before(tasks: int) -> Iterator[Sample]:
+def before(tasks: int) -> Iterator[LedgerSample]:
     """Yield five first steps, so that the run has two ends."""
     for task in range(tasks):
-        yield Sample(-5 + task % 5, (str(task), "d"), 0, 0.0)
+        yield LedgerSample(-5 + task % 5, (str(task), "d"), 0, 0.0)
 
 
 CASES = (

@@ -34,7 +34,7 @@ from gavel.envs.abstention.environment import AbstentionConfig, AbstentionEnviro
 from gavel.envs.abstention.target import AbstentionTarget
 from gavel.envs.types import Task, Transcript
 from gavel.judges.assets import AssetStore
-from gavel.judges.bindings import Binding, bind
+from gavel.judges.bindings import Binding, bind_rubrics
 from gavel.judges.judge import BoundJudges
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.pool import ServicePool, open_services
@@ -134,8 +134,8 @@ async def layout(model: ChatModel, root: str, requests: Sequence[ChatRequest]) -
 
 async def layouts(pool: ServicePool, binding: Binding, rows: Sequence[tuple[Question, str]]) -> dict[str, Layout]:
     """Measure both layouts over the same queries."""
-    rubric, model = binding.rubric, pool.model("general")
-    root = pool.urls("general")[0].removesuffix("/v1")
+    rubric, model = binding.rubric, pool.get_model("general")
+    root = pool.list_urls("general")[0].removesuffix("/v1")
     designed = [rubric.render({"question": q.text, "reference": q.reference, "answer": answer}) for q, answer in rows]
     made: dict[str, Layout] = {}
     for name, prompts in (("as designed", designed), ("candidate first", [candidate_first(prompt) for prompt in designed])):
@@ -148,13 +148,13 @@ async def measure(python: str, options: argparse.Namespace, folder: Path) -> tup
     """Start the judge, measure both layouts and both steps; a step is (distinct answers, rows by how they were judged)."""
     services = {"general": replace(smollm2(python), cache=True)}
     rubrics, joined = {NAME: RubricConfig("gavel/qa-abstention-v1")}, {NAME: BindingConfig("general", NAME)}
-    bindings: Mapping[str, Binding] = bind(rubrics, joined, services, AssetStore())
+    bindings: Mapping[str, Binding] = bind_rubrics(rubrics, joined, services, AssetStore())
     asked = questions(options.questions, options.seed)
     async with open_services(services, log_dir=folder, progress=print, replies=folder / "replies.sqlite") as pool:
         draw = random.Random(options.seed)
         apart = [(q, q.answers[rank]) for rank in range(7) for q in asked if rank < len(q.answers) and q.answers[rank] != "[IDK]"]
         made = await layouts(pool, bindings[NAME], apart[: options.layout_calls])
-        environment = build(AbstentionConfig(), BoundJudges(bindings, pool.model), {})
+        environment = build(AbstentionConfig(), BoundJudges(bindings, pool.get_model), {})
         steps = []
         for _ in range(STEPS):
             rows = batch(asked, options.rollouts, draw)

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.envs.plugins import added_rubrics
+from gavel.envs.plugins import find_added_rubrics
 from gavel.envs.registry import make_environment
 from gavel.envs.types import Environment, ServiceNeeded
 from gavel.judges.assets import AssetsConfig
-from gavel.judges.bindings import Binding, bind
+from gavel.judges.bindings import Binding, bind_rubrics
 from gavel.judges.judge import BoundJudges
 from gavel.judges.types import Judging, RubricConfig
 from gavel.models.codec import record
@@ -40,7 +40,7 @@ class LateModels(Mapping[str, ChatModel]):
         self._names, self._withheld = (*names, *withheld), withheld
         self._models: dict[str, ChatModel] = {}
 
-    def start(self, models: Mapping[str, ChatModel]) -> None:
+    def set_models(self, models: Mapping[str, ChatModel]) -> None:
         """Give the started services."""
         self._models = dict(models)
 
@@ -90,8 +90,10 @@ def assemble_parts(
         ConfigError: names the key that does not fit.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
-    more = added_rubrics(rubric.profile for rubric in parts.rubrics.values() if rubric.file is None)
-    bindings = bind(parts.rubrics, parts.judging.bindings, parts.services, parts.assets.store(), declared=declared, added=more)
+    more = find_added_rubrics(rubric.profile for rubric in parts.rubrics.values() if rubric.file is None)
+    bindings = bind_rubrics(
+        parts.rubrics, parts.judging.bindings, parts.services, parts.assets.make_store(), declared=declared, added=more
+    )
     judges = {binding.judge for binding in parts.judging.bindings.values()}
     away = tuple(name for name in parts.services if name in withheld and name not in judges)
     used = {

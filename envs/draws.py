@@ -10,8 +10,8 @@ _DRAW: ContextVar[int] = ContextVar("gavel_draw", default=0)
 
 
 @contextmanager
-def numbering(rollout_index: int) -> Iterator[None]:
-    """Let the block be the ``rollout_index``-th draw of its task (from 0)."""
+def number_draw(rollout_index: int) -> Iterator[None]:
+    """Let the block be the ``read_rollout_index``-th draw of its task (from 0)."""
     token = _DRAW.set(rollout_index)
     try:
         yield
@@ -19,6 +19,6 @@ def numbering(rollout_index: int) -> Iterator[None]:
         _DRAW.reset(token)
 
 
-def current_draw() -> int:
+def get_current_draw() -> int:
     """Return which draw of its task this is; 0 outside of an episode."""
     return _DRAW.get()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from gavel.envs.types import Finish, Outcome
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
-from gavel.models.textwork import LONGEST, too_long
+from gavel.models.textwork import LONGEST, describe_too_long
 from gavel.models.types import Reply
 
 _GRADED = (STOP, LENGTH, TOOLS, FILTERED)
@@ -20,7 +20,7 @@ _GRADED = (STOP, LENGTH, TOOLS, FILTERED)
 def unfinished(reply: Reply) -> Finish | None:
     """Return the ungraded end of a reply that was never finished or is longer than what is read, or None for one that can be graded."""
     if (length := len(reply.text)) > LONGEST:
-        return Finish(Outcome("", failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", too_long(length))))
+        return Finish(Outcome("", failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", describe_too_long(length))))
     if reply.finish_reason in _GRADED or finish_word(reply.finish_reason) in _GRADED:
         return None
     reason = f"the policy's reply was not finished: finish_reason is {reply.finish_reason[:80] or 'missing'!r}"
@@ -38,11 +38,11 @@ def make_encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def was_cut(reply: Reply) -> bool:
+def is_cut(reply: Reply) -> bool:
     """Tell whether a reply ended at a limit of tokens."""
     return finish_word(reply.finish_reason) == LENGTH
 
 
-def says_nothing(reply: Reply) -> bool:
+def is_empty(reply: Reply) -> bool:
     """Tell whether a reply is no answer whatever its text: it ended in the call of a tool, or a filter withheld it."""
     return finish_word(reply.finish_reason) in (TOOLS, FILTERED)

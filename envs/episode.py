@@ -44,7 +44,7 @@ class Stopwatch:
     begun: float = field(default_factory=time.perf_counter)
 
     @contextmanager
-    def measure(self, part: Literal["policy", "step"]) -> Iterator[None]:
+    def measure_part(self, part: Literal["policy", "step"]) -> Iterator[None]:
         """Add the seconds that this block takes."""
         self.stage, begun = "policy" if part == "policy" else "judge", time.perf_counter()
         try:

@@ -37,7 +37,7 @@ class FailureWatch:
     policy: FailurePolicy
     _recent: deque[bool] = field(default_factory=deque)
 
-    def observe(self, *, graded: bool) -> str | None:
+    def observe_result(self, *, graded: bool) -> str | None:
         """Count one finished row; return why the run must stop, or None."""
         self._recent.append(graded)
         if len(self._recent) > self.policy.window:

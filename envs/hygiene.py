@@ -23,7 +23,7 @@ _WORDS = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|(?:(?![{_UNSPACED}])[\w\p{{M}}])
 _FIELDS = ("question", "problem", "prompt", "query", "text")
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """Return the words of a text after NFKC and case folding; punctuation and blanks are gone.
 
     Where a script writes no blanks between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a word.
@@ -31,18 +31,18 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
-def normalised(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return a text as its words joined by blanks; one without any word is only trimmed."""
-    return " ".join(words(text)) or text.strip()
+    return " ".join(split_words(text)) or text.strip()
 
 
-def question_share(question: str) -> float:
+def compute_question_share(question: str) -> float:
     """Return a number in [0, 1) that depends on the normalised text only, so that equal questions stay on one side of a split."""
-    return int.from_bytes(hashlib.sha256(normalised(question).encode(errors="surrogatepass")).digest()[:8]) / 2**64
+    return int.from_bytes(hashlib.sha256(normalise_text(question).encode(errors="surrogatepass")).digest()[:8]) / 2**64
 
 
-def _grams(text: str) -> Iterator[tuple[str, ...]]:
-    found = words(text)
+def _iter_grams(text: str) -> Iterator[tuple[str, ...]]:
+    found = split_words(text)
     return (found[start : start + GRAM] for start in range(len(found) - GRAM + 1))
 
 
@@ -61,24 +61,24 @@ class Protected:
     def __init__(self, paths: Iterable[str]) -> None:
         self._texts: set[str] = set()
         self._grams: set[tuple[str, ...]] = set()
-        self.files = tuple(self._add(Path(path)) for path in paths)
+        self.files = tuple(self._add_file(Path(path)) for path in paths)
 
-    def _add(self, path: Path) -> ProtectedFile:
+    def _add_file(self, path: Path) -> ProtectedFile:
         check_file(path)
-        questions = list(_questions(path))
+        questions = list(_read_questions(path))
         for question in questions:
-            self._texts.add(normalised(question))
-            self._grams.update(_grams(question))
-        return ProtectedFile(str(path), file_sha256(path), len(questions))
+            self._texts.add(normalise_text(question))
+            self._grams.update(_iter_grams(question))
+        return ProtectedFile(str(path), compute_file_sha256(path), len(questions))
 
-    def match(self, question: str) -> str | None:
+    def match_question(self, question: str) -> str | None:
         """Return how a question matches: ``text``, ``13-gram``, or None."""
-        if normalised(question) in self._texts:
+        if normalise_text(question) in self._texts:
             return "text"
-        return f"{GRAM}-gram" if any(gram in self._grams for gram in _grams(question)) else None
+        return f"{GRAM}-gram" if any(gram in self._grams for gram in _iter_grams(question)) else None
 
 
-def _questions(path: Path) -> Iterator[str]:
+def _read_questions(path: Path) -> Iterator[str]:
     """Yield the questions of a ``.txt`` file (one a line), or of rows that hold one in a known field.
 
     Raises:
@@ -94,7 +94,7 @@ def _questions(path: Path) -> Iterator[str]:
     for line in read_rows(path):
         if line.error is not None:
             raise line.error
-        question = _question(line.row)
+        question = _find_question(line.row)
         if question is None:
             raise InputError(
                 "this row holds no question", where=f"{path}:{line.number}", found=f"the fields {', '.join(sorted(line.row))}",
@@ -103,14 +103,14 @@ def _questions(path: Path) -> Iterator[str]:
         yield question
 
 
-def _question(row: Mapping[str, Any]) -> str | None:
+def _find_question(row: Mapping[str, Any]) -> str | None:
     target = row.get("target")
     places = [target.get("question")] if isinstance(target, Mapping) else []
     places += [row.get(field) for field in _FIELDS]
     return next((place for place in places if isinstance(place, str) and place.strip()), None)
 
 
-def file_sha256(path: Path) -> str:
+def compute_file_sha256(path: Path) -> str:
     """Return ``sha256:<hex>`` of a file's bytes."""
     with path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

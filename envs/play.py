@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
-from gavel.envs.draws import numbering
+from gavel.envs.draws import number_draw
 from gavel.envs.endings import end_failed_call, make_encodable
 from gavel.envs.episode import EpisodeRecord, Policy, Stopwatch
 from gavel.envs.types import (
@@ -54,7 +54,7 @@ from gavel.envs.types import (
     Timing,
     Transcript,
 )
-from gavel.judges.answers import answering
+from gavel.judges.answers import keep_answers
 from gavel.judges.types import AnswerLog
 from gavel.models.errors import GavelError
 from gavel.models.failures import Failure, FailureKind, ModelFailure
@@ -95,7 +95,7 @@ class EpisodePlayer:
         Raises:
             ServiceNeeded: a service would have to be called that is withheld.
         """
-        return await self.guard(lambda: self.environment.open(task))
+        return await self.guard_work(lambda: self.environment.open(task))
 
     async def take_step(self, task: Task, transcript: Transcript, log: AnswerLog | None = None) -> Observe | Finish:
         """Say what follows the newest message, or how the episode ended; ``log`` keeps the judge's answers.
@@ -105,13 +105,13 @@ class EpisodePlayer:
             PersistenceError: ``log`` could not be written.
         """
 
-        async def work() -> Observe | Finish:
-            with answering(log):
+        async def run_step() -> Observe | Finish:
+            with keep_answers(log):
                 return await self.environment.step(task, transcript)
 
-        return await self.guard(work)
+        return await self.guard_work(run_step)
 
-    async def play(
+    async def play_episode(
         self, task: Task, policy: Policy | None, record: EpisodeRecord, watch: Stopwatch, *, rollout_index: int, attempt: int = 1
     ) -> Result:
         """Play an episode to its end, from wherever its record stands.
@@ -129,7 +129,7 @@ class EpisodePlayer:
         """
         started = time.time()
         try:
-            with numbering(rollout_index):
+            with number_draw(rollout_index):
                 finish = await self._play_on(task, policy, record, watch, rollout_index)
         except ServiceNeeded:
             raise PolicyNeeded from None
@@ -188,11 +188,11 @@ class EpisodePlayer:
             if not record.state.awaits_step:
                 if policy is None:
                     raise PolicyNeeded
-                with watch.measure("policy"):
+                with watch.measure_part("policy"):
                     failed = await self._ask_policy(task, policy, record, rollout_index)
                 if failed is not None:
                     return failed
-            with watch.measure("step"):
+            with watch.measure_part("step"):
                 said = await self.take_step(task, record.state.transcript, record)
             if isinstance(said, Finish):
                 return said
@@ -212,7 +212,7 @@ class EpisodePlayer:
         record.add_reply(completion)
         return None
 
-    async def guard(self, work: Callable[[], Awaitable[T]]) -> T | Finish:
+    async def guard_work(self, work: Callable[[], Awaitable[T]]) -> T | Finish:
         """Run a part of an episode within the deadline; whatever fails in it becomes an ungraded end.
 
         Raises:
@@ -291,7 +291,7 @@ def end_bug(failed: BaseException, stage: str) -> Finish:
         BaseException: ``failed`` itself where it must pass: an interrupt, a signal to end, or the cancellation of the row.
     """
     cancelled = isinstance(failed, asyncio.CancelledError) and _is_cancelled()
-    if cancelled or isinstance(failed, KeyboardInterrupt | GeneratorExit) or _ends_process(failed):
+    if cancelled or isinstance(failed, KeyboardInterrupt | GeneratorExit) or _is_process_end(failed):
         raise failed
     return end_ungraded(FailureKind.VERIFIER_ERROR, stage, f"{type(failed).__name__}: {failed}")
 
@@ -314,7 +314,7 @@ def _withdraw_verdict(outcome: Outcome, reason: str) -> Outcome:
 _TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _ends_process(failed: BaseException) -> bool:
+def _is_process_end(failed: BaseException) -> bool:
     """Tell whether the handler of a signal raised this: it runs in the middle of whatever code there is, and is no bug of that."""
     handlers = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in map(signal.getsignal, _TO_END)]
     codes = {handler.__code__ for handler in handlers if isinstance(handler, FunctionType)}

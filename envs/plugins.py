@@ -41,7 +41,7 @@ TABLES = {"env": "environments", "reward": "rewards", "source": "sources", "rubr
 _FIELDS = {"rubric": "rubrics.NAME.profile"}
 
 
-def added_rubrics(names: Iterable[str]) -> Mapping[str, Profile]:
+def find_added_rubrics(names: Iterable[str]) -> Mapping[str, Profile]:
     """Return the rubric profiles that plugins add, none where all ``names`` are ours: no plugin is imported then.
 
     Raises:
@@ -49,27 +49,27 @@ def added_rubrics(names: Iterable[str]) -> Mapping[str, Profile]:
     """
     from gavel.judges.rubrics import PROFILES  # whoever only lists folders needs no rubric
 
-    return added("rubric") if any(name and name not in PROFILES for name in names) else {}
+    return find_added("rubric") if any(name and name not in PROFILES for name in names) else {}
 
 
-def installed() -> tuple[EntryPoint, ...]:
+def list_installed() -> tuple[EntryPoint, ...]:
     """Return the entry points of the installed plugins, by name."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
 
 
-def conf_folders() -> tuple[Path, ...]:
+def list_conf_folders() -> tuple[Path, ...]:
     """Return the config folders of the installed plugins; imports none of them."""
-    found = (_folder_of(point) for point in installed())
+    found = (_find_folder(point) for point in list_installed())
     return tuple(dict.fromkeys(folder / "conf" for folder in found if folder is not None and (folder / "conf").is_dir()))
 
 
-def _folder_of(point: EntryPoint) -> Path | None:
+def _find_folder(point: EntryPoint) -> Path | None:
     spec = importlib.util.find_spec(point.module.partition(".")[0])
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(places[0]) if places else None
 
 
-def added(group: str) -> dict[str, Any]:
+def find_added(group: str) -> dict[str, Any]:
     """Return the entries that plugins add to a group of ``TABLES``; empty for any other.
 
     Raises:
@@ -77,39 +77,41 @@ def added(group: str) -> dict[str, Any]:
     """
     table = TABLES.get(group)
     entries: dict[str, Any] = {}
-    for point, plugin in _loaded() if table is not None else ():
+    for point, plugin in _load_plugins() if table is not None else ():
         for name, entry in getattr(plugin, str(table)).items():
             if name in entries:
                 raise ConfigError(
                     f"two installed packages have a {group} of this name", field=_FIELDS.get(group, f"{group}.name"), found=name,
-                    remedy=f"uninstall one of them; the second is {_named(point)}",
+                    remedy=f"uninstall one of them; the second is {_get_name(point)}",
                 )  # fmt: skip
             entries[name] = entry
     return entries
 
 
-def note_of(env: object) -> str | None:
+def find_note(env: object) -> str | None:
     """Return the content note of a plugin's environment, or None."""
-    return next((plugin.content_notes[env] for _, plugin in _loaded() if isinstance(env, str) and env in plugin.content_notes), None)
+    return next(
+        (plugin.content_notes[env] for _, plugin in _load_plugins() if isinstance(env, str) and env in plugin.content_notes), None
+    )
 
 
-def _loaded() -> Iterator[tuple[EntryPoint, Plugin]]:
-    for point in installed():
+def _load_plugins() -> Iterator[tuple[EntryPoint, Plugin]]:
+    for point in list_installed():
         try:
             plugin = point.load()
         except Exception as failed:  # another package's code: whatever it raises is said with its name
-            raise _broken(point, f"{type(failed).__name__}: {failed}") from failed
+            raise _make_broken_error(point, f"{type(failed).__name__}: {failed}") from failed
         if not isinstance(plugin, Plugin):
-            raise _broken(point, f"it is a {type(plugin).__name__}, not a gavel.envs.plugins.Plugin")
+            raise _make_broken_error(point, f"it is a {type(plugin).__name__}, not a gavel.envs.plugins.Plugin")
         yield point, plugin
 
 
-def _broken(point: EntryPoint, reason: str) -> ConfigError:
+def _make_broken_error(point: EntryPoint, reason: str) -> ConfigError:
     return ConfigError(
-        f"an installed package declares environments that cannot be loaded: {reason}", where=f"{_named(point)} ({point.value})",
-        field=f"entry point {GROUP}", remedy=f"mend it, or uninstall it: pip uninstall {_named(point)}",
+        f"an installed package declares environments that cannot be loaded: {reason}", where=f"{_get_name(point)} ({point.value})",
+        field=f"entry point {GROUP}", remedy=f"mend it, or uninstall it: pip uninstall {_get_name(point)}",
     )  # fmt: skip
 
 
-def _named(point: EntryPoint) -> str:
+def _get_name(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.name

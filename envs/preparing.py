@@ -10,11 +10,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from gavel.envs.hygiene import Protected, file_sha256, question_share
-from gavel.envs.registry import SOURCES, choose, load_source
-from gavel.envs.source_files import Origin, SourceConfig, check_source, local_file
-from gavel.envs.sources import NOT_SAID, SLICES, Licence, Sliced, SourceAdapter, licence_of
-from gavel.envs.task_manifest import SkippedRow, SortedTasks, contents, domains
+from gavel.envs.hygiene import Protected, compute_file_sha256, compute_question_share
+from gavel.envs.registry import SOURCES, choose_entry, load_source
+from gavel.envs.source_files import Origin, SourceConfig, check_source, find_local_file
+from gavel.envs.sources import NOT_SAID, SLICES, Licence, Sliced, SourceAdapter, find_licence
+from gavel.envs.task_manifest import SkippedRow, SortedTasks, count_domains, make_contents
 from gavel.envs.tasks import BadRow, TaskReader
 from gavel.envs.types import EnvironmentInfo, Task, TaskError
 from gavel.models.codec import decode, record
@@ -41,10 +41,10 @@ class PrepareError(InputError):
         super().__init__(problem, where=str(path), remedy="mend or remove these rows and prepare again")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _error_again, (self.problem, self.where, self.remedy, self.errors)
+        return _rebuild_error, (self.problem, self.where, self.remedy, self.errors)
 
 
-def _error_again(problem: str, where: str, remedy: str, errors: tuple[TaskError, ...]) -> PrepareError:
+def _rebuild_error(problem: str, where: str, remedy: str, errors: tuple[TaskError, ...]) -> PrepareError:
     made = PrepareError.__new__(PrepareError)
     InputError.__init__(made, problem, where=where, remedy=remedy)
     made.errors = errors
@@ -66,7 +66,7 @@ class PrepareReport:
     skipped: int = 0
 
 
-def prepare(
+def prepare_tasks(
     source: Mapping[str, Any],
     out: str | Path,
     *,
@@ -94,21 +94,21 @@ def prepare(
     """
     config = decode(SourceConfig, dict(source), prefix="source", error=ConfigError)
     check_source(config)
-    adapter = load_source(config.name, env if choose("source", config.name, SOURCES).env is None else None)
-    path = local_file(config)
+    adapter = load_source(config.name, env if choose_entry("source", config.name, SOURCES).env is None else None)
+    path = find_local_file(config)
     protected = Protected(config.protected)
-    tasks, skipped = _adapted(path, Sliced(adapter, config.slice_fields), config.binding)
+    tasks, skipped = _adapt_rows(path, Sliced(adapter, config.slice_fields), config.binding)
     _check_slices(tasks, config.slice_fields)
-    fates = replace(_sort(tasks, protected, config.validation_fraction), skipped=skipped)
-    origin = Origin(str(path), file_sha256(path), config.dataset, config.revision)
-    licence = licence_of(adapter, config.dataset, [task.task_id for task in tasks])
-    made = form(contents(config, adapter, origin, fates, protected, profiles, licence))
-    warnings = tuple(_warnings(licence, fates, config))
+    fates = replace(_sort_tasks(tasks, protected, config.validation_fraction), skipped=skipped)
+    origin = Origin(str(path), compute_file_sha256(path), config.dataset, config.revision)
+    licence = find_licence(adapter, config.dataset, [task.task_id for task in tasks])
+    made = form(make_contents(config, adapter, origin, fates, protected, profiles, licence))
+    warnings = tuple(_list_warnings(licence, fates, config))
     for text in warnings:
         warn(text)
     files = () if dry_run else write_files(Path(out), made)
     return PrepareReport(
-        str(out), files, len(tasks) + len(skipped), len(fates.train), len(fates.validation), fates.dropped, domains(tasks), warnings,
+        str(out), files, len(tasks) + len(skipped), len(fates.train), len(fates.validation), fates.dropped, count_domains(tasks), warnings,
         len(skipped),
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ class _AnyTarget:
         return raw
 
 
-def _adapted(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[list[Task], tuple[SkippedRow, ...]]:
+def _adapt_rows(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[list[Task], tuple[SkippedRow, ...]]:
     reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter, binding=binding)
     tasks: list[Task] = []
     bad: list[BadRow] = []
@@ -155,27 +155,27 @@ def _check_slices(tasks: Sequence[Task], names: Sequence[str]) -> None:
             )  # fmt: skip
 
 
-def _question(task: Task) -> str:
+def _find_question(task: Task) -> str:
     """Return what hygiene and the split go by: the target's question, else the last user message, else (nobody spoke yet) the id."""
     found = getattr(task.target, "question", None)
     asked = [message.content for message in task.messages if message.role == "user"]
     return found if isinstance(found, str) else asked[-1] if asked else task.task_id
 
 
-def _sort(tasks: Iterable[Task], protected: Protected, fraction: float) -> SortedTasks:
+def _sort_tasks(tasks: Iterable[Task], protected: Protected, fraction: float) -> SortedTasks:
     train: list[Task] = []
     validation: list[Task] = []
     dropped: dict[str, list[str]] = {}
     for task in tasks:
-        question = _question(task)
-        if (how := protected.match(question)) is not None:
+        question = _find_question(task)
+        if (how := protected.match_question(question)) is not None:
             dropped.setdefault(how, []).append(task.task_id)
         else:
-            (validation if question_share(question) < fraction else train).append(task)
+            (validation if compute_question_share(question) < fraction else train).append(task)
     return SortedTasks(tuple(train), tuple(validation), {how: tuple(ids) for how, ids in dropped.items()})
 
 
-def _warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Iterable[str]:
+def _list_warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -> Iterable[str]:
     if licence.warning:
         yield f"licence: {licence.warning}"
     if not config.protected:
@@ -214,7 +214,7 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            _write(parts[name], data)
+            _write_synced(parts[name], data)
         return tuple(str(part.replace(out / name)) for name, part in parts.items())
     except OSError as failed:
         for part in parts.values():
@@ -226,7 +226,7 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
         ) from None  # fmt: skip
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()

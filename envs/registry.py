@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
-from gavel.envs.plugins import added, note_of
+from gavel.envs.plugins import find_added, find_note
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, EnvironmentInfo, HasInfo, RewardPolicy, Task
 from gavel.judges.types import Judge
 from gavel.models.codec import decode, record
-from gavel.models.errors import ConfigError, GavelError, nearest, shorten
+from gavel.models.errors import ConfigError, GavelError, find_nearest, shorten_value
 from gavel.models.types import ChatModel
 
 E = TypeVar("E")
@@ -25,7 +25,7 @@ class Entry:
     config: str
     make: str
 
-    def load(self) -> tuple[type[Any], Any]:
+    def load_parts(self) -> tuple[type[Any], Any]:
         """Import the module; return the config class and the maker."""
         module = import_module(self.module)
         return getattr(module, self.config), getattr(module, self.make)
@@ -39,7 +39,7 @@ class SourceEntry:
     adapter: str
     env: str | None
 
-    def load(self, env: str | None = None) -> SourceAdapter:
+    def load_adapter(self, env: str | None = None) -> SourceAdapter:
         """Import the module; return the adapter."""
         made = getattr(import_module(self.module), self.adapter)
         return cast("SourceAdapter", made() if self.env is not None else made(env))
@@ -57,9 +57,9 @@ ENVIRONMENTS: Mapping[str, Entry] = {
     "judged": Entry(f"{_JUDGED}.environment", "JudgedConfig", "build"),
 }
 REWARDS: Mapping[str, Entry] = {
-    "tiered": Entry(f"{_ABSTENTION}.rewards", "TieredConfig", "tiered"),
-    "omniscience": Entry(f"{_ABSTENTION}.rewards", "OmniscienceConfig", "omniscience"),
-    "vera": Entry(f"{_VERA_MH}.rewards", "VeraConfig", "vera"),
+    "tiered": Entry(f"{_ABSTENTION}.rewards", "TieredConfig", "make_tiered"),
+    "omniscience": Entry(f"{_ABSTENTION}.rewards", "OmniscienceConfig", "make_omniscience"),
+    "vera": Entry(f"{_VERA_MH}.rewards", "VeraConfig", "make_vera"),
     **{
         name: Entry(f"{_INSTRUCTIONS}.rewards", "AggregateConfig", f"make_{name}")
         for name in ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
@@ -96,7 +96,7 @@ class Generator(Protocol):
         ...
 
 
-def generates(env: Mapping[str, Any]) -> bool:
+def can_generate(env: Mapping[str, Any]) -> bool:
     """Tell whether an environment's tasks can be made without a source file."""
     return env.get("name") in GENERATORS
 
@@ -109,9 +109,9 @@ def make_generator(env: Mapping[str, Any], source: Mapping[str, Any], judge: Jud
     Raises:
         ConfigError: an unknown environment or option.
     """
-    options, _ = _options("env", env, ENVIRONMENTS)
+    options, _ = _read_options("env", env, ENVIRONMENTS)
     _check_binding(_read_info(options), judge)
-    cls, make = GENERATORS[env["name"]].load()
+    cls, make = GENERATORS[env["name"]].load_parts()
     own = decode(cls, dict(source), prefix="source", error=ConfigError) if source.get("name") == env["name"] else cls()
     return cast("Generator", make(options, own, judge))
 
@@ -122,7 +122,7 @@ def describe_environment(env: Mapping[str, Any]) -> EnvironmentInfo:
     Raises:
         ConfigError: an unknown environment or option.
     """
-    options, _ = _options("env", env, ENVIRONMENTS)
+    options, _ = _read_options("env", env, ENVIRONMENTS)
     return _read_info(options)
 
 
@@ -130,18 +130,18 @@ CONTENT_NOTES: Mapping[str, str] = {"vera_mh": "these conversations are about su
 """Environments whose transcripts are shown folded, under this note, until somebody asks for them: in ``inspect`` and in reports."""
 
 
-def content_note(env: Mapping[str, Any]) -> str | None:
+def find_content_note(env: Mapping[str, Any]) -> str | None:
     """Return what the transcripts of the environment ``env["name"]`` should not be shown without, or None."""
     name = str(env.get("name"))
-    return CONTENT_NOTES.get(name) or (None if name in ENVIRONMENTS else note_of(name))
+    return CONTENT_NOTES.get(name) or (None if name in ENVIRONMENTS else find_note(name))
 
 
-UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "calibrate")}
+UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "compare_upstream")}
 """Environments that can be compared with a checkout of the code they follow: module and function, which takes the environment, the
 run's results, the checkout's folder, and ``run`` and ``python`` by name; what it returns has ``identical`` and ``lines()``."""
 
 
-def upstream_comparison(env: Mapping[str, Any]) -> Any:
+def find_upstream_comparison(env: Mapping[str, Any]) -> Any:
     """Return the function that compares a run of the environment ``env["name"]`` with its upstream's own code.
 
     Raises:
@@ -157,8 +157,8 @@ def upstream_comparison(env: Mapping[str, Any]) -> Any:
 
 
 CONTROLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "abstention": (f"{_ABSTENTION}.controls", "abstention_controls", {"name": "tiered"}),
-    "instruction_following": (f"{_INSTRUCTIONS}.controls", "instruction_controls", {"name": "all"}),
+    "abstention": (f"{_ABSTENTION}.controls", "list_abstention_controls", {"name": "tiered"}),
+    "instruction_following": (f"{_INSTRUCTIONS}.controls", "list_instruction_controls", {"name": "all"}),
 }
 """Known answers for a whole environment: module, function, and the reward policy their rewards are of."""
 
@@ -169,7 +169,7 @@ def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[
     Raises:
         ConfigError: an unknown name or option, with the nearest valid ones.
     """
-    options, make = _options("env", config, ENVIRONMENTS)
+    options, make = _read_options("env", config, ENVIRONMENTS)
     _check_binding(_read_info(options), judge)
     made = make(options, judge, services)
     if not isinstance(made, HasInfo):
@@ -190,7 +190,7 @@ def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
     for binding in (info.binding, *info.also_binds):
         try:
             if binding is not None:
-                judge.rubric(binding)
+                judge.get_rubric(binding)
         except ConfigError as failed:
             raise ConfigError(
                 failed.problem, field="env.binding", found=binding or "", allowed=failed.allowed,
@@ -204,7 +204,7 @@ def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
     Raises:
         ConfigError: an unknown name or option, with the nearest valid ones; numbers that do not fit together.
     """
-    options, make = _options("reward", config, REWARDS)
+    options, make = _read_options("reward", config, REWARDS)
     return cast("RewardPolicy", make(options))
 
 
@@ -237,14 +237,14 @@ def check_reward(env: object, config: Mapping[str, Any]) -> None:
 def reward_names(env: str) -> list[str]:
     """Return the reward policies that stand in the same package as an environment; none where it is not known here any more."""
     ours = env in ENVIRONMENTS
-    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (added("env"), added("reward"))
+    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (find_added("env"), find_added("reward"))
     folder = environments[env].module.rpartition(".")[0] if env in environments else None
     return [name for name, reward in rewards.items() if reward.module.rpartition(".")[0] == folder]
 
 
-def _options(group: str, config: Mapping[str, Any], table: Mapping[str, Entry]) -> tuple[Any, Any]:
-    entry = choose(group, config.get("name"), table)
-    cls, make = entry.load()
+def _read_options(group: str, config: Mapping[str, Any], table: Mapping[str, Entry]) -> tuple[Any, Any]:
+    entry = choose_entry(group, config.get("name"), table)
+    cls, make = entry.load_parts()
     rest = {key: value for key, value in config.items() if key != "name"}
     return decode(cls, rest, prefix=group, error=ConfigError), make
 
@@ -255,7 +255,7 @@ def load_source(name: str, env: str | None = None) -> SourceAdapter:
     Raises:
         ConfigError: there is none, or it adapts rows for another environment than ``env``.
     """
-    entry = choose("source", name, SOURCES)
+    entry = choose_entry("source", name, SOURCES)
     if env is not None and entry.env not in (env, None):
         raise ConfigError(
             "this source is another environment's",
@@ -263,16 +263,16 @@ def load_source(name: str, env: str | None = None) -> SourceAdapter:
             found=f"{name} (for env={entry.env})",
             allowed=f"a source for env={env}",
         )
-    return entry.load(env)
+    return entry.load_adapter(env)
 
 
-def sources_of(env: str) -> tuple[SourceAdapter, ...]:
+def list_sources(env: str) -> tuple[SourceAdapter, ...]:
     """Return the adapters of an environment's sources."""
-    own = SOURCES if env in ENVIRONMENTS else {**SOURCES, **added("source")}
-    return tuple(entry.load(env) for entry in own.values() if entry.env in (env, None))
+    own = SOURCES if env in ENVIRONMENTS else {**SOURCES, **find_added("source")}
+    return tuple(entry.load_adapter(env) for entry in own.values() if entry.env in (env, None))
 
 
-def choose(group: str, name: object, table: Mapping[str, E]) -> E:
+def choose_entry(group: str, name: object, table: Mapping[str, E]) -> E:
     """Return the entry called ``name``: ours, or one that an installed package adds.
 
     Raises:
@@ -280,11 +280,11 @@ def choose(group: str, name: object, table: Mapping[str, E]) -> E:
     """
     if isinstance(name, str) and name in table:
         return table[name]
-    table = {**added(group), **table}
+    table = {**find_added(group), **table}
     if isinstance(name, str) and name in table:
         return table[name]
-    near = nearest(str(name), table)
+    near = find_nearest(str(name), table)
     raise ConfigError(
-        f"there is no such {group}", field=f"{group}.name", found=shorten(name), allowed=", ".join(table),
+        f"there is no such {group}", field=f"{group}.name", found=shorten_value(name), allowed=", ".join(table),
         remedy=f"did you mean {group}={near[0]}?" if near else f"choose one: {group}={next(iter(table))}",
     )  # fmt: skip

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gavel.envs.endings import was_cut
+from gavel.envs.endings import is_cut
 from gavel.envs.types import Result
 from gavel.models.failures import FailureKind
 from gavel.models.quirks import FILTERED, finish_word
-from gavel.models.served_names import same_model
+from gavel.models.served_names import is_same_model
 
 
 @dataclass(slots=True)
@@ -38,10 +38,10 @@ class ReplyCounts:
                 continue
             self.hidden += silent and bool(reply.reasoning)
             self.empty += silent and not reply.reasoning
-            self.cut += was_cut(reply)
+            self.cut += is_cut(reply)
         for receipt in result.receipts:
             served = receipt.served_model
-            if receipt.role == "policy" and served is not None and not same_model(receipt.requested_model, served):
+            if receipt.role == "policy" and served is not None and not is_same_model(receipt.requested_model, served):
                 self.names[receipt.requested_model, served] += 1
 
     def describe(self) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from gavel.envs.tables import DELIMITERS, Line, table_rows
+from gavel.envs.tables import DELIMITERS, Line, read_table_rows
 from gavel.envs.types import TaskError
-from gavel.models.errors import InputError, nearest, shorten
+from gavel.models.errors import InputError, find_nearest, shorten_value
 from gavel.models.install import install_hint
 
 _PEEK = 4096
@@ -32,7 +32,7 @@ def read_rows(path: Path) -> Iterator[Line]:
     check_file(path)
     found = False
     try:
-        for line in _READERS.get(path.suffix.lower(), _json_lines)(path):
+        for line in _READERS.get(path.suffix.lower(), _read_json_lines)(path):
             found = True
             yield line
     except OSError as failed:
@@ -56,7 +56,7 @@ def check_file(path: Path) -> None:
     if not path.exists():
         folder = path.parent
         around = [file.name for file in folder.iterdir()] if folder.is_dir() else []
-        near = nearest(path.name, around)
+        near = find_nearest(path.name, around)
         missing = "" if folder.is_dir() else f"its folder {folder} does not exist either"
         raise InputError(
             "there is no such file", where=str(path), found=missing,
@@ -64,21 +64,21 @@ def check_file(path: Path) -> None:
         )  # fmt: skip
 
 
-def _json_lines(path: Path) -> Iterator[Line]:
+def _read_json_lines(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         start = file.read(_PEEK)
         _check_text(path, start)
         file.seek(len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0)
         for number, text in enumerate(file, start=1):
             if text.strip():
-                yield _line(text, number, f"{path}:{number}")
+                yield _read_line(text, number, f"{path}:{number}")
 
 
-def _table(path: Path) -> Iterator[Line]:
+def _read_table(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         _check_text(path, file.read(_PEEK))
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        yield from table_rows(text, DELIMITERS[path.suffix.lower()], str(path))
+        yield from read_table_rows(text, DELIMITERS[path.suffix.lower()], str(path))
 
 
 def _is_table(path: Path) -> bool:
@@ -107,40 +107,42 @@ def _is_binary(start: bytes) -> bool:
     return head.startswith(_PACKED) or (not head.startswith((b"{", b"[")) and b"\0" in head.partition(b"\n")[0])
 
 
-def _line(text: bytes, number: int, where: str) -> Line:
+def _read_line(text: bytes, number: int, where: str) -> Line:
     try:
         row = orjson.loads(text)
     except orjson.JSONDecodeError as failed:
-        shown = shorten(text.decode(errors="replace").strip())
+        shown = shorten_value(text.decode(errors="replace").strip())
         return Line(number, {}, TaskError(f"this line is not JSON: {failed}", where=where, found=shown, allowed="one JSON object"))
     if not isinstance(row, dict):
-        return Line(number, {}, TaskError("this line is not a JSON object", where=where, found=shorten(row), allowed="one JSON object"))
+        return Line(
+            number, {}, TaskError("this line is not a JSON object", where=where, found=shorten_value(row), allowed="one JSON object")
+        )
     return Line(number, row)
 
 
-def _parquet(path: Path) -> Iterator[Line]:
-    parquet = optional("pyarrow.parquet", "a Parquet file")
+def _read_parquet(path: Path) -> Iterator[Line]:
+    parquet = import_optional("pyarrow.parquet", "a Parquet file")
     try:
         batches = parquet.ParquetFile(path).iter_batches(batch_size=1024)
         rows = (row for batch in batches for row in batch.to_pylist())
         for number, row in enumerate(rows, start=1):
-            yield Line(number, _without_nulls(row))
+            yield Line(number, _drop_nulls(row))
     except importlib.import_module("pyarrow").ArrowException as failed:
-        raise InputError("this is not a Parquet file that can be read", where=str(path), found=shorten(str(failed))) from None
+        raise InputError("this is not a Parquet file that can be read", where=str(path), found=shorten_value(str(failed))) from None
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     """Drop the nulls by which Parquet's one schema for all rows shows a key that a row did not have."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-_READERS: Mapping[str, Callable[[Path], Iterator[Line]]] = {".parquet": _parquet, **dict.fromkeys(DELIMITERS, _table)}
+_READERS: Mapping[str, Callable[[Path], Iterator[Line]]] = {".parquet": _read_parquet, **dict.fromkeys(DELIMITERS, _read_table)}
 _TABLE = "a header line with the columns' names and a line for each row"
 
 
-def optional(module: str, purpose: str) -> Any:
+def import_optional(module: str, purpose: str) -> Any:
     """Import a module of the extra ``data``.
 
     Raises:

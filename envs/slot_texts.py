@@ -11,14 +11,14 @@ from gavel.envs.types import Task, TaskError, Transcript
 from gavel.judges.form_types import ABSENT, RubricForm
 from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.types import Rubric
-from gavel.models.codec import plain
+from gavel.models.codec import to_plain
 from gavel.models.thinking import split_reply
 from gavel.models.types import Message
 
 Texts = Mapping[str, str]
 
 
-def form_of(rubric: Rubric) -> RubricForm | None:
+def find_form(rubric: Rubric) -> RubricForm | None:
     """Return the form a rubric was made of, None for one that is code."""
     return rubric.form if isinstance(rubric, PromptRubric) else None
 
@@ -38,7 +38,7 @@ def fill_slots(form: RubricForm, task: Task, transcript: Transcript, own: Texts)
     texts: dict[str, str] = {}
     for slot, source in form.sources.items():
         text = own.get(source)
-        text = _find(source, task, transcript) if text is None else text
+        text = _find_text(source, task, transcript) if text is None else text
         if text is None and slot not in form.optional:
             raise TaskError(
                 f"the rubric {form.name} needs this text",
@@ -51,58 +51,58 @@ def fill_slots(form: RubricForm, task: Task, transcript: Transcript, own: Texts)
     return texts
 
 
-def say_visible(message: Message) -> str:
+def format_visible(message: Message) -> str:
     """Return what a message says: a reply without its thinking."""
     return message.content if message.reply is None else split_reply(message.reply).answer.strip()
 
 
-def _last(task: Task, _: Transcript) -> str | None:
+def _find_last(task: Task, _: Transcript) -> str | None:
     return next((message.content for message in reversed(task.messages) if message.role == "user"), None)
 
 
-def _first(task: Task, _: Transcript) -> str | None:
+def _find_first(task: Task, _: Transcript) -> str | None:
     return next((message.content for message in task.messages if message.role == "user"), None)
 
 
-def _system(task: Task, _: Transcript) -> str | None:
+def _find_system(task: Task, _: Transcript) -> str | None:
     found = [message.content for message in task.messages if message.role in ("system", "developer")]
     return "\n\n".join(found) or None
 
 
-def _reply_text(_: Task, transcript: Transcript) -> str | None:
+def _get_reply_text(_: Task, transcript: Transcript) -> str | None:
     return transcript.replies[-1].content if transcript.replies else None
 
 
-def _reply_visible(_: Task, transcript: Transcript) -> str | None:
-    return say_visible(transcript.replies[-1]) if transcript.replies else None
+def _get_visible_reply(_: Task, transcript: Transcript) -> str | None:
+    return format_visible(transcript.replies[-1]) if transcript.replies else None
 
 
-def _all_replies(_: Task, transcript: Transcript) -> str:
-    return "\n\n".join(map(say_visible, transcript.replies))
+def _join_replies(_: Task, transcript: Transcript) -> str:
+    return "\n\n".join(map(format_visible, transcript.replies))
 
 
-def _dialogue(messages: tuple[Message, ...]) -> str:
-    return "\n\n".join(f"{message.role}: {say_visible(message)}" for message in messages)
+def _format_dialogue(messages: tuple[Message, ...]) -> str:
+    return "\n\n".join(f"{message.role}: {format_visible(message)}" for message in messages)
 
 
 _SOURCES: Mapping[str, Callable[[Task, Transcript], str | None]] = {
-    "task.last_user": _last,
-    "task.first_user": _first,
-    "task.system": _system,
-    "task.messages": lambda task, _: _dialogue(task.messages),
-    "reply.text": _reply_text,
-    "reply.visible": _reply_visible,
-    "reply.all": _all_replies,
-    "reply.answer": _reply_visible,
-    "transcript.visible": lambda _, transcript: _dialogue(transcript.messages),
+    "task.last_user": _find_last,
+    "task.first_user": _find_first,
+    "task.system": _find_system,
+    "task.messages": lambda task, _: _format_dialogue(task.messages),
+    "reply.text": _get_reply_text,
+    "reply.visible": _get_visible_reply,
+    "reply.all": _join_replies,
+    "reply.answer": _get_visible_reply,
+    "transcript.visible": lambda _, transcript: _format_dialogue(transcript.messages),
 }
 
 
-def _find(source: str, task: Task, transcript: Transcript) -> str | None:
+def _find_text(source: str, task: Task, transcript: Transcript) -> str | None:
     if (found := _SOURCES.get(source)) is not None:
         return found(task, transcript)
     place, _, field = source.partition(".")
-    fields = plain(task.target) if place == "target" else task.metadata
+    fields = to_plain(task.target) if place == "target" else task.metadata
     return write_value(fields.get(field)) if isinstance(fields, Mapping) else None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gavel.envs.rows import check_file, optional
+from gavel.envs.rows import check_file, import_optional
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.errors import ConfigError, InputError, shorten_value
 
 _REVISION = re.compile(r"[0-9a-f]{40}")
 
@@ -57,7 +57,7 @@ def check_source(config: SourceConfig) -> None:
         )  # fmt: skip
     if config.dataset is not None and not _REVISION.fullmatch(config.revision or ""):
         raise ConfigError(
-            "a data set is pinned by revision", field="source.revision", found=shorten(config.revision),
+            "a data set is pinned by revision", field="source.revision", found=shorten_value(config.revision),
             allowed="40 hexadecimal digits (the commit of the data set's repository)",
         )  # fmt: skip
     if not 0.0 <= config.validation_fraction < 1.0:
@@ -66,7 +66,7 @@ def check_source(config: SourceConfig) -> None:
         )
 
 
-def local_file(config: SourceConfig) -> Path:
+def find_local_file(config: SourceConfig) -> Path:
     """Return the source's file on this machine, downloaded if it is a data set's.
 
     The file itself is taken, not the rows of ``datasets``, whose one schema for all rows would change them.
@@ -78,12 +78,12 @@ def local_file(config: SourceConfig) -> Path:
         path = Path(config.path).expanduser()
         check_file(path)
         return path
-    hub = optional("huggingface_hub", "a Hugging Face data set")
+    hub = import_optional("huggingface_hub", "a Hugging Face data set")
     try:
         found = hub.hf_hub_download(config.dataset, config.file, repo_type="dataset", revision=config.revision)
     except (OSError, ValueError) as failed:  # the hub's errors are of these two families
         raise InputError(
-            "this data set's file cannot be downloaded", field="source.dataset", found=shorten(str(failed), 300),
+            "this data set's file cannot be downloaded", field="source.dataset", found=shorten_value(str(failed), 300),
             remedy="check id, revision, file and network; or download it yourself and set source.path=FILE",
         ) from None  # fmt: skip
     return Path(found)

@@ -10,7 +10,7 @@ import orjson
 
 from gavel.envs.types import Task, TaskError
 from gavel.models.codec import record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 
 
 @record
@@ -52,7 +52,7 @@ class TellsItsDataSet(Protocol):
         ...
 
 
-def licence_of(adapter: SourceAdapter, dataset: str | None, task_ids: Iterable[str]) -> Licence:
+def find_licence(adapter: SourceAdapter, dataset: str | None, task_ids: Iterable[str]) -> Licence:
     """Return the statements that hold for these rows; none where they are somebody's own in the form of a published data set."""
     if isinstance(adapter, TellsItsDataSet) and not adapter.published(dataset, task_ids):
         return Licence({})
@@ -89,7 +89,7 @@ class Sliced:
 NOT_SAID = "(none)"
 
 
-def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
+def read_text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
     """Return the text in ``row[field]``, which may not be blank.
 
     Raises:
@@ -101,7 +101,7 @@ def text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> str:
     value = row[field]
     if not isinstance(value, str):
         raise TaskError(
-            "this field has the wrong type", field=path, found=f"{type(value).__name__}: {shorten(value)}", allowed="a text"
+            "this field has the wrong type", field=path, found=f"{type(value).__name__}: {shorten_value(value)}", allowed="a text"
         )
     if not value.strip():
         raise TaskError("this text is blank", field=path, found=repr(value), allowed="a text with at least one visible character")
@@ -121,13 +121,13 @@ def slice_value(row: Mapping[str, Any], field: str) -> str:
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise TaskError(
-            "figures cannot be sliced by this", field=field, found=f"{type(value).__name__}: {shorten(value)}",
+            "figures cannot be sliced by this", field=field, found=f"{type(value).__name__}: {shorten_value(value)}",
             allowed="a text or a number", remedy="write one value, or rename the field",
         )  # fmt: skip
     return str(value).strip()
 
 
-def json_cell(value: Any) -> Any:
+def read_json_cell(value: Any) -> Any:
     """Return what a table's cell holds, where a row of JSON would hold an object or a list; any other value as it is."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
@@ -137,7 +137,7 @@ def json_cell(value: Any) -> Any:
         return value
 
 
-def optional_id(row: Mapping[str, Any], field: str = "id") -> str:
+def read_optional_id(row: Mapping[str, Any], field: str = "id") -> str:
     """Return the row's id as text, empty if it has none.
 
     Raises:
@@ -147,7 +147,7 @@ def optional_id(row: Mapping[str, Any], field: str = "id") -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise TaskError("this field has the wrong type", field=field, found=shorten(value), allowed="a text or an integer")
+        raise TaskError("this field has the wrong type", field=field, found=shorten_value(value), allowed="a text or an integer")
     if not str(value).strip():
         raise TaskError("this id is blank", field=field, found=repr(value), allowed="a text or an integer, or no id at all")
     return str(value)

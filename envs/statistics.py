@@ -13,18 +13,30 @@ import numpy as np
 import numpy.typing as npt
 
 from gavel.envs.types import Metric, Result
-from gavel.models.statistics import Codes, Floats, clustered_mean, encode, t975, wilson
+from gavel.models.statistics import Codes, Floats, compute_clustered_mean, compute_t975, compute_wilson, encode_names
 
-__all__ = ["Codes", "Floats", "cluster_of", "consistent", "encode", "mean", "pass_at", "ratio", "share", "t975", "wilson"]
+__all__ = [
+    "Codes",
+    "Floats",
+    "find_cluster",
+    "compute_consistency",
+    "encode_names",
+    "compute_mean",
+    "compute_pass_at",
+    "compute_ratio",
+    "compute_share",
+    "compute_t975",
+    "compute_wilson",
+]
 
 
-def cluster_of(result: Result, field: str | None) -> str:
+def find_cluster(result: Result, field: str | None) -> str:
     """Return what a row is clustered by: its value of ``field`` (``EnvironmentInfo.clusters``), else its task."""
     value = None if field is None else result.metadata.get(field, (result.outcome.details or {}).get(field))
     return result.task_id if value is None else str(value)
 
 
-def mean(values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[float, float] | None = None) -> Metric | None:
+def compute_mean(values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[float, float] | None = None) -> Metric | None:
     """Return the mean over rows with its interval; ``bounds`` are the least and greatest possible value, None for unbounded.
 
     Args:
@@ -32,16 +44,18 @@ def mean(values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[flo
         clusters: shape (rows,), from ``encode``.
         bounds: ``(0, 1)`` for a share, ``(-1, 1)`` for an index.
     """
-    return ratio(values, np.ones(len(values)), clusters, bounds=bounds)
+    return compute_ratio(values, np.ones(len(values)), clusters, bounds=bounds)
 
 
-def share(hits: Sequence[bool] | npt.NDArray[np.bool_], clusters: Codes, *, of: npt.NDArray[np.bool_] | None = None) -> Metric | None:
+def compute_share(
+    hits: Sequence[bool] | npt.NDArray[np.bool_], clusters: Codes, *, of: npt.NDArray[np.bool_] | None = None
+) -> Metric | None:
     """Return the share of rows that hit, among the rows ``of`` selects (None: all); ``n`` counts these."""
     base = np.ones(len(hits)) if of is None else of.astype(np.float64)
-    return ratio(np.asarray(hits, dtype=np.float64) * base, base, clusters, bounds=(0.0, 1.0))
+    return compute_ratio(np.asarray(hits, dtype=np.float64) * base, base, clusters, bounds=(0.0, 1.0))
 
 
-def ratio(
+def compute_ratio(
     numerators: Sequence[float] | Floats,
     denominators: Sequence[float] | Floats,
     clusters: Codes,
@@ -62,13 +76,13 @@ def ratio(
         return None
     low, high = bounds or (0.0, 1.0)
     values = (np.asarray(numerators, dtype=np.float64)[counted] - low) / (high - low)
-    value, scaled = clustered_mean(values, clusters[counted], bounded=bounds is not None)
+    value, scaled = compute_clustered_mean(values, clusters[counted], bounded=bounds is not None)
     if scaled is None:
         return Metric(low + value * (high - low), None, None, n)
     return Metric(low + value * (high - low), low + scaled[0] * (high - low), low + scaled[1] * (high - low), n)
 
 
-def pass_at(k: int, passed: npt.NDArray[np.bool_], clusters: Codes) -> Metric | None:
+def compute_pass_at(k: int, passed: npt.NDArray[np.bool_], clusters: Codes) -> Metric | None:
     """Return the unbiased pass@k (Chen et al. 2021, arXiv:2107.03374): the mean over tasks of 1 - C(n-c, k) / C(n, k).
 
     Tasks with fewer than ``k`` rows are left out; ``n`` of the metric counts the tasks that are in.
@@ -80,14 +94,14 @@ def pass_at(k: int, passed: npt.NDArray[np.bool_], clusters: Codes) -> Metric | 
     pairs, which = np.unique(np.stack([rows, hits]), axis=1, return_inverse=True)
     chances = np.array([1 - math.comb(int(n - c), k) / math.comb(int(n), k) for n, c in pairs.T])
     values = chances[which.reshape(-1)]
-    return mean(values, np.arange(len(values)), bounds=(0.0, 1.0))
+    return compute_mean(values, np.arange(len(values)), bounds=(0.0, 1.0))
 
 
-def consistent(labels: Codes, clusters: Codes) -> Metric | None:
+def compute_consistency(labels: Codes, clusters: Codes) -> Metric | None:
     """Return the share of tasks whose rows all have one label, among the tasks with at least two rows."""
     rows = np.bincount(clusters)
     largest, smallest = np.full(len(rows), -1), np.full(len(rows), np.iinfo(np.int64).max)
     np.maximum.at(largest, clusters, labels)
     np.minimum.at(smallest, clusters, labels)
     several = rows >= 2
-    return share((largest == smallest)[several], np.arange(int(several.sum())))
+    return compute_share((largest == smallest)[several], np.arange(int(several.sum())))

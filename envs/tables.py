@@ -11,7 +11,7 @@ from typing import Any
 
 from gavel.envs.types import TaskError
 from gavel.models.codec import record
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 DELIMITERS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 """By how a file's name ends."""
@@ -28,7 +28,7 @@ class Line:
     error: TaskError | None = None
 
 
-def table_rows(lines: Iterable[str], delimiter: str, where: str) -> Iterator[Line]:
+def read_table_rows(lines: Iterable[str], delimiter: str, where: str) -> Iterator[Line]:
     """Yield the rows below the header. Quoted cells may hold the delimiter, doubled quotes and line ends; empty lines are passed over.
 
     Args:
@@ -55,34 +55,34 @@ def table_rows(lines: Iterable[str], delimiter: str, where: str) -> Iterator[Lin
         if not any(cell.strip() for cell in cells):
             continue
         if columns is None:
-            columns = _header(cells, delimiter, f"{where}:{start}")
+            columns = _read_header(cells, delimiter, f"{where}:{start}")
         else:
-            yield _line(columns, cells, start, f"{where}:{start}")
+            yield _make_line(columns, cells, start, f"{where}:{start}")
 
 
 _QUOTING = 'write a quote inside a quoted cell twice ("") and close every quoted cell; or give the rows as .jsonl'
 
 
-def _header(cells: list[str], delimiter: str, where: str) -> list[str]:
+def _read_header(cells: list[str], delimiter: str, where: str) -> list[str]:
     columns = [cell.strip() for cell in cells]
     found = ", ".join(columns)
     if len(columns) == 1 and (other := next((sign for sign in _WORDS if sign != delimiter and sign in columns[0]), None)):
         raise InputError(
-            f"this header has no {_WORDS[delimiter]}", where=where, found=shorten(found), allowed=".csv with commas, .tsv with tabs",
+            f"this header has no {_WORDS[delimiter]}", where=where, found=shorten_value(found), allowed=".csv with commas, .tsv with tabs",
             remedy=f"its columns seem to stand between {_WORDS[other]}: write them with {_WORDS[delimiter]}, or rename the file",
         )  # fmt: skip
     if (bad := next((name for name in columns if not name or columns.count(name) > 1), None)) is not None:
         problem = f"this header names a column twice: {bad}" if bad else "a column of this header has no name"
-        raise InputError(problem, where=where, found=shorten(found), allowed="a name of its own for each column")
+        raise InputError(problem, where=where, found=shorten_value(found), allowed="a name of its own for each column")
     if (both := next((name for name in columns if any(other.startswith(f"{name}.") for other in columns)), None)) is not None:
-        raise InputError(f"the column {both} is a value and an object", where=where, found=shorten(found), allowed="one of them")
+        raise InputError(f"the column {both} is a value and an object", where=where, found=shorten_value(found), allowed="one of them")
     return columns
 
 
-def _line(columns: list[str], cells: list[str], number: int, where: str) -> Line:
+def _make_line(columns: list[str], cells: list[str], number: int, where: str) -> Line:
     if len(cells) != len(columns):
         return Line(number, {}, TaskError(
-            "this row has another number of cells than the header", where=where, found=f"{len(cells)}: {shorten(cells)}",
+            "this row has another number of cells than the header", where=where, found=f"{len(cells)}: {shorten_value(cells)}",
             allowed=str(len(columns)), remedy="quote cells that hold the delimiter; " + _QUOTING,
         ))  # fmt: skip
     spoilt = next((column for column, cell in zip(columns, cells, strict=True) if not _is_text(cell)), None)

@@ -14,7 +14,7 @@ from gavel.envs.source_files import Origin, SourceConfig
 from gavel.envs.sources import Licence, SourceAdapter
 from gavel.envs.types import Task
 from gavel.judges.bindings import parse_verifier
-from gavel.models.codec import dump, plain, record, to_json
+from gavel.models.codec import dump, record, to_json, to_plain
 from gavel.models.errors import ConfigError
 
 MANIFEST_SCHEMA = "gavel.task_manifest/1"
@@ -40,7 +40,7 @@ class SortedTasks:
     skipped: tuple[SkippedRow, ...] = ()
 
 
-def contents(
+def make_contents(
     config: SourceConfig,
     adapter: SourceAdapter,
     origin: Origin,
@@ -60,20 +60,22 @@ def contents(
     made = {name: b"".join(dump(task) + b"\n" for task in of) for name, of in rows.items()}
     if tasks.skipped:
         made["skipped.jsonl"] = b"".join(to_json(row) + b"\n" for row in tasks.skipped)
-    made["verifiers.json"] = _pretty(_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation]))
-    files = {name: {"sha256": _sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
+    made["verifiers.json"] = _encode_pretty(_list_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation]))
+    files = {name: {"sha256": _compute_sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
     files["verifiers.json"].pop("rows")
-    manifest = _manifest(adapter, origin, tasks, protected, licence)
+    manifest = _make_manifest(adapter, origin, tasks, protected, licence)
     split = {"validation_fraction": config.validation_fraction, "by": "SHA-256 of the question's normalised text"}
-    return {**made, "manifest.json": _pretty({**manifest, "split": split, "files": files})}
+    return {**made, "manifest.json": _encode_pretty({**manifest, "split": split, "files": files})}
 
 
-def _verifiers(config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str], tasks: Sequence[Task]) -> Mapping[str, Any]:
+def _list_verifiers(
+    config: SourceConfig, adapter: SourceAdapter, profiles: Mapping[str, str], tasks: Sequence[Task]
+) -> Mapping[str, Any]:
     own = f"{adapter.name}/{config.binding or adapter.binding}"
-    return {name: _verifier(name, profiles) for name in sorted({task.verifier for task in tasks} or {own})}
+    return {name: _describe_verifier(name, profiles) for name in sorted({task.verifier for task in tasks} or {own})}
 
 
-def _verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, Any]:
+def _describe_verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, Any]:
     target, binding = parse_verifier(name)
     if binding not in profiles:
         raise ConfigError(
@@ -83,7 +85,9 @@ def _verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, Any]:
     return {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": target}
 
 
-def _manifest(adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected, licence: Licence) -> Mapping[str, Any]:
+def _make_manifest(
+    adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protected: Protected, licence: Licence
+) -> Mapping[str, Any]:
     kept = (*tasks.train, *tasks.validation)
     dropped = {how: len(ids) for how, ids in tasks.dropped.items()}
     counts: dict[str, Any] = {"train": len(tasks.train), "validation": len(tasks.validation), "dropped": dropped}
@@ -92,30 +96,30 @@ def _manifest(adapter: SourceAdapter, origin: Origin, tasks: SortedTasks, protec
     return {
         "schema": MANIFEST_SCHEMA,
         "env": adapter.env,
-        "source": {"name": adapter.name, **plain(origin)},
-        "licence": plain(licence),
+        "source": {"name": adapter.name, **to_plain(origin)},
+        "licence": to_plain(licence),
         "counts": {"rows": len(kept) + sum(dropped.values()) + len(tasks.skipped), **counts},
-        "domains": domains(kept),
-        "hygiene": _hygiene(tasks, protected),
+        "domains": count_domains(kept),
+        "hygiene": _describe_hygiene(tasks, protected),
     }
 
 
-def _hygiene(tasks: SortedTasks, protected: Protected) -> Mapping[str, Any] | None:
+def _describe_hygiene(tasks: SortedTasks, protected: Protected) -> Mapping[str, Any] | None:
     """Return the result of the check against protected sets; None where none was made."""
     if not protected.files:
         return None
     dropped = {how: {"count": len(ids), "ids": ids} for how, ids in tasks.dropped.items()}
-    return {"protected": plain(protected.files), "dropped": dropped}
+    return {"protected": to_plain(protected.files), "dropped": dropped}
 
 
-def domains(tasks: Iterable[Task]) -> dict[str, int]:
+def count_domains(tasks: Iterable[Task]) -> dict[str, int]:
     """Count tasks by their domain."""
     return dict(sorted(Counter(str(task.metadata.get("domain", "other")) for task in tasks).items()))
 
 
-def _pretty(value: object) -> bytes:
+def _encode_pretty(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def _sha256(data: bytes) -> str:
+def _compute_sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -8,13 +8,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from gavel.envs.registry import load_source, sources_of
+from gavel.envs.registry import list_sources, load_source
 from gavel.envs.rows import read_rows
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.tables import Line
 from gavel.envs.types import Environment, HasInfo, Task, TaskError
-from gavel.models.codec import load, non_finite, plain, record
-from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.codec import find_non_finite, load, record, to_plain
+from gavel.models.errors import ConfigError, InputError, shorten_value
 from gavel.models.types import Message
 
 _HEAD = 20
@@ -122,18 +122,18 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         rows = read_rows(self._path)
         head = list(islice(rows, _HEAD))
         if self._ours is None:
-            self._recognise([line.row for line in head if line.error is None])
+            self._recognise_format([line.row for line in head if line.error is None])
         for line in chain(head, rows):
-            yield self._read(line)
+            yield self._read_planned(line)
 
-    def _read(self, line: Line) -> PlannedTask | BadRow:
+    def _read_planned(self, line: Line) -> PlannedTask | BadRow:
         where = f"{self._path}:{line.number}"
         if line.error is not None:
             return BadRow(line.number, f"line:{line.number}", line.error)
         try:
-            task = self._task(line, where)
+            task = self._read_task(line, where)
         except TaskError as error:
-            return BadRow(line.number, self._free_id(line), _placed(error, where))
+            return BadRow(line.number, self._choose_free_id(line), _place_error(error, where))
         if (first := self._lines.setdefault(task.task_id, line.number)) != line.number:
             twice = TaskError(
                 f"this task_id stands on lines {first} and {line.number}", where=where, field="task_id" if self._ours else "id",
@@ -142,12 +142,12 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
             return BadRow(line.number, f"line:{line.number}", twice)
         return PlannedTask(task, line.number)
 
-    def _task(self, line: Line, where: str) -> Task:
-        return _task(line.row, self._environment, self._adapter, self._binding, where)
+    def _read_task(self, line: Line, where: str) -> Task:
+        return _make_task(line.row, self._environment, self._adapter, self._binding, where)
 
-    def _recognise(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _recognise_format(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Settle the format by the first row that shows one; a bad row may come before it."""
-        adapters = sources_of(self._environment.name)
+        adapters = list_sources(self._environment.name)
         for row in rows:
             self._ours = str(row.get("schema", "")).startswith("gavel.")
             self._adapter = None if self._ours else next((adapter for adapter in adapters if adapter.recognises(row)), None)
@@ -161,7 +161,7 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
                 remedy="choose the environment of these tasks with env=…, or name the source",
             )  # fmt: skip
 
-    def _free_id(self, line: Line) -> str:
+    def _choose_free_id(self, line: Line) -> str:
         """Return the bad row's own id, unless another row has it (a row of errors must not look like a good one's)."""
         found = line.row.get("task_id" if self._ours else "id")
         if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
@@ -176,31 +176,31 @@ def read_task(row: Mapping[str, Any], environment: Environment | Targets, adapte
         TaskError: names the field.
     """
     if str(row.get("schema", "")).startswith("gavel."):
-        return _task(row, environment, None, None, "")
+        return _make_task(row, environment, None, None, "")
     adapter = next((adapter for adapter in adapters if adapter.recognises(row)), None)
     if adapter is None:
         raise TaskError(
             f"this task is of no format that the environment {environment.name} can read", field="schema",
-            found=shorten(f"the fields {', '.join(sorted(map(str, row))) or '(none)'}"),
+            found=shorten_value(f"the fields {', '.join(sorted(map(str, row))) or '(none)'}"),
             allowed=f"schema {Task.SCHEMA}, or a row of the source {' or '.join(adapter.name for adapter in adapters) or '(none)'}",
         )  # fmt: skip
-    return _task(row, environment, adapter, environment.info.binding, "")
+    return _make_task(row, environment, adapter, environment.info.binding, "")
 
 
-def _task(
+def _make_task(
     row: Mapping[str, Any], environment: Environment | Targets, adapter: SourceAdapter | None, binding: str | None, where: str
 ) -> Task:
     if adapter is None:
-        task = _own(row, environment, where)
+        task = _read_own(row, environment, where)
     else:
         task = adapter.adapt(row, binding or adapter.binding)
         task = replace(task, target=environment.parse_target(task.target))
-    if (bad := non_finite(task.metadata)) is not None:
+    if (bad := find_non_finite(task.metadata)) is not None:
         raise TaskError("this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number")
     return task if task.task_id else replace(task, task_id=task.digest)
 
 
-def _own(row: Mapping[str, Any], environment: Environment | Targets, where: str) -> Task:
+def _read_own(row: Mapping[str, Any], environment: Environment | Targets, where: str) -> Task:
     task = load(Task, row, where=where, error=TaskError)
     if task.env != environment.name:
         raise TaskError(
@@ -235,7 +235,7 @@ def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
         )  # fmt: skip
 
 
-def _placed(error: TaskError, where: str) -> TaskError:
+def _place_error(error: TaskError, where: str) -> TaskError:
     return type(error)(
         error.problem, where=error.where or where, field=error.field, found=error.found, allowed=error.allowed, remedy=error.remedy
     )
@@ -243,7 +243,7 @@ def _placed(error: TaskError, where: str) -> TaskError:
 
 def dump_task(task: Task) -> dict[str, Any]:
     """Return a task as plain JSON with its schema, as it stands in a file of ours."""
-    return {"schema": Task.SCHEMA, **plain(task)}
+    return {"schema": Task.SCHEMA, **to_plain(task)}
 
 
 __all__ = ["BadRow", "PlannedTask", "SourceAdapter", "Targets", "TaskFile", "TaskReader", "dump_task", "read_task", "read_tasks"]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from gavel.models.codec import FieldError, digest, non_finite, plain, record
-from gavel.models.errors import InputError, shorten
+from gavel.models.codec import FieldError, compute_digest, find_non_finite, record, to_plain
+from gavel.models.errors import InputError, shorten_value
 from gavel.models.failures import Failure, FailureKind, ModelFailure
 from gavel.models.types import Message, Receipt
 
@@ -42,7 +42,7 @@ class Task:
     @property
     def digest(self) -> str:
         """``sha256:<hex>`` over everything a reply or a grade could depend on; the id and the metadata stay out."""
-        return digest([self.env, self.verifier, [[m.role, m.content] for m in self.messages], plain(self.target)])
+        return compute_digest([self.env, self.verifier, [[m.role, m.content] for m in self.messages], to_plain(self.target)])
 
 
 @record
@@ -101,7 +101,7 @@ class Outcome:
     def __post_init__(self) -> None:
         if (self.failure is None) == (self.label == ""):
             raise ValueError(f"an outcome has either a label or a failure; found label {self.label!r}, {self.failure}")
-        if self.details and (bad := non_finite(self.details)) is not None:
+        if self.details and (bad := find_non_finite(self.details)) is not None:
             raise ValueError(f"details.{bad.path} of an outcome is {bad.value}; allowed: a finite number, or None")
 
     @property
@@ -142,7 +142,7 @@ class Reward:
     def __post_init__(self) -> None:
         for name, number in (("value", self.value), *self.components.items()):
             if not math.isfinite(number):
-                raise RewardError("a reward must be finite", field=name, found=shorten(number))
+                raise RewardError("a reward must be finite", field=name, found=shorten_value(number))
 
 
 Status = Literal["graded", "judge_error", "invalid_task"]
@@ -216,7 +216,7 @@ class Summary:
     def __post_init__(self) -> None:
         figures = {name: (metric.value, metric.low, metric.high) for name, metric in self.metrics.items()}
         for part, content in (("metrics", figures), ("tables", self.tables)):
-            if (bad := non_finite(content)) is not None:
+            if (bad := find_non_finite(content)) is not None:
                 raise ValueError(f"{part}.{bad.path} of a summary is {bad.value}; allowed: a finite number, or None")
 
 

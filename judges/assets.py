@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from gavel.models.codec import decode, record
-from gavel.models.errors import nearest
-from gavel.models.pinned import AssetError, Pin, default_cache, locate, verify, verify_file
+from gavel.models.errors import find_nearest
+from gavel.models.pinned import AssetError, Pin, find_default_cache, locate_pin, verify_file, verify_pin
 
 _HERE = Path(__file__).parent
 PROVENANCE = _HERE / "provenance.json"
@@ -21,13 +21,13 @@ class AssetStore:
     """Finds pinned assets by name.
 
     Args:
-        cache: directory for verified copies; None for the user's cache (``models.pinned.default_cache``).
+        cache: directory for verified copies; None for the user's cache (``models.pinned.find_default_cache``).
         mirror: directory tried before any download, each file under its name.
         offline: forbids downloads.
     """
 
     def __init__(self, cache: Path | None = None, mirror: Path | None = None, offline: bool = False) -> None:
-        self.cache = cache or default_cache()
+        self.cache = cache or find_default_cache()
         self.mirror, self.offline = mirror, offline
 
     @cached_property
@@ -36,7 +36,7 @@ class AssetStore:
         pins = decode(tuple[Pin, ...], PROVENANCE.read_bytes(), where=PROVENANCE.name)
         return {pin.name: pin for pin in pins}
 
-    def pin(self, name: str) -> Pin:
+    def get_pin(self, name: str) -> Pin:
         """Return the pin of an asset.
 
         Raises:
@@ -46,20 +46,20 @@ class AssetStore:
             return self.pins[name]
         except KeyError:
             raise AssetError(
-                "there is no such asset", field=name, allowed=", ".join(nearest(name, self.pins) or sorted(self.pins))
+                "there is no such asset", field=name, allowed=", ".join(find_nearest(name, self.pins) or sorted(self.pins))
             ) from None
 
-    def path(self, name: str) -> Path:
+    def locate_asset(self, name: str) -> Path:
         """Return the path of a verified copy, fetching it if need be.
 
         Raises:
             AssetError: unknown name, no source has it, or its bytes are not the pinned ones.
         """
-        pin = self.pin(name)
+        pin = self.get_pin(name)
         shipped = PROMPTS / name
         if not shipped.is_file():
             self._check_mirror(pin)
-            return locate(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
+            return locate_pin(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
         verify_file(pin, shipped, remedy="install the package again; a changed prompt is another rubric and needs a profile of its own")
         return shipped
 
@@ -68,15 +68,15 @@ class AssetStore:
         if self.mirror is None:
             return
         with suppress(OSError):  # one that cannot be read is passed over, as it is where a file is looked for
-            verify(pin, (self.mirror / pin.name).read_bytes(), str(self.mirror / pin.name))
+            verify_pin(pin, (self.mirror / pin.name).read_bytes(), str(self.mirror / pin.name))
 
-    def text(self, name: str) -> str:
+    def read_text(self, name: str) -> str:
         """Return an asset's text (UTF-8, no newline translated).
 
         Raises:
-            AssetError: as ``path``.
+            AssetError: as ``locate_asset``.
         """
-        return self.path(name).read_bytes().decode()
+        return self.locate_asset(name).read_bytes().decode()
 
 
 @record
@@ -90,7 +90,7 @@ class AssetsConfig:
     offline: bool = False
     replies: str | None = None
 
-    def store(self) -> AssetStore:
+    def make_store(self) -> AssetStore:
         """Return the asset store this names."""
-        cache = Path(self.cache).expanduser() if self.cache else default_cache()
+        cache = Path(self.cache).expanduser() if self.cache else find_default_cache()
         return AssetStore(cache, Path(self.mirror).expanduser() if self.mirror else None, self.offline)

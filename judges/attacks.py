@@ -70,21 +70,21 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def _slots(answer: str) -> Mapping[str, str]:
+def _make_slots(answer: str) -> Mapping[str, str]:
     return {"question": _QUESTION, "reference": _REFERENCE, "answer": answer}
 
 
-def attacks_on(rubric: Rubric) -> tuple[Control, ...]:
+def list_attacks(rubric: Rubric) -> tuple[Control, ...]:
     """Return the attacks that fit a rubric: its own, those on graders of one answer against a reference, or none for other rubrics."""
     if isinstance(rubric, PromptRubric) and rubric.attacks is not None:
         return rubric.attacks
     if set(rubric.slots) != {"question", "reference", "answer"} or not {"incorrect", "abstained"} <= set(rubric.labels):
         return ()
-    fixed = tuple(Control(name, _slots(answer), expected) for name, answer, expected in _ROWS)
-    return (*fixed, Control("copied_example", _slots(_copied_example(rubric)), _EMPTY))
+    fixed = tuple(Control(name, _make_slots(answer), expected) for name, answer, expected in _ROWS)
+    return (*fixed, Control("copied_example", _make_slots(_copy_example(rubric)), _EMPTY))
 
 
-def _copied_example(rubric: Rubric) -> str:
+def _copy_example(rubric: Rubric) -> str:
     """Return a piece of the rubric's own text: its first example with the verdict, which says nothing about the question."""
     text = "\n".join(message.content for message in rubric.render(dict.fromkeys(rubric.slots, "")))
     start = text.find("Examples:\n")

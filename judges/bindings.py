@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import PROFILES, Profile, make_rubric
-from gavel.judges.types import BindingConfig, Rubric, RubricConfig, takes_target
-from gavel.models.codec import digest
-from gavel.models.errors import ConfigError, nearest
-from gavel.models.service import Service, config_key
+from gavel.judges.types import BindingConfig, Rubric, RubricConfig, is_target_taken
+from gavel.models.codec import compute_digest
+from gavel.models.errors import ConfigError, find_nearest
+from gavel.models.service import Service, get_config_key
 
 CHARACTERS_PER_TOKEN = 6
 """No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in tokens."""
@@ -37,10 +37,10 @@ class Binding:
     @property
     def digest(self) -> str:
         """``sha256:<hex>`` of the judge's identity and the rubric: equal bindings judge alike, whatever their names."""
-        return digest([self.judge.identity if self.judge else None, self.rubric.digest])
+        return compute_digest([self.judge.identity if self.judge else None, self.rubric.digest])
 
 
-def bind(
+def bind_rubrics(
     rubrics: Mapping[str, RubricConfig],
     bindings: Mapping[str, BindingConfig],
     services: Mapping[str, Service],
@@ -64,10 +64,10 @@ def bind(
         AssetError: a rubric's text cannot be had, or it is not the pinned one.
     """
     for name, binding in bindings.items():
-        _known(binding.judge, services, f"judging.bindings.{name}.judge", "service")
-        _known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
-    _all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
-    _all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
+        _check_known(binding.judge, services, f"judging.bindings.{name}.judge", "service")
+        _check_known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
+    _check_all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
+    _check_all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
     made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added) for name, config in rubrics.items()}
     bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric) for name, item in bindings.items()}
     for joined in bound.values():
@@ -75,16 +75,16 @@ def bind(
     return bound
 
 
-def _known(name: str, choices: Iterable[str], field: str, what: str) -> None:
+def _check_known(name: str, choices: Iterable[str], field: str, what: str) -> None:
     if name not in (names := list(choices)):
-        near = nearest(name, names)
+        near = find_nearest(name, names)
         raise ConfigError(
             f"there is no such {what}", field=field, found=name, allowed=", ".join(names) or "(none is declared)",
             remedy=f"did you mean `{near[0]}`?" if near else f"declare the {what} or name one of these",
         )  # fmt: skip
 
 
-def _all_used(names: Iterable[str], used: set[str], group: str, what: str) -> None:
+def _check_all_used(names: Iterable[str], used: set[str], group: str, what: str) -> None:
     for name in names:
         if name not in used:
             raise ConfigError(
@@ -93,13 +93,13 @@ def _all_used(names: Iterable[str], used: set[str], group: str, what: str) -> No
             )  # fmt: skip
 
 
-def output_limit(binding: Binding) -> str:
+def describe_output_limit(binding: Binding) -> str:
     """Say how many tokens a judge may answer with, and which key to raise where that leaves no room for thinking."""
     answer = binding.rubric.sampling.max_response_tokens
     if answer is None:
         return "no output limit"
     room = binding.judge.thinking_tokens if binding.judge is not None else 0
-    key = f"{config_key(binding.service)}.thinking_tokens"
+    key = f"{get_config_key(binding.service)}.thinking_tokens"
     if room:
         return f"at most {answer + room} tokens a reply, {room} of them for thinking"
     needed = f"{key}={THINKING_TOKENS}, {answer + THINKING_TOKENS} in all"
@@ -111,7 +111,7 @@ def advise_limit(binding: Binding) -> str:
     answer, room = binding.rubric.sampling.max_response_tokens, binding.judge.thinking_tokens if binding.judge is not None else 0
     if answer is None:
         return f"no output limit was sent, so the server's own one or its context ended it; {binding.limit_key} sends one"
-    key = f"{config_key(binding.service)}.thinking_tokens"
+    key = f"{get_config_key(binding.service)}.thinking_tokens"
     more = f"{key} (a judge that thinks needs {max(THINKING_TOKENS, 2 * room)} or more; {room or 'none'} now)"
     return f"raise {more} or {binding.limit_key} ({answer} now)"
 
@@ -125,7 +125,7 @@ def _check_fit(binding: Binding, service: Service) -> None:
     prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
     if prompt + answer > limit:
         raise ConfigError(
-            f"the rubric's reply does not fit the context of {config_key(binding.service)}", field=binding.limit_key, found=str(answer),
+            f"the rubric's reply does not fit the context of {get_config_key(binding.service)}", field=binding.limit_key, found=str(answer),
             allowed=f"{limit} tokens of context, less at least {prompt} for the rubric's own text",
             remedy="lower max_response_tokens, or raise the service's max_context_length",
         )  # fmt: skip
@@ -160,9 +160,9 @@ def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str], a
     used: set[str] = set(also)
     for verifier in dict.fromkeys(verifiers):
         target, name = parse_verifier(verifier)
-        _known(name, bindings, f"verifier {verifier}", "binding")
+        _check_known(name, bindings, f"verifier {verifier}", "binding")
         rubric = bindings[name].rubric
-        if not takes_target(rubric, target):
+        if not is_target_taken(rubric, target):
             raise ConfigError(
                 f"the rubric of binding {name} does not take this target format", field=f"verifier {verifier}", found=target,
                 allowed=", ".join(rubric.targets), remedy=f"bind {name} to a rubric for {target}; its profile is now {rubric.profile}",

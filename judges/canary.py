@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from gavel.judges.bindings import Binding
-from gavel.judges.probe import grader, run_controls
+from gavel.judges.probe import make_grader, run_controls
 from gavel.judges.types import Control, Judge
 from gavel.models.codec import record
 
@@ -56,11 +56,11 @@ class Canaries:
         self, binding: Binding, judge: Judge, rules: CanaryRules, *, controls: Sequence[Control] | None = None,
         baseline: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._grade, self._rules = grader(binding, judge), rules
+        self._grade, self._rules = make_grader(binding, judge), rules
         self._controls = tuple(controls) if controls is not None else binding.rubric.controls
         self._baseline = dict(baseline or {})
 
-    async def observe(self, step: int) -> CanaryReport | None:
+    async def ask_due(self, step: int) -> CanaryReport | None:
         """Ask the canaries if ``step`` is one of theirs; return what was found, else None."""
         if step % self._rules.every or not self._controls:
             return None

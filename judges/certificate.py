@@ -15,8 +15,8 @@ import orjson
 from gavel.judges.bindings import Binding
 from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.probe import ProbeReport
-from gavel.models.codec import dump, load, plain, record
-from gavel.models.errors import InputError, shorten
+from gavel.models.codec import dump, load, record, to_plain
+from gavel.models.errors import InputError, shorten_value
 
 PROBE_AGAIN = "run `gavel probe` with this composition"
 """What is to be done where a judge was never probed; the command line puts the very command in its place."""
@@ -57,18 +57,18 @@ class Qualification:
     labelled_set: bool = False
 
 
-def path_of(folder: Path, binding: Binding) -> Path:
+def make_path(folder: Path, binding: Binding) -> Path:
     """Return where the certificate of a binding lies: ``<folder>/<64 hex of the binding's digest>.json``."""
     return folder / f"{binding.digest.removeprefix('sha256:')}.json"
 
 
-def read(folder: Path, binding: Binding) -> Certificate | None:
+def read_certificate(folder: Path, binding: Binding) -> Certificate | None:
     """Return the certificate of a binding, or None if there is none.
 
     Raises:
         CertificateError: the file is damaged, or it is about another binding.
     """
-    path = path_of(folder, binding)
+    path = make_path(folder, binding)
     if not path.is_file():
         return None
     try:
@@ -76,7 +76,7 @@ def read(folder: Path, binding: Binding) -> Certificate | None:
     except orjson.JSONDecodeError as failed:
         raise CertificateError("this certificate is not JSON", where=str(path), found=str(failed), remedy="probe again") from None
     if not isinstance(value, dict):
-        raise CertificateError("this certificate is not an object", where=str(path), found=shorten(value), remedy="probe again")
+        raise CertificateError("this certificate is not an object", where=str(path), found=shorten_value(value), remedy="probe again")
     found = load(Certificate, value, where=str(path), error=CertificateError)
     if found.binding_digest != binding.digest:
         raise CertificateError(
@@ -86,18 +86,18 @@ def read(folder: Path, binding: Binding) -> Certificate | None:
     return found
 
 
-def known_fingerprint(folder: Path, binding: Binding) -> str | None:
+def find_known_fingerprint(folder: Path, binding: Binding) -> str | None:
     """Return the fingerprint of the model that the last probe of a binding met, for the next probe to compare with.
 
     Raises:
-        CertificateError: as ``read``.
+        CertificateError: as ``read_certificate``.
     """
-    known = read(folder, binding)
+    known = read_certificate(folder, binding)
     identity = known.probe.identity if known is not None and known.probe is not None else None
     return identity.fingerprint if identity is not None else None
 
 
-def write(
+def write_certificate(
     folder: Path, binding: Binding, *, probe: ProbeReport | None = None, calibration: CalibrationReport | None = None,
     now: float | None = None,
 ) -> Path:  # fmt: skip
@@ -117,14 +117,14 @@ def write(
         raise CertificateError(
             "nothing was graded, so there is nothing to certify", field=binding.name, remedy="see the report for why"
         )
-    known = read(folder, binding) or _blank(binding)
+    known = read_certificate(folder, binding) or _make_blank(binding)
     stamp = time.time() if now is None else now
     if probe is not None:
         version = probe.server.version if probe.server else None
         known = replace(known, probe=probe, server_version=version or known.server_version, times={**known.times, "probe": stamp})
     if calibration is not None:
         known = replace(known, calibration=calibration, times={**known.times, "calibration": stamp})
-    path = path_of(folder, binding)
+    path = make_path(folder, binding)
     folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
     with os.fdopen(handle, "wb") as file:
@@ -133,16 +133,16 @@ def write(
     return path
 
 
-def _blank(binding: Binding) -> Certificate:
+def _make_blank(binding: Binding) -> Certificate:
     judge, rubric = binding.judge, binding.rubric
     return Certificate(
         binding=binding.name, binding_digest=binding.digest, model=(judge.model if judge else None) or "",
         revision=judge.revision if judge else None, server_version=None, profile=rubric.profile, rubric_digest=rubric.digest,
-        sampling=plain(rubric.sampling), times={},
+        sampling=to_plain(rubric.sampling), times={},
     )  # fmt: skip
 
 
-def shortcomings(certificate: Certificate, rules: Qualification) -> tuple[str, ...]:
+def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[str, ...]:
     """Return why a judge does not qualify, in words; empty if it does."""
     probe, calibration = certificate.probe, certificate.calibration
     found = list(probe.failed) if probe is not None else ["it was never probed"]
@@ -156,23 +156,23 @@ def shortcomings(certificate: Certificate, rules: Qualification) -> tuple[str, .
     return tuple(found)
 
 
-def require(folder: Path, binding: Binding, rules: Qualification) -> Certificate | None:
+def require_certificate(folder: Path, binding: Binding, rules: Qualification) -> Certificate | None:
     """Return the certificate that qualifies a binding; with ``required`` false whatever there is.
 
     Raises:
         CertificateError: there is none that matches, or it does not qualify; says every reason.
     """
-    certificate = read(folder, binding)
+    certificate = read_certificate(folder, binding)
     if not rules.required:
         return certificate
     if certificate is None:
         raise CertificateError(
-            f"the judge of binding {binding.name} was never probed as it is composed now", where=str(path_of(folder, binding)),
+            f"the judge of binding {binding.name} was never probed as it is composed now", where=str(make_path(folder, binding)),
             remedy=f"{PROBE_AGAIN}, or set qualification.required=false (it is recorded)",
         )  # fmt: skip
-    if reasons := shortcomings(certificate, rules):
+    if reasons := list_shortcomings(certificate, rules):
         raise CertificateError(
-            f"the judge of binding {binding.name} does not qualify", where=str(path_of(folder, binding)), found="; ".join(reasons),
+            f"the judge of binding {binding.name} does not qualify", where=str(make_path(folder, binding)), found="; ".join(reasons),
             remedy="choose another judge or rubric, or set qualification.required=false (it is recorded)",
         )  # fmt: skip
     return certificate

@@ -8,15 +8,15 @@ from typing import Any
 
 from gavel.judges.form_attacks import attack_form
 from gavel.judges.form_types import CRITERION, NUMBER, VERDICTS, ReplyForm, RubricForm
-from gavel.judges.neutralise import Neutraliser, fence
-from gavel.judges.prompt_rubric import PromptRubric, rubric_digest
+from gavel.judges.neutralise import Neutraliser, make_fence
+from gavel.judges.prompt_rubric import PromptRubric, compute_rubric_digest
 from gavel.judges.rubric_form import FENCE, check_form, find_tags
 from gavel.judges.score_form import OUTSIDE, ScoreForm
 from gavel.judges.template import Template, check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
-from gavel.judges.verdict import VerdictForm, read_members, visible_reply
-from gavel.models.codec import plain
-from gavel.models.errors import shorten
+from gavel.judges.verdict import VerdictForm, extract_visible_reply, read_members
+from gavel.models.codec import to_plain
+from gavel.models.errors import shorten_value
 from gavel.models.types import ResponseFormat, Sampling
 from gavel.models.wire import CHOICE_FIELD
 
@@ -42,8 +42,8 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         max_response_tokens=own.max_response_tokens if config.max_response_tokens is None else config.max_response_tokens,
         reasoning_effort=own.reasoning_effort if config.reasoning_effort is None else config.reasoning_effort,
     )
-    asked = _response_format(form)
-    said = plain(replace(form, path=""))
+    asked = _make_response_format(form)
+    said = to_plain(replace(form, path=""))
     return PromptRubric(
         profile=form.name,
         targets=form.targets,
@@ -51,11 +51,11 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         labels=tuple(form.labels),
         sampling=drawn,
         response_format=asked,
-        digest=rubric_digest(form.name, _VERSION, said, drawn, asked),
+        digest=compute_rubric_digest(form.name, _VERSION, said, drawn, asked),
         controls=form.controls,
         template=template,
-        prepare=FormValues(frozenset(form.slots), form.hostile, template, _numbered_slot(form)),
-        reader=_reader(form),
+        prepare=FormValues(frozenset(form.slots), form.hostile, template, _find_numbered_slot(form)),
+        reader=_make_reader(form),
         judged=form.hostile[0],
         neutraliser=Neutraliser(find_tags(form.prompt)) if form.neutralise else None,
         form=form,
@@ -83,7 +83,7 @@ class FormValues:
             slots = {**slots, self.numbered: number_texts([slots[self.numbered]])}
         if FENCE not in self.template.slots:
             return slots
-        return {**slots, FENCE: max((fence(slots[name]) for name in self.hostile), key=len)}
+        return {**slots, FENCE: max((make_fence(slots[name]) for name in self.hostile), key=len)}
 
 
 FIRST = "1. "
@@ -94,11 +94,11 @@ def number_texts(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))
 
 
-def _numbered_slot(form: RubricForm) -> str:
+def _find_numbered_slot(form: RubricForm) -> str:
     return next(slot for slot, source in form.slots.items() if source == CRITERION) if form.numbered else ""
 
 
-def _response_format(form: RubricForm) -> ResponseFormat | None:
+def _make_response_format(form: RubricForm) -> ResponseFormat | None:
     reply = form.reply
     if reply.reader == "last_line":
         return None
@@ -109,9 +109,9 @@ def _response_format(form: RubricForm) -> ResponseFormat | None:
         verdict = {"type": "number", "minimum": form.labels["low"], "maximum": form.labels["high"]}
     reasons = {reply.reasoning: {"type": "string", "maxLength": _bound_reasons(form)}} if reply.reasoning else {}
     if not form.numbered:
-        return ResponseFormat(json_schema=_closed({**reasons, reply.verdict: verdict}))
-    item = _closed({NUMBER: {"type": "integer"}, **reasons, reply.verdict: verdict})
-    return ResponseFormat(json_schema=_closed({VERDICTS: {"type": "array", "items": item}}))
+        return ResponseFormat(json_schema=_make_closed_schema({**reasons, reply.verdict: verdict}))
+    item = _make_closed_schema({NUMBER: {"type": "integer"}, **reasons, reply.verdict: verdict})
+    return ResponseFormat(json_schema=_make_closed_schema({VERDICTS: {"type": "array", "items": item}}))
 
 
 def _bound_reasons(form: RubricForm) -> int:
@@ -120,11 +120,11 @@ def _bound_reasons(form: RubricForm) -> int:
     return _MOST_REASONS if limit is None else min(max(2 * limit // asked, _FEWEST_REASONS), _MOST_REASONS)
 
 
-def _closed(members: Mapping[str, Any]) -> dict[str, Any]:
+def _make_closed_schema(members: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(members), "required": list(members), "additionalProperties": False}
 
 
-def _reader(form: RubricForm) -> Callable[[str], Verdict]:
+def _make_reader(form: RubricForm) -> Callable[[str], Verdict]:
     names = {"member": form.reply.verdict.lower(), "reasons": form.reply.reasoning.lower() or "reasoning"}
     scores = form.scores
     if form.reply.reader == "score":
@@ -141,7 +141,7 @@ def _reader(form: RubricForm) -> Callable[[str], Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class LabelReader:
-    """Reads a label that stands where a verdict stands; see ``VerdictForm.read``."""
+    """Reads a label that stands where a verdict stands; see ``VerdictForm.read_verdict``."""
 
     form: VerdictForm
     scores: Mapping[str, float]
@@ -149,7 +149,7 @@ class LabelReader:
 
     def __call__(self, text: str) -> Verdict:
         """Return the verdict; raises ``Unparseable``."""
-        verdict = self.form.read(text)
+        verdict = self.form.read_verdict(text)
         return replace(verdict, score=self.scores[verdict.label])
 
 
@@ -164,7 +164,7 @@ class NumberedReader:
 
     def __call__(self, text: str) -> Verdict:
         """Return the verdict; raises ``Unparseable`` where no criterion has one."""
-        body, _ = visible_reply(text)
+        body, _ = extract_visible_reply(text)
         members = read_members(body, (VERDICTS,))
         items = members[VERDICTS] if members is not None else None
         found: dict[str, set[str | None]] = {}
@@ -176,7 +176,7 @@ class NumberedReader:
             reasons[number] = str(pairs.get(self.reply.reasoning, ""))
         verdicts = {number: label for number, labels in found.items() if len(labels) == 1 and (label := next(iter(labels))) is not None}
         if not verdicts:
-            raise Unparseable(f"the reply is no object with a verdict on any criterion: {shorten(text)}")
+            raise Unparseable(f"the reply is no object with a verdict on any criterion: {shorten_value(text)}")
         label = next(iter(verdicts.values()))
         return Verdict(label, "exact", self.scores[label], details={"verdicts": verdicts, "reasons": reasons})
 
@@ -189,9 +189,9 @@ class ScoreReader:
 
     def __call__(self, text: str) -> Verdict:
         """Return the verdict; raises ``Unparseable``, also for a number out of range."""
-        verdict, low, high = self.form.read(text), self.form.low, self.form.high
+        verdict, low, high = self.form.read_verdict(text), self.form.low, self.form.high
         if verdict.label == OUTSIDE:
-            raise Unparseable(f"the reply's score is not from {low:g} to {high:g}: {shorten(text)}")
+            raise Unparseable(f"the reply's score is not from {low:g} to {high:g}: {shorten_value(text)}")
         value = float(verdict.label)
         score = (value - low) / (high - low)
         return replace(verdict, label="high" if score >= 0.5 else "low", score=score, details={"value": value})
@@ -207,11 +207,11 @@ class ChoiceReader:
 
     def __call__(self, text: str) -> Verdict:
         """Return the verdict; raises ``Unparseable``."""
-        body, _ = visible_reply(text)
+        body, _ = extract_visible_reply(text)
         members = read_members(body, (CHOICE_FIELD,))
         said = body if members is None else members[CHOICE_FIELD]
         known = {word.strip().lower(): label for word, label in self.words.items()}
         label = known.get(said.strip().lower()) if isinstance(said, str) else None
         if label is None:
-            raise Unparseable(f"the reply is not one of {', '.join(self.words)}: {shorten(text)}")
+            raise Unparseable(f"the reply is not one of {', '.join(self.words)}: {shorten_value(text)}")
         return Verdict(label, "exact", score=self.scores[label])

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from gavel.models.codec import digest, record
-from gavel.models.served_names import same_model
+from gavel.models.codec import compute_digest, record
+from gavel.models.served_names import is_same_model
 from gavel.models.service import Service
 from gavel.models.types import TOKENS_NOTE, Receipt
 
@@ -56,9 +56,10 @@ async def inspect_server(base_url: str, model: str, headers: Mapping[str, str] |
         headers=dict(headers or {}), timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), trust_env=True
     ) as session:
         listing, version = await asyncio.gather(
-            _get(session, f"{base_url.rstrip('/')}/models"), _get(session, f"{base_url.rstrip('/').removesuffix('/v1')}/version")
+            _get_json(session, f"{base_url.rstrip('/')}/models"),
+            _get_json(session, f"{base_url.rstrip('/').removesuffix('/v1')}/version"),
         )
-    cards = [card for card in _list(listing.get("data")) if isinstance(card, dict)]
+    cards = [card for card in _to_list(listing.get("data")) if isinstance(card, dict)]
     # A server with one model tells about that one, whatever name it goes by there (ours serve under names of their own).
     mine: dict[str, Any] = next((card for card in cards if card.get("id") == model), cards[0] if len(cards) == 1 else {})
     length, root, name = mine.get("max_model_len"), mine.get("root"), version.get("version")
@@ -70,7 +71,7 @@ async def inspect_server(base_url: str, model: str, headers: Mapping[str, str] |
     )
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+async def _get_json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     try:
         async with session.get(url) as answer:
             body = orjson.loads(await answer.read()) if answer.status == 200 else None
@@ -79,7 +80,7 @@ async def _get(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
+def _to_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -104,12 +105,12 @@ def check_identity(
     problems += [
         f"asked for {asked}, the server answered as {name}"
         for name in served
-        if service.mode == "external" and not any(same_model(each, name) for each in (asked, *service.served_as))
+        if service.mode == "external" and not any(is_same_model(each, name) for each in (asked, *service.served_as))
     ]
-    problems += _root_problems(service, facts.root)
+    problems += _check_root(service, facts.root)
     if service.max_context_length and facts.max_model_len and facts.max_model_len < service.max_context_length:
         problems.append(f"the server's context is {facts.max_model_len} tokens, configured are {service.max_context_length}")
-    fingerprint = digest(list(lengths)) if lengths and None not in lengths else None
+    fingerprint = compute_digest(list(lengths)) if lengths and None not in lengths else None
     if known is not None and fingerprint is not None and known != fingerprint:
         problems.append("its tokenizer or chat template is another one than when the certificate was written")
     if facts.root is None or not _REVISION.search(facts.root):
@@ -119,7 +120,7 @@ def check_identity(
     return IdentityCheck(not problems if told or problems else None, served, tuple(problems), tuple(notes), fingerprint)
 
 
-def _root_problems(service: Service, root: str | None) -> list[str]:
+def _check_root(service: Service, root: str | None) -> list[str]:
     if root is None or service.mode == "managed":  # our own server loads what we told it
         return []
     asked, revision = service.model or "", _REVISION.search(root)

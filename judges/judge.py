@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from gavel.judges.answers import answer_key, current_log
+from gavel.judges.answers import get_current_log, make_answer_key
 from gavel.judges.bindings import Binding, advise_limit
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.incomplete import not_complete
+from gavel.models.incomplete import describe_incomplete
 from gavel.models.quirks import LENGTH, STOP, finish_word
-from gavel.models.textwork import LONGEST, too_long, work_on
+from gavel.models.textwork import LONGEST, describe_too_long, run_on_text
 from gavel.models.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
 
@@ -33,13 +33,13 @@ class BoundJudges:
         self._bindings, self._models, self._fresh = dict(bindings), models, fresh
         self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
 
-    def rubric(self, binding: str) -> Rubric:
+    def get_rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
 
         Raises:
             ConfigError: there is no such binding.
         """
-        return self._binding(binding).rubric
+        return self._get_binding(binding).rubric
 
     async def grade(self, query: JudgeQuery) -> Grade:
         """Return the verdict on one query.
@@ -52,37 +52,37 @@ class BoundJudges:
             ConfigError: there is no such binding.
             InputError: the slots are not the rubric's.
         """
-        binding = self._binding(query.binding)
+        binding = self._get_binding(query.binding)
         rubric = binding.rubric
-        key = answer_key(query, rubric.digest)
-        return await _replayed(rubric, query, key) or await self._ask(binding, query, key)
+        key = make_answer_key(query, rubric.digest)
+        return await _replay_answer(rubric, query, key) or await self._ask_model(binding, query, key)
 
-    def _binding(self, name: str) -> Binding:
+    def _get_binding(self, name: str) -> Binding:
         try:
             return self._bindings[name]
         except KeyError:
-            near = nearest(name, self._bindings)
+            near = find_nearest(name, self._bindings)
             raise ConfigError(
                 "there is no such binding", field=name, allowed=", ".join(self._bindings) or "(none is declared)",
                 remedy=f"did you mean `{near[0]}`?" if near else "",
             ) from None  # fmt: skip
 
-    async def _ask(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
+    async def _ask_model(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
         model = self._models(binding.service)
-        rubric, note = await self._guard(binding, model)
-        length = _length(query.slots.values())
-        messages = await work_on(length, rubric.render, query.slots)
-        receipts = _receipts_before(key)
+        rubric, note = await self._guard_rubric(binding, model)
+        length = _count_characters(query.slots.values())
+        messages = await run_on_text(length, rubric.render, query.slots)
+        receipts = _list_earlier_receipts(key)
         for retry in range(query.retries + 1):
             try:
-                request = self._request(rubric, query, messages, retry=retry)
-                completion = _noted(await _complete(model, request), note)
+                request = self._make_request(rubric, query, messages, retry=retry)
+                completion = _add_note(await _complete_once(model, request), note)
                 reply, receipts = completion.reply, (*receipts, completion.receipt)
-                _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
-                verdict = await work_on(len(reply.text), rubric.parse, reply.text)
+                _keep_answer(StoredAnswer(key, query.binding, query.slots, rubric.digest, reply.text, receipts))
+                verdict = await run_on_text(len(reply.text), rubric.parse, reply.text)
                 if binding.judge is not None and binding.judge.cache and isinstance(model, Confirming):
                     model.confirm(request, completion)  # only what could be read is kept
-                return await _grade(rubric, query, verdict, reply.text, receipts)
+                return await _make_grade(rubric, query, verdict, reply.text, receipts)
             except Unparseable as failed:
                 problem, raw = str(failed), reply.text
             except ModelFailure as failed:
@@ -91,23 +91,23 @@ class BoundJudges:
                     raise JudgeFailure(failed.kind, failed.reason, receipts, failed.raw) from failed
                 if receipts and finish_word(receipts[-1].finish_reason or "") == LENGTH:
                     problem = f"{problem}; {advise_limit(binding)}"
-                _keep(StoredAnswer(key, query.binding, query.slots, rubric.digest, raw, receipts, unread=True))
+                _keep_answer(StoredAnswer(key, query.binding, query.slots, rubric.digest, raw, receipts, unread=True))
         reason = f"{query.retries + 1} replies in a row without a verdict; the last: {problem}"
         raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, reason, receipts, raw)
 
-    async def _guard(self, binding: Binding, model: ChatModel) -> tuple[Rubric, str]:
+    async def _guard_rubric(self, binding: Binding, model: ChatModel) -> tuple[Rubric, str]:
         """Return the rubric for the model that is asked, and what its receipts say of the model's special tokens."""
         rubric = binding.rubric
         if not (isinstance(rubric, TokenGuarding) and rubric.guards_tokens and isinstance(model, TellingTokens)):
             return rubric, ""
-        found = await model.special_tokens()
+        found = await model.read_special_tokens()
         if not found.tokens:
             return rubric, ""
         if (key := (binding.name, found)) not in self._guarded:
             self._guarded[key] = rubric.guard_tokens(found.tokens)
         return self._guarded[key], found.note
 
-    def _request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int) -> ChatRequest:
+    def _make_request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int) -> ChatRequest:
         return ChatRequest(
             messages, "judge", rubric.sampling, rubric.response_format,
             sample=query.sample + retry * RETRY_SAMPLE, fresh=retry > 0 or self._fresh,
@@ -115,7 +115,7 @@ class BoundJudges:
         )  # fmt: skip
 
 
-async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
+async def _complete_once(model: ChatModel, request: ChatRequest) -> Completion:
     """Ask once; a reply that is not whole cannot hold a verdict, whatever the kind of model.
 
     Raises:
@@ -125,9 +125,9 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     reply, receipt = completion.reply, completion.receipt
     problem = ""
     if reply.finish_reason != STOP:
-        problem = not_complete(reply.finish_reason, reply.text, reply.reasoning, reply.usage)
+        problem = describe_incomplete(reply.finish_reason, reply.text, reply.reasoning, reply.usage)
     elif len(reply.text) > LONGEST:
-        problem = too_long(len(reply.text))
+        problem = describe_too_long(len(reply.text))
     elif not reply.text.strip():
         problem = "the reply is empty"
     elif reply.think_prefilled and not split_reply(reply).finished:
@@ -137,44 +137,44 @@ async def _complete(model: ChatModel, request: ChatRequest) -> Completion:
     return completion
 
 
-def _noted(completion: Completion, note: str) -> Completion:
+def _add_note(completion: Completion, note: str) -> Completion:
     if not note:
         return completion
     receipt = completion.receipt
     return replace(completion, receipt=replace(receipt, notes=(*receipt.notes, note)))
 
 
-def _keep(answer: StoredAnswer) -> None:
-    if (log := current_log()) is not None:
+def _keep_answer(answer: StoredAnswer) -> None:
+    if (log := get_current_log()) is not None:
         log.keep(answer)
 
 
-def _receipts_before(key: str) -> tuple[Receipt, ...]:
+def _list_earlier_receipts(key: str) -> tuple[Receipt, ...]:
     """Return the receipts of earlier calls for this question, whose replies could not be read: they count as retries."""
-    log = current_log()
+    log = get_current_log()
     stored = log.find(key) if log is not None else None
     return stored.receipts if stored is not None else ()
 
 
-async def _replayed(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
+async def _replay_answer(rubric: Rubric, query: JudgeQuery, key: str) -> Grade | None:
     """Read a stored reply again; one that has no verdict is not used, so that a resumed row asks anew."""
-    log = current_log()
+    log = get_current_log()
     stored = log.find(key) if log is not None else None
     if stored is None or stored.unread:
         return None
     try:
-        verdict = await work_on(len(stored.raw), rubric.parse, stored.raw)
+        verdict = await run_on_text(len(stored.raw), rubric.parse, stored.raw)
     except Unparseable:
         return None
-    return await _grade(rubric, query, verdict, stored.raw, stored.receipts)
+    return await _make_grade(rubric, query, verdict, stored.raw, stored.receipts)
 
 
-def _length(texts: Iterable[str]) -> int:
+def _count_characters(texts: Iterable[str]) -> int:
     return sum(map(len, texts))
 
 
-async def _grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
+async def _make_grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
     details = {**(verdict.details or {}), "parse": verdict.parse, "calls": len(receipts)}
-    if flags := await work_on(_length(query.slots.values()), rubric.flags, query.slots):
+    if flags := await run_on_text(_count_characters(query.slots.values()), rubric.flags, query.slots):
         details["flags"] = flags
     return Grade(verdict.label, verdict.score, verdict.reasoning, verdict.parse, raw, details, receipts)

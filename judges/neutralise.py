@@ -1,6 +1,6 @@
 """Text under judgement is data: what a judge's template, tokenizer or eye could take for something else is made harmless or flagged.
 
-``Neutraliser.clean`` serves our own rubrics; ``hostile`` names the same content for ported ones, which send exact bytes. Invisible
+``Neutraliser.clean_text`` serves our own rubrics; ``find_hostile`` names the same content for ported ones, which send exact bytes. Invisible
 characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners in Arabic and Indic words, emoji
 sequences, direction marks beside right-to-left text, variation selectors after a visible character).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 Keep = Callable[[re.Match[str]], bool]
 
 
-def _never(_: re.Match[str]) -> bool:
+def _never_match(_: re.Match[str]) -> bool:
     return False
 
 
@@ -38,7 +38,7 @@ _TAGS = "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 
 
-def _before(match: re.Match[str]) -> str:
+def _get_before(match: re.Match[str]) -> str:
     return match.string[match.start() - 1 : match.start()]
 
 
@@ -47,18 +47,18 @@ def _keep_flag(match: re.Match[str]) -> bool:
 
 
 def _keep_mark(match: re.Match[str]) -> bool:
-    return _before(match) not in ("\u061c", "\u200e", "\u200f")
+    return _get_before(match) not in ("\u061c", "\u200e", "\u200f")
 
 
 def _keep_joiner(match: re.Match[str]) -> bool:
-    before, after = _before(match), match.string[match.end() : match.end() + 1]
+    before, after = _get_before(match), match.string[match.end() : match.end() + 1]
     if _AFTER_SCRIPT.match(before):
         return True
     return match[0] == "\u200d" and bool(_BEFORE_JOINER.match(before)) and bool(_AFTER_JOINER.match(after))
 
 
 def _keep_selector(match: re.Match[str]) -> bool:
-    before = _before(match)
+    before = _get_before(match)
     if before.isascii() or before in ("｜", "◁"):  # there it only splits a token, but for keycaps
         return before in tuple("0123456789#*") and match.string.startswith("\u20e3", match.end())
     return before.strip() != "" and not re.match(f"[{_SELECTORS}]", before)
@@ -66,12 +66,12 @@ def _keep_selector(match: re.Match[str]) -> bool:
 
 _CHARACTERS: tuple[tuple[str, re.Pattern[str], Keep, str], ...] = (
     # flag, what it looks for, when it stays, what it becomes
-    ("", re.compile("\r\n?"), _never, "\n"),
-    ("control_character", re.compile("[\x85\u2028\u2029]"), _never, "\n"),
-    ("control_character", re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"), _never, "\ufffd"),
-    ("invisible_character", re.compile(f"[{_INVISIBLE}]"), _never, ""),
+    ("", re.compile("\r\n?"), _never_match, "\n"),
+    ("control_character", re.compile("[\x85\u2028\u2029]"), _never_match, "\n"),
+    ("control_character", re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"), _never_match, "\ufffd"),
+    ("invisible_character", re.compile(f"[{_INVISIBLE}]"), _never_match, ""),
     ("invisible_character", re.compile(f"(?<=\U0001f3f4)[\U000e0030-\U000e007a]{{3,6}}\U000e007f|[{_TAGS}]"), _keep_flag, ""),
-    ("bidi_control", re.compile("[\u202a-\u202e\u2066-\u2069]"), _never, ""),
+    ("bidi_control", re.compile("[\u202a-\u202e\u2066-\u2069]"), _never_match, ""),
     ("bidi_control", re.compile("[\u061c\u200e\u200f]"), _keep_mark, ""),
     ("invisible_character", re.compile("[\u200c\u200d]"), _keep_joiner, ""),
     ("invisible_character", re.compile(f"[{_SELECTORS}]"), _keep_selector, ""),
@@ -161,7 +161,7 @@ class Neutraliser:
             if not re.fullmatch(r"</?[a-z_]+>", tag):
                 raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
         names = sorted({tag.strip("</>") for tag in self.delimiters})
-        wide = "|".join("".join(map(_in_any_width, name)) for name in names)
+        wide = "|".join("".join(map(_match_any_width, name)) for name in names)
         slash = r"\s*+(?:[/／⁄∕╱]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
         own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
         tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
@@ -173,21 +173,21 @@ class Neutraliser:
         """Return one that also makes these tokens harmless; those that the built-in list has cost nothing."""
         return Neutraliser(self.delimiters, tuple(token for token in tokens if _TOKEN.fullmatch(token) is None))
 
-    def clean(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
         """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it is."""
         if _PLAIN.fullmatch(text) and not self.tokens:
             return text
         cleaned, _ = _clean_characters(text)
         for _ in range(_ROUNDS):
-            softened = self._markup.sub(_soften, cleaned)
+            softened = self._markup.sub(_soften_match, cleaned)
             if softened == cleaned:
                 return cleaned
             cleaned = softened
         return cleaned.translate(_BRACKETS)
 
-    def flags(self, text: str) -> tuple[str, ...]:
+    def find_flags(self, text: str) -> tuple[str, ...]:
         """Name what is hostile in ``text`` for this template, each name once."""
-        flags = hostile(text)
+        flags = find_hostile(text)
         if "chat_template_token" not in flags and self.tokens and self._extra.search(_clean_characters(text)[0]):
             flags = (*flags, "chat_template_token")
         if _PLAIN.fullmatch(text) is None and self._own.search(_clean_characters(text)[0]):
@@ -195,11 +195,11 @@ class Neutraliser:
         return flags
 
 
-def _in_any_width(letter: str) -> str:
+def _match_any_width(letter: str) -> str:
     return f"[{letter}{chr(ord(letter) + 0xFEE0)}]"
 
 
-def _soften(match: re.Match[str]) -> str:
+def _soften_match(match: re.Match[str]) -> str:
     softened = match[0].translate(_BRACKETS)
     # A token of a tokenizer may have no bracket: a mark within it keeps it from being read as one, and shows it still.
     return softened if softened != match[0] else f"{match[0][:1]}\u00b7{match[0][1:]}"
@@ -209,7 +209,7 @@ def _clean_characters(text: str) -> tuple[str, list[str]]:
     found: list[str] = []
     right_to_left = _RIGHT_TO_LEFT.search(text) is not None  # once: per mark it would be quadratic
     for flag, pattern, always, substitute in _CHARACTERS:
-        keep = _never if always is _keep_mark and not right_to_left else always
+        keep = _never_match if always is _keep_mark and not right_to_left else always
         changed = pattern.sub(lambda match, keep=keep, substitute=substitute: match[0] if keep(match) else substitute, text)  # type: ignore[misc]
         if changed != text and flag and flag not in found:
             found.append(flag)
@@ -217,7 +217,7 @@ def _clean_characters(text: str) -> tuple[str, list[str]]:
     return text, found
 
 
-def hostile(text: str) -> tuple[str, ...]:
+def find_hostile(text: str) -> tuple[str, ...]:
     """Name what is hostile in a text to be judged, each name once.
 
     ``control_character``, ``invisible_character``, ``bidi_control`` (where no script or emoji needs them), ``chat_template_token``,
@@ -233,7 +233,7 @@ def hostile(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def fence(text: str, minimum: int = 3) -> str:
+def make_fence(text: str, minimum: int = 3) -> str:
     """Return a line of backticks longer than any run of backticks in ``text``, at least ``minimum`` long."""
     longest = max(map(len, re.findall("`+", text))) if "`" in text else 0
     return "`" * max(minimum, longest + 1)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gavel.judges.attacks import attacks_on
+from gavel.judges.attacks import list_attacks
 from gavel.judges.bindings import Binding
 from gavel.judges.identity import IdentityCheck, ServerFacts, check_identity
 from gavel.judges.prompt_rubric import PromptRubric
@@ -17,7 +17,7 @@ from gavel.judges.reader_checks import check_reader
 from gavel.judges.rubrics import PROFILES
 from gavel.judges.types import Control, Grade, Judge, JudgeFailure, JudgeQuery, Rubric
 from gavel.models.codec import record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.failures import FailureKind
 from gavel.models.types import Receipt
 
@@ -125,10 +125,10 @@ async def run_controls(
 ) -> tuple[CheckRow, ...]:
     """Put known answers to anything that grades, and compare labels; a failure is a row that did not pass."""
     asked = await _ask_all(controls, grade, concurrency)
-    return tuple(_row(kind, answer) for answer in asked)
+    return tuple(_make_row(kind, answer) for answer in asked)
 
 
-async def probe(
+async def probe_binding(
     binding: Binding, judge: Judge, *, server: ServerFacts | None = None, concurrency: int = 16, repeats: int = REPEATS,
     fingerprint: str | None = None,
 ) -> ProbeReport:  # fmt: skip
@@ -142,18 +142,18 @@ async def probe(
         repeats: calls per control for determinism and throughput; below 2 neither is measured.
         fingerprint: of an earlier certificate of this binding, to notice another model under the same name.
     """
-    grade = grader(binding, judge)
+    grade = make_grader(binding, judge)
     controls = await _ask_all(binding.rubric.controls, grade, concurrency)
-    attacks = await _ask_all(attacks_on(binding.rubric), grade, concurrency)
+    attacks = await _ask_all(list_attacks(binding.rubric), grade, concurrency)
     receipts = [receipt for answer in (*controls, *attacks) for receipt in answer.receipts]
     identity = None
     if binding.judge is not None:
         identity = check_identity(
-            binding.judge, server or ServerFacts(), receipts, [_length(answer) for answer in controls], fingerprint
+            binding.judge, server or ServerFacts(), receipts, [_count_prompt_tokens(answer) for answer in controls], fingerprint
         )
-    overflow = await _overflow(binding, grade, server)
-    determinism, throughput = await _repeat(controls, grade, concurrency, repeats)
-    asked_rows = (*(_row("control", answer) for answer in controls), *(_row("attack", answer) for answer in attacks))
+    overflow = await _check_overflow(binding, grade, server)
+    determinism, throughput = await _repeat_controls(controls, grade, concurrency, repeats)
+    asked_rows = (*(_make_row("control", answer) for answer in controls), *(_make_row("attack", answer) for answer in attacks))
     rows = (*asked_rows, *read_quotations(binding.rubric))
     return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server)
 
@@ -164,22 +164,22 @@ def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:
     if rubric.profile in PROFILES:
         return
     for name, label, reply in check_reader(rubric):
-        yield CheckRow("reader", name, ("no verdict of a quoted text",), label, passed=False, detail=f"reply: {shorten(reply)}")
+        yield CheckRow("reader", name, ("no verdict of a quoted text",), label, passed=False, detail=f"reply: {shorten_value(reply)}")
 
 
-def grader(binding: Binding, judge: Judge) -> GradeControl:
+def make_grader(binding: Binding, judge: Judge) -> GradeControl:
     """Return the function that puts a known answer to a bound judge."""
 
-    async def grade(control: Control) -> Grade:
+    async def grade_control(control: Control) -> Grade:
         return await judge.grade(JudgeQuery(binding.name, control.slots, prefix_key=control.slots.get("question", control.name)))
 
-    return grade
+    return grade_control
 
 
 async def _ask_all(controls: Sequence[Control], grade: GradeControl, concurrency: int) -> list[_Asked]:
     gate = asyncio.Semaphore(concurrency)
 
-    async def one(control: Control) -> _Asked:
+    async def ask_one(control: Control) -> _Asked:
         async with gate:
             try:
                 return _Asked(control, await grade(control), None)
@@ -187,29 +187,29 @@ async def _ask_all(controls: Sequence[Control], grade: GradeControl, concurrency
                 return _Asked(control, None, failed)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(control)) for control in controls]
+        tasks = [group.create_task(ask_one(control)) for control in controls]
     return [task.result() for task in tasks]
 
 
-def _row(kind: CheckKind, asked: _Asked) -> CheckRow:
+def _make_row(kind: CheckKind, asked: _Asked) -> CheckRow:
     expected, grade = asked.control.expected, asked.grade
     passed = grade is not None and grade.label in expected
     if asked.failure is not None:
-        detail = f"{asked.failure.reason}; reply: {shorten(asked.failure.raw)}" if asked.failure.raw else asked.failure.reason
+        detail = f"{asked.failure.reason}; reply: {shorten_value(asked.failure.raw)}" if asked.failure.raw else asked.failure.reason
     else:
-        detail = f"reply: {shorten(grade.raw)}" if grade is not None else ""
+        detail = f"reply: {shorten_value(grade.raw)}" if grade is not None else ""
     flags = tuple(grade.details.get("flags", ())) if grade is not None else ()
     return CheckRow(kind, asked.control.name, expected, asked.got, passed, grade is not None, detail, flags)
 
 
-def _length(asked: _Asked) -> int | None:
+def _count_prompt_tokens(asked: _Asked) -> int | None:
     usage = asked.receipts[0].usage if asked.receipts else None
     return usage.prompt_tokens if usage else None
 
 
-async def _overflow(binding: Binding, grade: GradeControl, server: ServerFacts | None) -> Overflow | None:
+async def _check_overflow(binding: Binding, grade: GradeControl, server: ServerFacts | None) -> Overflow | None:
     """Ask with an answer longer than the context: it must be refused by name, never cut and graded."""
-    controls, judged = binding.rubric.controls, _judged_slot(binding.rubric)
+    controls, judged = binding.rubric.controls, _find_judged_slot(binding.rubric)
     configured = binding.judge.max_context_length if binding.judge else None
     limit = configured or (server.max_model_len if server else None)
     if not controls or judged not in controls[0].slots:
@@ -222,11 +222,11 @@ async def _overflow(binding: Binding, grade: GradeControl, server: ServerFacts |
     return Overflow(asked.got == FailureKind.CONTEXT_OVERFLOW, asked.got, words)
 
 
-def _judged_slot(rubric: Rubric) -> str:
+def _find_judged_slot(rubric: Rubric) -> str:
     return rubric.judged if isinstance(rubric, PromptRubric) and rubric.form is not None else "answer"
 
 
-async def _repeat(
+async def _repeat_controls(
     first: Sequence[_Asked], grade: GradeControl, concurrency: int, repeats: int
 ) -> tuple[Determinism | None, Throughput | None]:
     controls = [asked.control for asked in first if asked.grade is not None]
@@ -238,10 +238,10 @@ async def _repeat(
     usages = [receipt.usage for asked in again for receipt in asked.receipts]
     tokens = None if None in usages else sum(usage.prompt_tokens + usage.completion_tokens for usage in usages if usage)
     throughput = Throughput(len(again) / took, tokens / took if tokens is not None else None, concurrency)
-    return _determinism([*(asked for asked in first if asked.grade), *again]), throughput
+    return _measure_determinism([*(asked for asked in first if asked.grade), *again]), throughput
 
 
-def _determinism(asked: Sequence[_Asked]) -> Determinism:
+def _measure_determinism(asked: Sequence[_Asked]) -> Determinism:
     by_name: dict[str, Counter[str]] = {}
     for answer in asked:
         by_name.setdefault(answer.control.name, Counter())[answer.got] += 1

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gavel.judges.form_types import RubricForm
-from gavel.judges.neutralise import Neutraliser, hostile
+from gavel.judges.neutralise import Neutraliser, find_hostile
 from gavel.judges.template import Template
 from gavel.judges.types import Control, RubricConfig, Verdict
-from gavel.models.codec import digest
+from gavel.models.codec import compute_digest
 from gavel.models.types import Message, ResponseFormat, Sampling
 
 FORMAT = "prompt-rubric/1"
@@ -47,7 +47,7 @@ class PromptRubric:
             InputError: a slot is missing or unknown.
         """
         if self.neutraliser is not None:
-            slots = {name: self.neutraliser.clean(text) for name, text in slots.items()}
+            slots = {name: self.neutraliser.clean_text(text) for name, text in slots.items()}
         return (Message("user", self.template.fill(self.prepare(slots))),)
 
     @property
@@ -70,10 +70,10 @@ class PromptRubric:
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the texts to be judged."""
         text = "\n".join(slots[name] for name in self.form.hostile) if self.form is not None else slots[self.judged]
-        return hostile(text) if self.neutraliser is None else self.neutraliser.flags(text)
+        return find_hostile(text) if self.neutraliser is None else self.neutraliser.find_flags(text)
 
 
-def sampling(config: RubricConfig, *, max_response_tokens: int, temperature: float) -> Sampling:
+def make_sampling(config: RubricConfig, *, max_response_tokens: int, temperature: float) -> Sampling:
     """Return the sampling of a configured rubric; what the config leaves open is the profile's default."""
     return Sampling(
         temperature=temperature if config.temperature is None else config.temperature,
@@ -83,6 +83,6 @@ def sampling(config: RubricConfig, *, max_response_tokens: int, temperature: flo
     )
 
 
-def rubric_digest(profile: str, version: str, text: Any, sampling: Sampling, response_format: ResponseFormat | None) -> str:
+def compute_rubric_digest(profile: str, version: str, text: Any, sampling: Sampling, response_format: ResponseFormat | None) -> str:
     """Return the digest of a rubric: the text, how it is written and read (``version``), the sampling and the response format."""
-    return digest([FORMAT, profile, version, text, sampling, response_format])
+    return compute_digest([FORMAT, profile, version, text, sampling, response_format])

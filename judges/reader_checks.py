@@ -22,11 +22,11 @@ def check_reader(rubric: Rubric) -> Iterator[tuple[str, str, str]]:
 
     A rubric that is no prompt of ours tells no words besides its labels, and those are tried.
     """
-    words = _words(rubric)
+    words = _list_words(rubric)
     for name, form in _QUOTES:
         for place, (word, label) in enumerate(words):
             other, own = words[place - 1]
-            reply = form.replace("{said}", _state(rubric, word)).replace("{other}", _state(rubric, other))
+            reply = form.replace("{said}", _format_verdict(rubric, word)).replace("{other}", _format_verdict(rubric, other))
             try:
                 read = rubric.parse(reply).label
             except Unparseable:
@@ -36,7 +36,7 @@ def check_reader(rubric: Rubric) -> Iterator[tuple[str, str, str]]:
                 break
 
 
-def _words(rubric: Rubric) -> Sequence[tuple[str, str]]:
+def _list_words(rubric: Rubric) -> Sequence[tuple[str, str]]:
     form = rubric.form if isinstance(rubric, PromptRubric) else None
     if form is None:
         return [(label, label) for label in rubric.labels]
@@ -45,6 +45,6 @@ def _words(rubric: Rubric) -> Sequence[tuple[str, str]]:
     return list(form.words.items())
 
 
-def _state(rubric: Rubric, word: str) -> str:
+def _format_verdict(rubric: Rubric, word: str) -> str:
     form = rubric.form if isinstance(rubric, PromptRubric) else None
     return f"{form.reply.verdict.capitalize() if form is not None else 'Verdict'}: {word}"

@@ -12,8 +12,8 @@ import yaml
 
 from gavel.judges.form_types import ABSENT, RubricForm
 from gavel.judges.rubric_form import check_form
-from gavel.models.codec import decode, digest
-from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.codec import compute_digest, decode
+from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 _LARGEST = 2_000_000
 """Bytes of each of a rubric's files."""
@@ -52,19 +52,19 @@ def read_rubric_file(path: Path, field: str = "file") -> RubricForm:
     Raises:
         ConfigError: names file, line and field, what was found, what is allowed and what to do.
     """
-    text = _read(path, field)
-    node, tree = _load(text, path)
+    text = _read_text(path, field)
+    node, tree = _load_yaml(text, path)
     given = dict(tree)
     for name in ("path", "files"):
         if name in given:
-            raise _placed(ConfigError("there is no such field", field=name, remedy="remove it"), node, path)
-    files = {"rubric": digest(text.encode())}
-    for name, reader in (("prompt", _prompt), ("controls", _controls)):
+            raise _place_error(ConfigError("there is no such field", field=name, remedy="remove it"), node, path)
+    files = {"rubric": compute_digest(text.encode())}
+    for name, reader in (("prompt", _read_prompt), ("controls", _read_controls)):
         if name not in given:
             continue  # said below, with every other missing field
         given[name], origin = reader(given, path, node)
         if origin is not None:
-            files[name] = digest(origin.encode())
+            files[name] = compute_digest(origin.encode())
     for name in ("hostile", "targets"):
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
@@ -74,12 +74,12 @@ def read_rubric_file(path: Path, field: str = "file") -> RubricForm:
         form = decode(RubricForm, {**given, "path": str(path), "files": files}, error=ConfigError)
         check_form(form)
     except ConfigError as failed:
-        raise _placed(failed, node, path) from None
+        raise _place_error(failed, node, path) from None
     return form
 
 
-def _placed(failed: ConfigError, node: yaml.Node, path: Path) -> ConfigError:
-    where = f"{path}:{_line(node, failed.field.split('.'))}"
+def _place_error(failed: ConfigError, node: yaml.Node, path: Path) -> ConfigError:
+    where = f"{path}:{_find_line(node, failed.field.split('.'))}"
     return ConfigError(
         failed.problem,
         where=failed.where or where,
@@ -90,7 +90,7 @@ def _placed(failed: ConfigError, node: yaml.Node, path: Path) -> ConfigError:
     )
 
 
-def _line(node: yaml.Node, field: Sequence[str]) -> int:
+def _find_line(node: yaml.Node, field: Sequence[str]) -> int:
     """Return the line of a field, or of the last part of it that is there."""
     line = node.start_mark.line + 1
     for name in field:
@@ -102,12 +102,12 @@ def _line(node: yaml.Node, field: Sequence[str]) -> int:
     return line
 
 
-def _read(path: Path, field: str, where: str = "") -> str:
+def _read_text(path: Path, field: str, where: str = "") -> str:
     try:
         data = path.read_bytes()
     except OSError as failed:
         around = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, around)
+        near = find_nearest(path.name, around)
         raise ConfigError(
             "this file of a rubric cannot be read",
             where=where,
@@ -128,7 +128,7 @@ def _read(path: Path, field: str, where: str = "") -> str:
         ) from None
 
 
-def _load(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:
+def _load_yaml(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:
     stand_in = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
     loader = _Loader(_MAY_BE_ABSENT.sub(stand_in, text))
     try:
@@ -139,16 +139,16 @@ def _load(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:
     except yaml.MarkedYAMLError as failed:
         mark = failed.problem_mark
         raise ConfigError(
-            "this is not valid YAML", where=f"{path}:{mark.line + 1 if mark else 1}", found=shorten(failed.problem or "")
+            "this is not valid YAML", where=f"{path}:{mark.line + 1 if mark else 1}", found=shorten_value(failed.problem or "")
         ) from None
     except yaml.YAMLError as failed:
-        raise ConfigError("this is not valid YAML", where=str(path), found=shorten(str(failed))) from None
+        raise ConfigError("this is not valid YAML", where=str(path), found=shorten_value(str(failed))) from None
     finally:
         loader.dispose()
     raise ConfigError(
         "this is no rubric",
         where=f"{path}:1",
-        found=shorten(text),
+        found=shorten_value(text),
         allowed="name, slots, prompt, reply, labels, hostile, controls",
         remedy="`gavel new rubric NAME` writes one to begin with",
     )
@@ -183,31 +183,33 @@ def _with_text_keys(value: Any, stand_in: str) -> Any:
     return [_with_text_keys(item, stand_in) for item in value] if isinstance(value, list) else value
 
 
-def _prompt(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tuple[str, str | None]:
+def _read_prompt(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tuple[str, str | None]:
     """Return the prompt: a text of several lines or with a placeholder stands for itself, any other names a file."""
     prompt = given["prompt"]
     if not isinstance(prompt, str) or "\n" in prompt or "{" in prompt:
         return prompt, None
-    text = _read(path.parent / Path(prompt).expanduser(), "prompt", f"{path}:{_line(node, ['prompt'])}")
+    text = _read_text(path.parent / Path(prompt).expanduser(), "prompt", f"{path}:{_find_line(node, ['prompt'])}")
     return text.removesuffix("\n"), text
 
 
-def _controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tuple[Any, str | None]:
+def _read_controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tuple[Any, str | None]:
     rows, place, origin = given["controls"], path, None
-    line = _line(node, ["controls"])
+    line = _find_line(node, ["controls"])
     if isinstance(rows, str):
         place = path.parent / Path(rows).expanduser()
-        origin = _read(place, "controls", f"{path}:{line}")
-        numbered = [(number, _row(text, f"{place}:{number}")) for number, text in enumerate(origin.split("\n"), 1) if text.strip()]
+        origin = _read_text(place, "controls", f"{path}:{line}")
+        numbered = [
+            (number, _parse_row(text, f"{place}:{number}")) for number, text in enumerate(origin.split("\n"), 1) if text.strip()
+        ]
     else:
         numbered = list(enumerate(rows, 1)) if isinstance(rows, list) else []
     slots = given.get("slots")
     if not isinstance(slots, Mapping):
         return (), origin  # refused with the slots
-    return [_control(row, slots, f"{place}:{number if origin is not None else line}", number) for number, row in numbered], origin
+    return [_read_control(row, slots, f"{place}:{number if origin is not None else line}", number) for number, row in numbered], origin
 
 
-def _row(text: str, where: str) -> Any:
+def _parse_row(text: str, where: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as failed:
@@ -216,19 +218,19 @@ def _row(text: str, where: str) -> Any:
         ) from None
 
 
-def _control(row: Any, slots: Mapping[str, Any], where: str, number: int) -> dict[str, Any]:
+def _read_control(row: Any, slots: Mapping[str, Any], where: str, number: int) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ConfigError(
-            "this is no control", where=where, field="controls", found=shorten(row), allowed="an object: its slots, and expected"
+            "this is no control", where=where, field="controls", found=shorten_value(row), allowed="an object: its slots, and expected"
         )
     for name in row:
         if name not in slots and name not in _OWN:
-            near = nearest(str(name), (*slots, *_OWN))
+            near = find_nearest(str(name), (*slots, *_OWN))
             raise ConfigError(
                 "there is no such slot",
                 where=where,
                 field=str(name),
-                found=shorten(row[name]),
+                found=shorten_value(row[name]),
                 allowed=", ".join((*slots, *_OWN)),
                 remedy=f"did you mean `{near[0]}`?" if near else "remove it",
             )
@@ -236,15 +238,15 @@ def _control(row: Any, slots: Mapping[str, Any], where: str, number: int) -> dic
     for slot, text in texts.items():
         if not isinstance(text, str):
             raise ConfigError(
-                "this control lacks a text", where=where, field=slot, found=shorten(text), allowed="a text for every slot"
+                "this control lacks a text", where=where, field=slot, found=shorten_value(text), allowed="a text for every slot"
             )
     expected = row.get("expected")
     listed = [expected] if isinstance(expected, str) else expected
     if not isinstance(listed, list) or not listed or not all(isinstance(label, str) for label in listed):
         raise ConfigError(
-            "this control expects no label", where=where, field="expected", found=shorten(expected), allowed="a label, or a list"
+            "this control expects no label", where=where, field="expected", found=shorten_value(expected), allowed="a label, or a list"
         )
     name = row.get("name", f"control_{number}")
     if not isinstance(name, str) or not name.strip():
-        raise ConfigError("this is no name", where=where, field="name", found=shorten(name), allowed="a text")
+        raise ConfigError("this is no name", where=where, field="name", found=shorten_value(name), allowed="a text")
     return {"name": name, "slots": texts, "expected": listed}

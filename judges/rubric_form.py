@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gavel.judges.form_types import CRITERION, ENDS, FIELD_SOURCE_TARGET, Control, RubricForm
 from gavel.judges.template import parse_template
-from gavel.models.errors import ConfigError, InputError, nearest, shorten
+from gavel.models.errors import ConfigError, InputError, find_nearest, shorten_value
 
 FENCE = "fence"
 """The placeholder for a line of backticks that is longer than any in a hostile slot."""
@@ -32,7 +32,7 @@ def check_form(form: RubricForm) -> None:
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", form.name):
         raise ConfigError(
-            "this is no name of a rubric", field="name", found=shorten(form.name), allowed="owner/name, as in acme/helpful-v1"
+            "this is no name of a rubric", field="name", found=shorten_value(form.name), allowed="owner/name, as in acme/helpful-v1"
         )
     _check_slots(form)
     _check_criteria(form)
@@ -54,9 +54,9 @@ def _check_slots(form: RubricForm) -> None:
                 allowed=f"a letter, then letters, digits and underscores; not {', '.join(sorted(_RESERVED))}",
             )
         bare = source.removesuffix("?")
-        if bare not in (*TASK_SOURCES, *POLICY_SOURCES, CRITERION) and not _names_field(bare):
+        if bare not in (*TASK_SOURCES, *POLICY_SOURCES, CRITERION) and not _is_field_source(bare):
             known = (*TASK_SOURCES, *POLICY_SOURCES, CRITERION, "target.FIELD", "metadata.FIELD")
-            near = nearest(bare, known)
+            near = find_nearest(bare, known)
             raise ConfigError(
                 "there is no such source of text",
                 field=f"slots.{slot}",
@@ -95,7 +95,7 @@ def _check_criteria(form: RubricForm) -> None:
         )
 
 
-def _names_field(source: str) -> bool:
+def _is_field_source(source: str) -> bool:
     return any(source.startswith(start) and _NAME.fullmatch(source.removeprefix(start)) for start in FIELD_SOURCES)
 
 
@@ -103,11 +103,11 @@ def _check_known(names: Iterable[str], known: Iterable[str], place: str, what: s
     known = list(known)
     for name in names:
         if name not in known:
-            near = nearest(name, known)
+            near = find_nearest(name, known)
             raise ConfigError(
                 f"there is no such {what}",
                 field=place,
-                found=shorten(name),
+                found=shorten_value(name),
                 allowed=", ".join(known),
                 remedy=f"did you mean {near[0]}?" if near else "",
             )
@@ -134,13 +134,13 @@ def _check_labels(form: RubricForm) -> None:
             raise ConfigError(
                 "the labels of a score are the ends of its range",
                 field="labels",
-                found=shorten(dict(form.labels)),
+                found=shorten_value(dict(form.labels)),
                 allowed="{low: NUMBER, high: a greater NUMBER}",
             )
         return
     if len(form.labels) < 2:
         raise ConfigError(
-            "a rubric needs two labels", field="labels", found=shorten(dict(form.labels)), allowed="{good: 1.0, bad: 0.0}"
+            "a rubric needs two labels", field="labels", found=shorten_value(dict(form.labels)), allowed="{good: 1.0, bad: 0.0}"
         )
     for label, score in form.labels.items():
         if not label.strip() or not 0.0 <= score <= 1.0:
@@ -158,7 +158,7 @@ def _check_labels(form: RubricForm) -> None:
             raise ConfigError(
                 "labels that overlap: no reader can tell them apart",
                 field="reply.words" if form.reply.words else "labels",
-                found=f"{seen[bare]} and {word}" if bare in seen else shorten(word),
+                found=f"{seen[bare]} and {word}" if bare in seen else shorten_value(word),
                 allowed="words that differ by more than capitals, marks and blanks",
                 remedy="rename one of them",
             )
@@ -169,7 +169,9 @@ def _check_reply(form: RubricForm) -> None:
     reply = form.reply
     for name, value in (("verdict", reply.verdict), ("reasoning", reply.reasoning)):
         if (value or name == "verdict") and not _NAME.fullmatch(value):
-            raise ConfigError("this is no name of a member", field=f"reply.{name}", found=shorten(value), allowed="letters and digits")
+            raise ConfigError(
+                "this is no name of a member", field=f"reply.{name}", found=shorten_value(value), allowed="letters and digits"
+            )
     if reply.reasoning and reply.reader not in ("json", "score"):
         raise ConfigError(
             "such a reply has no member for reasons",
@@ -183,7 +185,7 @@ def _check_reply(form: RubricForm) -> None:
     if not reply.words:
         return
     if reply.reader == "score":
-        raise ConfigError("a score has no words", field="reply.words", found=shorten(dict(reply.words)), remedy="remove it")
+        raise ConfigError("a score has no words", field="reply.words", found=shorten_value(dict(reply.words)), remedy="remove it")
     _check_known(reply.words.values(), form.labels, "reply.words", "label")
     if unsaid := set(form.labels) - set(reply.words.values()):
         raise ConfigError(

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
 from gavel.judges.assets import AssetStore
-from gavel.judges.neutralise import Neutraliser, fence
-from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
+from gavel.judges.neutralise import Neutraliser, make_fence
+from gavel.judges.prompt_rubric import PromptRubric, compute_rubric_digest, make_sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
-from gavel.judges.verdict import read_members, visible_reply
-from gavel.models.errors import shorten
+from gavel.judges.verdict import extract_visible_reply, read_members
+from gavel.models.errors import shorten_value
 from gavel.models.types import ResponseFormat
 from gavel.models.wire import CHOICE_FIELD
 
@@ -35,19 +35,19 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
     Raises:
         AssetError: the shipped prompt is not the pinned one.
     """
-    text = assets.text(ASSETS[0]).removesuffix("\n")
-    drawn = sampling(config, max_response_tokens=16, temperature=0.0)
+    text = assets.read_text(ASSETS[0]).removesuffix("\n")
+    drawn = make_sampling(config, max_response_tokens=16, temperature=0.0)
     return PromptRubric(
         profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
-        digest=rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=ABSTENTION_CONTROLS,
+        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=ABSTENTION_CONTROLS,
         template=parse_template(text, _SLOTS | {"fence"}),
-        prepare=_values, reader=parse, judged="answer", neutraliser=NEUTRALISER,
+        prepare=_make_values, reader=parse, judged="answer", neutraliser=NEUTRALISER,
     )  # fmt: skip
 
 
-def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
+def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
     check_slots(_SLOTS, slots)
-    return {**slots, "fence": fence(slots["answer"])}
+    return {**slots, "fence": make_fence(slots["answer"])}
 
 
 def parse(text: str) -> Verdict:
@@ -57,10 +57,10 @@ def parse(text: str) -> Verdict:
     Raises:
         Unparseable: anything else.
     """
-    body, _ = visible_reply(text)
+    body, _ = extract_visible_reply(text)
     members = read_members(body, (CHOICE_FIELD,))
     word = body if members is None else members[CHOICE_FIELD]
     label = _WORDS.get(word.strip()) if isinstance(word, str) else None
     if label is None:
-        raise Unparseable(f"the reply is not one of {', '.join(_WORDS)}: {shorten(text)}")
+        raise Unparseable(f"the reply is not one of {', '.join(_WORDS)}: {shorten_value(text)}")
     return Verdict(label, "exact")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from gavel.judges.assets import AssetStore
 from gavel.judges.instruction_controls import INSTRUCTION_CONTROLS, INSTRUCTION_SLOTS
-from gavel.judges.neutralise import Neutraliser, fence
-from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
+from gavel.judges.neutralise import Neutraliser, make_fence
+from gavel.judges.prompt_rubric import PromptRubric, compute_rubric_digest, make_sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Verdict
 from gavel.judges.verdict import VerdictForm
@@ -42,25 +42,25 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
     Raises:
         AssetError: the shipped prompt is not the pinned one.
     """
-    text = assets.text(ASSETS[0]).removesuffix("\n")
-    drawn = sampling(config, max_response_tokens=512, temperature=0.0)
+    text = assets.read_text(ASSETS[0]).removesuffix("\n")
+    drawn = make_sampling(config, max_response_tokens=512, temperature=0.0)
     return PromptRubric(
         profile=PROFILE, targets=TARGETS, slots=INSTRUCTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
-        digest=rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=INSTRUCTION_CONTROLS,
+        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=INSTRUCTION_CONTROLS,
         template=parse_template(text, _SLOTS | {"fence"}),
-        prepare=_values, reader=parse, judged="reply", neutraliser=NEUTRALISER,
+        prepare=_make_values, reader=parse, judged="reply", neutraliser=NEUTRALISER,
     )  # fmt: skip
 
 
-def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
+def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
     check_slots(_SLOTS, slots)
-    return {**slots, "fence": fence(slots["reply"])}
+    return {**slots, "fence": make_fence(slots["reply"])}
 
 
 def parse(text: str) -> Verdict:
-    """Read a reply; see ``VerdictForm.read``. Case does not matter, and true and false will do.
+    """Read a reply; see ``VerdictForm.read_verdict``. Case does not matter, and true and false will do.
 
     Raises:
         Unparseable: no verdict, several that contradict one another, or a thinking block that never ends (a verdict in it is a draft).
     """
-    return _FORM.read(text)
+    return _FORM.read_verdict(text)

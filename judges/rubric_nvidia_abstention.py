@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS, LABELS, QUESTION_SLOTS
 from gavel.judges.assets import AssetStore
-from gavel.judges.prompt_rubric import PromptRubric, rubric_digest, sampling
+from gavel.judges.prompt_rubric import PromptRubric, compute_rubric_digest, make_sampling
 from gavel.judges.template import check_slots, parse_template
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
 from gavel.models.thinking import split_thinking
@@ -29,17 +29,17 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
     Raises:
         AssetError: the prompt cannot be had, or it is not the pinned one.
     """
-    text = assets.text(ASSETS[0])
-    drawn = sampling(config, max_response_tokens=64, temperature=0.0)
+    text = assets.read_text(ASSETS[0])
+    drawn = make_sampling(config, max_response_tokens=64, temperature=0.0)
     return PromptRubric(
         profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=None,
-        digest=rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
+        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
         template=parse_template(text, {"question", "target", "predicted_answer"}),
-        prepare=_values, reader=parse, judged="answer",
+        prepare=_make_values, reader=parse, judged="answer",
     )  # fmt: skip
 
 
-def _values(slots: Mapping[str, str]) -> Mapping[str, str]:
+def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
     check_slots(_SLOTS, slots)
     return {"question": slots["question"], "target": slots["reference"], "predicted_answer": slots["answer"]}
 
@@ -56,11 +56,11 @@ def parse(text: str) -> Verdict:
     visible = split.answer.strip()
     if not visible:
         raise Unparseable("the reply is empty")
-    letter, how = _read(visible)
+    letter, how = _read_letter(visible)
     return Verdict(_LETTERS[letter], how, details={"letter": letter})
 
 
-def _read(visible: str) -> tuple[str, str]:
+def _read_letter(visible: str) -> tuple[str, str]:
     if visible in _LETTERS:
         return visible, "exact"
     last = visible.rsplit("\n", 1)[-1].strip()

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.neutralise import hostile
+from gavel.judges.neutralise import find_hostile
 from gavel.judges.template import Template, check_slots, parse_template
 from gavel.judges.types import Control, RubricConfig, Unparseable, Verdict
 from gavel.judges.vera_mh_controls import VERA_MH_CONTROLS
-from gavel.judges.verdict import read_members, visible_reply
-from gavel.models.codec import digest, record
-from gavel.models.errors import ConfigError, shorten
+from gavel.judges.verdict import extract_visible_reply, read_members
+from gavel.models.codec import compute_digest, record
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.types import Message, ResponseFormat, Sampling
 
 PROFILE = "springcare/vera-mh-v1.2"
@@ -133,16 +133,16 @@ class VeraMhRubric:
 
     def flags(self, slots: Mapping[str, str]) -> tuple[str, ...]:
         """Name what is hostile in the conversation, which is sent as it is."""
-        return hostile(slots["conversation"])
+        return find_hostile(slots["conversation"])
 
 
 def parse(text: str) -> Verdict:
     """Read a reply; see ``VeraMhRubric.parse``."""
-    body, _ = visible_reply(text)
+    body, _ = extract_visible_reply(text)
     members = read_members(body, ("answer", "reasoning"), wrapper=_TITLE)
     answer, reasoning = (members or {}).get("answer"), (members or {}).get("reasoning")
     if not isinstance(answer, str) or not isinstance(reasoning, str):
-        raise Unparseable(f"the reply is no JSON object with the texts `answer` and `reasoning`: {shorten(text)}")
+        raise Unparseable(f"the reply is no JSON object with the texts `answer` and `reasoning`: {shorten_value(text)}")
     said = answer.strip().lower()
     return Verdict(said if said in ("yes", "no") else "other", "exact", reasoning=reasoning, details={"answer": answer})
 
@@ -153,7 +153,7 @@ def build(config: RubricConfig, assets: AssetStore) -> VeraMhRubric:
     Raises:
         AssetError: a file cannot be had, or it is not the pinned one.
     """
-    return _build(config, assets, PROFILE, UPSTREAM, ASSETS)
+    return _build_rubric(config, assets, PROFILE, UPSTREAM, ASSETS)
 
 
 def build_small(config: RubricConfig, assets: AssetStore) -> VeraMhRubric:
@@ -162,11 +162,11 @@ def build_small(config: RubricConfig, assets: AssetStore) -> VeraMhRubric:
     Raises:
         AssetError: a shipped file is not the pinned one.
     """
-    return _build(config, assets, SMALL_PROFILE, SMALL, SMALL_ASSETS)
+    return _build_rubric(config, assets, SMALL_PROFILE, SMALL, SMALL_ASSETS)
 
 
-def _build(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMhTexts, needed: tuple[str, ...]) -> VeraMhRubric:
-    found = {name: assets.text(name) for name in needed}
+def _build_rubric(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMhTexts, needed: tuple[str, ...]) -> VeraMhRubric:
+    found = {name: assets.read_text(name) for name in needed}
     texts = VeraMhTexts(
         found[names.rubric], found[names.system], found[names.question], found[names.persona], found[names.reminder],
         found[names.personas],
@@ -175,7 +175,7 @@ def _build(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMh
         temperature=config.temperature, top_p=config.top_p,
         max_response_tokens=config.max_response_tokens, reasoning_effort=config.reasoning_effort,
     )  # fmt: skip
-    known = digest([profile, _VERSION, texts, sampling, _FORMAT])
+    known = compute_digest([profile, _VERSION, texts, sampling, _FORMAT])
     # Upstream's client says so, and names each judge by a UUID; ours follows from the rubric, so that equal calls are equal.
     said = {"stream": False, "prompt_cache_key": str(uuid.uuid5(uuid.NAMESPACE_OID, known))}
     return VeraMhRubric(
@@ -184,7 +184,7 @@ def _build(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMh
     )  # fmt: skip
 
 
-def vera_mh_rubric(rubric: object, *, field: str) -> VeraMhRubric:
+def require_vera_mh_rubric(rubric: object, *, field: str) -> VeraMhRubric:
     """Return a rubric that must be one of these.
 
     Raises:

@@ -19,7 +19,7 @@ from gavel.judges.form_rubric import make_form_rubric
 from gavel.judges.form_types import RubricForm
 from gavel.judges.rubric_file import read_rubric_file
 from gavel.judges.types import Rubric, RubricConfig
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, find_nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Profile:
     about: str = ""
 
 
-def _entry(module: object) -> Profile:
+def _make_entry(module: object) -> Profile:
     return Profile(module.TARGETS, module.ASSETS, module.build, module.__doc__ or "")  # type: ignore[attr-defined]
 
 
@@ -43,7 +43,7 @@ _MODULES = (
     rubric_vera_mh,
     rubric_vera_mh_small,
 )
-PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _entry(module) for module in _MODULES})
+PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _make_entry(module) for module in _MODULES})
 
 
 def find_profile(name: str, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Profile:
@@ -54,7 +54,7 @@ def find_profile(name: str, *, field: str = "profile", added: Mapping[str, Profi
     """
     known = {**added, **PROFILES}
     if name not in known:
-        near = nearest(name, known)
+        near = find_nearest(name, known)
         raise ConfigError(
             "there is no such rubric profile", field=field, found=name or "none", allowed=", ".join(known),
             remedy=f"did you mean `{near[0]}`?" if near else f"one of your own: {field.rpartition('.')[0]}.file=FILE.yaml",
@@ -62,7 +62,7 @@ def find_profile(name: str, *, field: str = "profile", added: Mapping[str, Profi
     return known[name]
 
 
-def profile_of(config: RubricConfig, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Profile:
+def get_profile(config: RubricConfig, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Profile:
     """Return the profile of a configured rubric, which a file of its own makes without any table.
 
     Raises:
@@ -72,10 +72,10 @@ def profile_of(config: RubricConfig, *, field: str = "profile", added: Mapping[s
         return find_profile(config.profile, field=field, added=added)
     prefix = field.rpartition(".")[0]
     form = config.file
-    return profile_of_form(read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form)
+    return make_form_profile(read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form)
 
 
-def profile_of_form(form: RubricForm) -> Profile:
+def make_form_profile(form: RubricForm) -> Profile:
     """Return the profile of a rubric that is data, for ``Plugin.rubrics`` too."""
     return Profile(form.targets, (), FormBuilder(form), f"{form.name}, from {form.path}" if form.path else form.name)
 
@@ -104,7 +104,7 @@ def make_rubric(config: RubricConfig, assets: AssetStore, *, field: str = "profi
         ConfigError: unknown profile, sampling out of range, or a file that does not fit.
         AssetError: a text it needs cannot be had, or it is not the pinned one.
     """
-    profile = profile_of(config, field=field, added=added)
+    profile = get_profile(config, field=field, added=added)
     _check_sampling(config, field.rpartition(".")[0])
     return profile.build(config, assets)
 

@@ -42,4 +42,4 @@ class ScoreForm(VerdictForm):
         """Return the number that a whole line states; a line that only begins with one is an item of a list."""
         bare = line.strip(_AROUND)
         said = self._line.fullmatch(bare) if len(bare) <= _LONGEST else None
-        return self.find_label(said[2]) if said is not None and self._leads(said[1], alone=first or last) else None
+        return self.find_label(said[2]) if said is not None and self._is_leading(said[1], alone=first or last) else None

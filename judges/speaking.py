@@ -103,36 +103,36 @@ class Shown:
 
     def __init__(self, body: str, objects: Regions) -> None:
         self._body, self._objects = body, objects
-        self._quotes, self._lines = _regions(_quotations(body, objects)), _regions(_shown_lines(body))
+        self._quotes, self._lines = _make_regions(_find_quotations(body, objects)), _make_regions(_find_shown_lines(body))
         self._fences, self._spans = _find_blocks(body, self._quotes), find_code_spans(body)
         self.tail = len(body.rstrip(BLANKS_AND_MARKS))
         self.head = len(body) - len(body.lstrip(BLANKS_AND_MARKS))
-        self._own = self._own_fences()
+        self._own = self._find_own_fences()
 
-    def in_object(self, position: int) -> bool:
+    def is_in_object(self, position: int) -> bool:
         """Tell whether a place lies in a JSON object."""
-        return self._objects.holds(position)
+        return self._objects.contains(position)
 
-    def in_shown_block(self, position: int) -> bool:
+    def is_in_shown_block(self, position: int) -> bool:
         """Tell whether a place lies in a fence or a code span, be it the judge's own."""
-        return self._fences.holds(position) or self._spans.holds(position)
+        return self._fences.contains(position) or self._spans.contains(position)
 
-    def opens_reply(self, start: int) -> bool:
+    def is_reply_start(self, start: int) -> bool:
         """Tell whether nothing stands before a place but blanks, marks, and the first line of a fence of the judge's own."""
-        return start <= self.head or (self._own.holds(start) and self._own.start_of(start) <= self.head)
+        return start <= self.head or (self._own.contains(start) and self._own.start_of(start) <= self.head)
 
-    def shows(self, start: int, end: int, *, line: bool = False) -> bool:
+    def is_only_shown(self, start: int, end: int, *, line: bool = False) -> bool:
         """Tell whether the words from ``start`` to ``end``, a whole line or less, are only shown; the judge's own block is not."""
-        if self._own.holds(start):
+        if self._own.contains(start):
             return False
-        if self._lines.holds(start) or self._fences.holds(start):
+        if self._lines.contains(start) or self._fences.contains(start):
             return True
         if line:
             return False
-        if self._spans.holds(start):  # one code span that is the whole last line is the judge's own
+        if self._spans.contains(start):  # one code span that is the whole last line is the judge's own
             before = self._body[max(start - NEAR, 0) : start].rpartition("\n")[2]
             return end < self.tail or bool(before.strip(DECORATION))
-        if self._quotes.holds(start):
+        if self._quotes.contains(start):
             return True
         before, after = self._body[max(start - 1, 0) : start], self._body[end : end + 1]
         return before in _QUOTES and after != "" and after in (_QUOTES[before], *".,;!?")
@@ -140,28 +140,28 @@ class Shown:
     def is_introduced(self, start: int) -> bool:
         """Tell whether the lines before a statement's own, or before its fence, may say that others wrote what follows."""
         line = self._body.rfind("\n", 0, self._fences.start_of(start)) + 1
-        above = list(islice(self._lines_above(line), _MOST_LINES))
+        above = list(islice(self._iter_lines_above(line), _MOST_LINES))
         paragraph = list(takewhile(bool, above))
         before = next(filter(None, above[len(paragraph) :]), "")
         nearest = paragraph[0] if paragraph else before
-        if _UNFINISHED.search(_bare(nearest)):
-            return not introduces_own(nearest)
+        if _UNFINISHED.search(_strip_decoration(nearest)):
+            return not is_own_introduction(nearest)
         item = _ITEM.match(self._body, line) is not None
         if not paragraph and not item:
             return False
         for text, follower in zip([*paragraph, before], ["", *paragraph], strict=True):
-            ends = _bare(text)
+            ends = _strip_decoration(text)
             open_end = ends.endswith((":", "：")) or (item and not _ITEM.match(text) and _UNFINISHED.search(ends))
-            if open_end and not introduces_own(text):
+            if open_end and not is_own_introduction(text):
                 # A list has an introduction of its own, which says nothing about the line after the list.
                 return item or _ITEM.match(follower) is None or _ATTRIBUTED.search(ends[:-1]) is not None
         return False
 
-    def _lines_above(self, position: int) -> Iterator[str]:
+    def _iter_lines_above(self, position: int) -> Iterator[str]:
         """Yield the lines above a place, the nearest first, up to one that is shown: what introduced that has been said."""
         while position > 0:
             begin = self._body.rfind("\n", 0, position - 1) + 1
-            if self._lines.holds(begin) or self._fences.holds(begin):
+            if self._lines.contains(begin) or self._fences.contains(begin):
                 return
             text = self._body[max(begin, position - NEAR) : position].strip()
             position = begin
@@ -169,19 +169,19 @@ class Shown:
             if not before or not _MARKS_ALONE.fullmatch(text):
                 yield text
 
-    def _own_fences(self) -> Regions:
+    def _find_own_fences(self) -> Regions:
         """Return the fences at the beginning and at the end that hold one object or one line and nothing else: so judges write their
         verdict."""
         places = dict.fromkeys((0, len(self._fences.starts) - 1)) if self._fences.starts else ()
         found = [(self._fences.starts[place], self._fences.ends[place]) for place in places]
-        return _regions(
+        return _make_regions(
             (start, end)
             for start, end in found
-            if (start <= self.head or (end >= len(self._body.rstrip()) and not self._lines.holds(start - 1)))
-            and self._holds_one_statement(start, end)
+            if (start <= self.head or (end >= len(self._body.rstrip()) and not self._lines.contains(start - 1)))
+            and self._has_one_statement(start, end)
         )
 
-    def _holds_one_statement(self, start: int, end: int) -> bool:
+    def _has_one_statement(self, start: int, end: int) -> bool:
         label, _, inner = self._body[start:end].partition("\n")
         lines, _, last = inner.rstrip().rpartition("\n")
         closed = bool(last.strip(" \t")) and not last.strip(" \t`~")
@@ -203,22 +203,22 @@ def is_own_lead(words: str, *, marked: bool) -> bool:
     before, clause = _split_sentence(words)
     bare = clause.strip(DECORATION + LINK)
     if not bare:
-        return not before.strip(DECORATION + LINK) or (marked and not _UNFINISHED.search(_bare(before)))
+        return not before.strip(DECORATION + LINK) or (marked and not _UNFINISHED.search(_strip_decoration(before)))
     if _LEAD.fullmatch(bare):
         return True
     if marked and _HENCE_IT_FOLLOWS.match(clause.strip()) and not _SAID.search(clause):
         return True
-    return marked and clause.rstrip(" *_").endswith((":", "：")) and introduces_own(clause)
+    return marked and clause.rstrip(" *_").endswith((":", "：")) and is_own_introduction(clause)
 
 
-def names_verdict(words: str) -> bool:
+def is_verdict_named(words: str) -> bool:
     """Tell whether the words before a verdict in its line name it."""
     return bool(_split_sentence(words)[1].strip(DECORATION + LINK)) and is_own_lead(words, marked=False)
 
 
-def introduces_own(line: str) -> bool:
+def is_own_introduction(line: str) -> bool:
     """Tell whether a line introduces words of the judge's own, such as "Here is my evaluation:"."""
-    clause = _split_sentence(_bare(line))[1].lstrip(DECORATION + "0123456789) ")
+    clause = _split_sentence(_strip_decoration(line))[1].lstrip(DECORATION + "0123456789) ")
     if _LEAD.fullmatch(clause.rstrip(DECORATION + LINK)):
         return True
     return _INTRODUCTION.match(clause) is not None and _OTHERS.search(_OWN_MATTER.sub("", clause)) is None
@@ -229,7 +229,7 @@ def is_disowned(text: str, end: int) -> bool:
     return _DISOWNED.match(text, end) is not None
 
 
-def ends_quote(line: str) -> bool:
+def is_quote_end(line: str) -> bool:
     """Tell whether a line ends a quotation, or emphasis, that began before it."""
     bare = line.rstrip(" \t\r\n.!")
     if line.count('"') % 2 == 1 or (bare.endswith("''") and bare.count("''") == 1):
@@ -243,7 +243,7 @@ def is_whole_quote(line: str) -> bool:
     return line.lstrip(BLANKS_AND_MARKS).startswith(('"', "'"))
 
 
-def _bare(line: str) -> str:
+def _strip_decoration(line: str) -> str:
     return line.strip(DECORATION.replace("-", ""))
 
 
@@ -259,20 +259,20 @@ def _find_blocks(text: str, quotes: Regions) -> Regions:
     """Return the fences, with one that never closes: what it was meant to hold nobody knows."""
     fences = find_fences(text)
     marks = (mark.start() for mark in _FENCE_LINE.finditer(text))
-    unclosed = next((mark for mark in marks if not fences.holds(mark) and not quotes.holds(mark)), None)
+    unclosed = next((mark for mark in marks if not fences.contains(mark) and not quotes.contains(mark)), None)
     if unclosed is None:
         return fences
     closed = [(start, end) for start, end in zip(fences.starts, fences.ends, strict=True) if end <= unclosed]
-    return _regions([*closed, (unclosed, len(text))])
+    return _make_regions([*closed, (unclosed, len(text))])
 
 
-def _quotations(text: str, objects: Regions) -> Iterator[tuple[int, int]]:
+def _find_quotations(text: str, objects: Regions) -> Iterator[tuple[int, int]]:
     """Yield what stands between quotation marks: curly ones over lines, straight ones within one, where they can be paired."""
     found = [(match.start(), match.end()) for match in _CURLY.finditer(text)]
     position = 0
     for line in text.splitlines(keepends=True):
         if '"' in line:
-            marks = [position + mark.start() for mark in _STRAIGHT.finditer(line) if not objects.holds(position + mark.start())]
+            marks = [position + mark.start() for mark in _STRAIGHT.finditer(line) if not objects.contains(position + mark.start())]
             if len(marks) % 2 == 0:
                 found += zip(marks[::2], (mark + 1 for mark in marks[1::2]), strict=True)
         position += len(line)
@@ -283,7 +283,7 @@ def _quotations(text: str, objects: Regions) -> Iterator[tuple[int, int]]:
             end = stop
 
 
-def _shown_lines(text: str) -> Iterator[tuple[int, int]]:
+def _find_shown_lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield the quoted lines, with those that Markdown adds to them because no blank line stands between, and the indented ones."""
     position, goes_on, in_code = 0, False, False
     for line in text.splitlines(keepends=True):
@@ -298,6 +298,6 @@ def _shown_lines(text: str) -> Iterator[tuple[int, int]]:
         position += len(line)
 
 
-def _regions(pairs: Iterable[tuple[int, int]]) -> Regions:
+def _make_regions(pairs: Iterable[tuple[int, int]]) -> Regions:
     found = list(pairs)
     return Regions([start for start, _ in found], [end for _, end in found])

@@ -10,7 +10,7 @@ from gavel.judges.probe import ProbeReport
 from gavel.models.failures import FailureKind
 
 
-def checks_table(report: ProbeReport) -> Table:
+def make_checks_table(report: ProbeReport) -> Table:
     """Return the controls and attacks of a probe, one row each."""
     table = Table(title=f"binding {report.binding}: known answers and attacks")
     for column in ("check", "name", "expected", "got", ""):
@@ -20,19 +20,19 @@ def checks_table(report: ProbeReport) -> Table:
     return table
 
 
-def facts_table(report: ProbeReport) -> Table:
+def make_facts_table(report: ProbeReport) -> Table:
     """Return identity, overflow, determinism and throughput of a probe, and the verdict."""
     table = Table(title=f"binding {report.binding}: the judge", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for name, text in _facts(report):
+    for name, text in _list_facts(report):
         table.add_row(name, text)
     verdict = "[green]qualified[/]" if report.qualified else f"[red]not qualified[/]: {len(report.failed)} checks failed"
     table.add_row("verdict", verdict)
     return table
 
 
-def _facts(report: ProbeReport) -> list[tuple[str, str]]:
+def _list_facts(report: ProbeReport) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if (identity := report.identity) is not None:
         said = "; ".join((*identity.problems, *identity.notes)) or ", ".join(identity.served_models)
@@ -53,7 +53,7 @@ def _facts(report: ProbeReport) -> list[tuple[str, str]]:
     return facts
 
 
-def confusion_table(report: CalibrationReport) -> Table:
+def make_confusion_table(report: CalibrationReport) -> Table:
     """Return the confusion matrix: a row per true label, a column per judged one."""
     table = Table(title=f"binding {report.binding}: labelled (rows) against judged (columns)")
     table.add_column("")
@@ -64,14 +64,14 @@ def confusion_table(report: CalibrationReport) -> Table:
     return table
 
 
-def agreement_table(report: CalibrationReport) -> Table:
+def make_agreement_table(report: CalibrationReport) -> Table:
     """Return the figures of agreement, overall and by slice."""
     table = Table(title=f"binding {report.binding}: agreement with {report.items} labelled answers", caption=report.caution)
     for column in ("", "items", "accuracy", "Cohen's kappa", "Krippendorff's alpha"):
         table.add_column(column)
-    table.add_row("all", str(report.accuracy.n), *(_figure(value) for value in (report.accuracy, report.kappa, report.alpha)))
+    table.add_row("all", str(report.accuracy.n), *(_format_figure(value) for value in (report.accuracy, report.kappa, report.alpha)))
     for row in report.slices:
-        table.add_row(f"{row.field} {row.value}", str(row.accuracy.n), _figure(row.accuracy), _figure(row.kappa), "")
+        table.add_row(f"{row.field} {row.value}", str(row.accuracy.n), _format_figure(row.accuracy), _format_figure(row.kappa), "")
     counts = (("parsed", report.parses), ("ungraded", report.ungraded))
     for name, found in counts:
         if found:
@@ -82,12 +82,12 @@ def agreement_table(report: CalibrationReport) -> Table:
     return table
 
 
-def _figure(value: Interval) -> str:
+def _format_figure(value: Interval) -> str:
     if value.value is None:
         return "-"
-    ends = f" \\[{_number(value.low)}, {_number(value.high)}]" if value.low is not None and value.high is not None else ""
-    return f"{_number(value.value)}{ends}"
+    ends = f" \\[{_format_number(value.low)}, {_format_number(value.high)}]" if value.low is not None and value.high is not None else ""
+    return f"{_format_number(value.value)}{ends}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{round(value, 3) + 0.0:.3f}"  # no minus before a zero

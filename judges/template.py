@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from gavel.models.errors import InputError, nearest
+from gavel.models.errors import InputError, find_nearest
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -45,7 +45,9 @@ def parse_template(text: str, slots: Set[str]) -> Template:
     for name in names:
         if name not in slots:
             raise InputError(
-                "the template has an unknown placeholder", field=f"{{{name}}}", allowed=", ".join(nearest(name, slots) or sorted(slots))
+                "the template has an unknown placeholder",
+                field=f"{{{name}}}",
+                allowed=", ".join(find_nearest(name, slots) or sorted(slots)),
             )
     for name in sorted(slots - set(names)):
         raise InputError("the template never uses this slot", field=f"{{{name}}}")
@@ -63,4 +65,4 @@ def check_slots(slots: Set[str], values: Mapping[str, str]) -> None:
             "a slot of the rubric has no value", field=name, found=", ".join(sorted(values)), allowed=", ".join(sorted(slots))
         )
     for name in sorted(values.keys() - slots):
-        raise InputError("the rubric has no such slot", field=name, allowed=", ".join(nearest(name, slots) or sorted(slots)))
+        raise InputError("the rubric has no such slot", field=name, allowed=", ".join(find_nearest(name, slots) or sorted(slots)))

@@ -151,7 +151,7 @@ class Rubric(Protocol):
         ...
 
 
-def takes_target(rubric: Rubric, target: str) -> bool:
+def is_target_taken(rubric: Rubric, target: str) -> bool:
     """Tell whether a rubric grades tasks with this target format."""
     return target in rubric.targets or ANY_TARGET in rubric.targets
 
@@ -182,7 +182,7 @@ class Judge(Protocol):
         """
         ...
 
-    def rubric(self, binding: str) -> Rubric:
+    def get_rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
 
         Raises:

@@ -17,9 +17,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from gavel.judges.speaking import DECORATION, LINK, NEAR, Shown, ends_quote, is_disowned, is_own_lead, is_whole_quote, names_verdict
+from gavel.judges.speaking import (
+    DECORATION,
+    LINK,
+    NEAR,
+    Shown,
+    is_disowned,
+    is_own_lead,
+    is_quote_end,
+    is_verdict_named,
+    is_whole_quote,
+)
 from gavel.judges.types import Unparseable, Verdict
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.quoting import Regions
 from gavel.models.thinking import split_thinking
 
@@ -81,34 +91,34 @@ class VerdictForm:
         """Return the label of what a judge said, None for what is no verdict."""
         return self.labels.get(str(said).strip().lower()) if isinstance(said, str | bool) else None
 
-    def read(self, text: str) -> Verdict:
+    def read_verdict(self, text: str) -> Verdict:
         """Read a reply: the object or a bare true or false alone (``exact``), an object in other text or in a fence (``object``), a
         ``[[YES]]`` (``marker``), or a last or first line that is nothing but a verdict (``last_line``, ``first_line``).
 
         Raises:
             Unparseable: no verdict, several that differ, or thinking that never ends.
         """
-        body, unwrapped = visible_reply(text)
-        found = self._of_object(load_json(body)) or self._bare(body)
+        body, unwrapped = extract_visible_reply(text)
+        found = self._read_object(load_json(body)) or self._read_bare(body)
         if found is not None:
             return Verdict(found[0], "object" if unwrapped else "exact", reasoning=found[1])
-        stated, shown = self._statements(body)
+        stated, shown = self._find_statements(body)
         own = [one for one in stated if _is_own(one, body, shown)]
         if not own:
-            raise Unparseable(f"the reply states no verdict: {shorten(text)}")
+            raise Unparseable(f"the reply states no verdict: {shorten_value(text)}")
         # A verdict in a block of its own looks like one that is shown: then all that are shown must agree with it too.
         counted = (
-            stated if any(shown.in_shown_block(one.start) for one in own) else [one for one in stated if not _is_shown(one, shown)]
+            stated if any(shown.is_in_shown_block(one.start) for one in own) else [one for one in stated if not _is_shown(one, shown)]
         )
         if len({one.label for one in counted}) > 1:
-            raise Unparseable(f"the reply states two verdicts: {shorten(text)}")
+            raise Unparseable(f"the reply states two verdicts: {shorten_value(text)}")
         best = min(own, key=lambda one: _HOW.index(one.how))
         return Verdict(best.label, best.how, reasoning=best.reasoning)
 
-    def _bare(self, body: str) -> tuple[str, str] | None:
+    def _read_bare(self, body: str) -> tuple[str, str] | None:
         return (self.labels[body], "") if body in ("true", "false") and body in self.labels else None
 
-    def _of_object(self, found: Any) -> tuple[str, str] | None:
+    def _read_object(self, found: Any) -> tuple[str, str] | None:
         """Return label and reasoning of an object; members that stand twice must say the same."""
         if not isinstance(found, _Pairs):
             return None
@@ -120,30 +130,30 @@ class VerdictForm:
         reasoning = next((value for name, value in found if name.strip().lower() == self.reasons and isinstance(value, str)), "")
         return None if label is None else (label, reasoning)
 
-    def _statements(self, body: str) -> tuple[list[_Stated], Shown]:
-        objects = list(self._objects(body))
+    def _find_statements(self, body: str) -> tuple[list[_Stated], Shown]:
+        objects = list(self._iter_objects(body))
         shown = Shown(body, Regions([one.start for one in objects], [one.end for one in objects]))
-        words = [one for one in self._words(body) if not shown.in_object(one.start)]
-        return [*objects, *words, *self._lines(body, shown)], shown
+        words = [one for one in self._iter_words(body) if not shown.is_in_object(one.start)]
+        return [*objects, *words, *self._iter_lines(body, shown)], shown
 
-    def _objects(self, body: str) -> Iterator[_Stated]:
+    def _iter_objects(self, body: str) -> Iterator[_Stated]:
         for start, end, found in _find_objects(body):
-            if (read := self._of_object(found)) is not None:
+            if (read := self._read_object(found)) is not None:
                 yield _Stated(start, end, read[0], "object", read[1])
 
-    def _words(self, body: str) -> Iterator[_Stated]:
+    def _iter_words(self, body: str) -> Iterator[_Stated]:
         for pattern, how in ((self._marker, "marker"), (self._named, "")):
             for match in pattern.finditer(body):
                 yield _Stated(match.start(), match.end(), self.find_label(match[1]) or "", how)
 
-    def _lines(self, body: str, shown: Shown) -> Iterator[_Stated]:
+    def _iter_lines(self, body: str, shown: Shown) -> Iterator[_Stated]:
         """Yield the first and the last line if they are a verdict; others that name one count against them."""
         position = 0
         for line in body.splitlines(keepends=True):
             start, position = position, position + len(line)
             first, last = start <= shown.head < position, position >= shown.tail
-            if not shown.in_object(start) and (label := self.find_line_label(line, first=first, last=last)) is not None:
-                how = "" if ends_quote(line) or not (first or last) else "last_line" if last else "first_line"
+            if not shown.is_in_object(start) and (label := self.find_line_label(line, first=first, last=last)) is not None:
+                how = "" if is_quote_end(line) or not (first or last) else "last_line" if last else "first_line"
                 if (first and last) or not is_whole_quote(line):
                     yield _Stated(start, position, label, how)
             if last:
@@ -154,43 +164,43 @@ class VerdictForm:
         bare = line.strip(DECORATION)
         said = self._line.fullmatch(bare) if len(bare) <= _LINE else None
         if said is not None:
-            return self.find_label(said[2]) if self._leads(said[1], alone=first or last) else None
+            return self.find_label(said[2]) if self._is_leading(said[1], alone=first or last) else None
         said = self._explained.match(bare) if first or last else None
-        if said is None or not (self._names(said[1]) or (first and not said[1].strip(LINK))) or is_disowned(bare, said.end()):
+        if said is None or not (self._is_naming(said[1]) or (first and not said[1].strip(LINK))) or is_disowned(bare, said.end()):
             return None
         return self.find_label(said[2])
 
-    def _leads(self, words: str, *, alone: bool) -> bool:
+    def _is_leading(self, words: str, *, alone: bool) -> bool:
         """Tell whether these words before a verdict in its line name it, or are none where it may stand ``alone``."""
-        return self._names(words) or (alone and not words.strip(DECORATION + LINK))
+        return self._is_naming(words) or (alone and not words.strip(DECORATION + LINK))
 
-    def _names(self, words: str) -> bool:
-        return names_verdict(words if self.member == "verdict" else re.sub(rf"(?i)\b{re.escape(self.member)}\b", "verdict", words))
+    def _is_naming(self, words: str) -> bool:
+        return is_verdict_named(words if self.member == "verdict" else re.sub(rf"(?i)\b{re.escape(self.member)}\b", "verdict", words))
 
 
 def _is_shown(one: _Stated, shown: Shown) -> bool:
-    return shown.shows(one.start, one.end, line=one.how.endswith("line"))
+    return shown.is_only_shown(one.start, one.end, line=one.how.endswith("line"))
 
 
 def _is_own(one: _Stated, body: str, shown: Shown) -> bool:
     """Tell whether a statement stands where a judge's verdict stands, and nothing says that others wrote it."""
     if not one.how or _is_shown(one, shown):
         return False
-    if shown.opens_reply(one.start) and one.how in ("object", "first_line"):
+    if shown.is_reply_start(one.start) and one.how in ("object", "first_line"):
         return one.end >= shown.tail or not is_disowned(body, one.end)
     if one.end < shown.tail or shown.is_introduced(one.start):
         return False
     before = body[max(one.start - NEAR, 0) : one.start].rpartition("\n")[2]
     if one.how == "last_line":
         return True
-    return is_own_lead(before, marked=True) and (shown.in_shown_block(one.start) or not ends_quote(before + body[one.end :]))
+    return is_own_lead(before, marked=True) and (shown.is_in_shown_block(one.start) or not is_quote_end(before + body[one.end :]))
 
 
 _HOW = ("object", "marker", "last_line", "first_line")
 """What is named where several agree."""
 
 
-def visible_reply(text: str) -> tuple[str, bool]:
+def extract_visible_reply(text: str) -> tuple[str, bool]:
     """Return a reply without its thinking and without a fence around the whole of it, trimmed, and whether there was a fence.
 
     Raises:
@@ -227,7 +237,7 @@ def read_members(text: str, names: tuple[str, ...], *, wrapper: str = "") -> Map
     """Return members of the JSON object that a whole text is, None where a name is missing or the text is something else.
 
     Args:
-        text: a reply as ``visible_reply`` returns it.
+        text: a reply as ``extract_visible_reply`` returns it.
         names: the members wanted; others are left out.
         wrapper: the name of the only member of an object around the one that is meant, if there may be one.
 
@@ -246,12 +256,12 @@ def read_members(text: str, names: tuple[str, ...], *, wrapper: str = "") -> Map
     return read if len(read) == len(names) else None
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
 # Line breaks within strings are read: models write them, and nothing else can be meant.
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_Pairs, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_Pairs, parse_constant=_refuse_constant)
 
 
 def _find_objects(text: str) -> Iterator[tuple[int, int, _Pairs]]:

@@ -8,23 +8,23 @@ from gavel.envs.assembly import Assembly, LateModels, Parts, assemble_parts
 from gavel.envs.registry import describe_environment
 from gavel.judges.assets import AssetsConfig, AssetStore
 from gavel.launch.schema import Composition, RunConfig
-from gavel.models.service import config_key
-from gavel.models.transport import credentials
+from gavel.models.service import get_config_key
+from gavel.models.transport import read_credentials
 
-__all__ = ["Assembly", "LateModels", "assemble", "asset_store", "parts_of"]
+__all__ = ["Assembly", "LateModels", "assemble_run", "make_asset_store", "make_parts"]
 
 
-def asset_store(config: AssetsConfig) -> AssetStore:
+def make_asset_store(config: AssetsConfig) -> AssetStore:
     """Return the asset store a config names."""
-    return config.store()
+    return config.make_store()
 
 
-def parts_of(config: Composition) -> Parts:
+def make_parts(config: Composition) -> Parts:
     """Return what a composition's environment and judges are made of; its services are all those of the config."""
     return Parts(config.env, config.service_table, config.rubrics, config.judging, config.assets)
 
 
-def assemble(config: Composition, *, with_policy: bool, grading_only: bool = False) -> Assembly:
+def assemble_run(config: Composition, *, with_policy: bool, grading_only: bool = False) -> Assembly:
     """Check a composition and make its parts.
 
     Args:
@@ -41,14 +41,14 @@ def assemble(config: Composition, *, with_policy: bool, grading_only: bool = Fal
     declared = tuple(name for name in config.services if name not in called and name not in spare)
     kept = tuple(name for name in config.services if name in called or name in declared)
     kept = (*kept, "policy") if with_policy else kept
-    made = assemble_parts(parts_of(config), declared=declared, kept=kept, withheld=called if grading_only else ())
-    if _begins_a_run(config):
+    made = assemble_parts(make_parts(config), declared=declared, kept=kept, withheld=called if grading_only else ())
+    if _is_run_begun(config):
         for name, service in made.services.items():
-            credentials(config_key(name), service)
+            read_credentials(get_config_key(name), service)
     return made
 
 
-def _begins_a_run(config: Composition) -> bool:
+def _is_run_begun(config: Composition) -> bool:
     """Whether models will be called for a run that is not there yet; one that is may be whole, and needs no credential then."""
     run: RunConfig | None = getattr(config, "run", None)
     there = run is not None and run.dir is not None and Path(run.dir).expanduser().is_dir()

@@ -11,73 +11,73 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gavel.envs.registry import upstream_comparison
+from gavel.envs.registry import find_upstream_comparison
 from gavel.judges.assets import AssetsConfig
 from gavel.judges.bindings import Binding
-from gavel.judges.calibration.calibrate import calibrate
+from gavel.judges.calibration.calibrate import calibrate_judge
 from gavel.judges.calibration.labelled import LabelledSet, read_labelled
 from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.judge import BoundJudges
-from gavel.judges.tables import agreement_table, confusion_table
-from gavel.launch.assembly import Assembly, assemble
+from gavel.judges.tables import make_agreement_table, make_confusion_table
+from gavel.launch.assembly import Assembly, assemble_run
 from gavel.launch.qualifying import (
-    certificates_folder,
-    certify,
-    each_binding,
+    certify_binding,
+    check_judges_reached,
+    find_certificates_folder,
     keep_report,
-    reach_judges,
+    measure_each_binding,
+    print_line,
     report_folder,
-    say,
 )
-from gavel.launch.rollout import task_path
+from gavel.launch.rollout import resolve_task_path
 from gavel.launch.running.budget import Allowance, check_budget
-from gavel.launch.running.child import config_of, existing_run
+from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.folder import read_results
 from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, STOPPED, WHOLE, run_async
 from gavel.launch.schema import CalibrateConfig
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
-from gavel.models.service import config_key
+from gavel.models.service import get_config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
     """Run the verb; see ``gavel calibrate --help``. Returns 0; 3 where the judge left items ungraded or something differs;
     4 if the budget ended first."""
     if config.upstream is not None:
-        return _compare(config, config.upstream, console)
-    _check(config)
+        return _compare_run(config, config.upstream, console)
+    _check_numbers(config)
     check_budget(config.budget)
-    assembly = assemble(config, with_policy=False)
-    sets = {name: _read(config, binding) for name, binding in assembly.bindings.items()}
+    assembly = assemble_run(config, with_policy=False)
+    sets = {name: _read_labelled(config, binding) for name, binding in assembly.bindings.items()}
     if config.dry_run:
         for name, labelled in sets.items():
             calls = len(labelled.items) * config.repeats
-            say(
+            print_line(
                 console,
-                f"binding {name}: would ask {config_key(assembly.bindings[name].service)} {calls} times about {config.labelled}",
+                f"binding {name}: would ask {get_config_key(assembly.bindings[name].service)} {calls} times about {config.labelled}",
             )
         return WHOLE
     return run_async(lambda: _calibrate_all(config, assembly, sets, console), console, BEGINS_ANEW)
 
 
-def _compare(config: CalibrateConfig, upstream: str, console: Console) -> int:
+def _compare_run(config: CalibrateConfig, upstream: str, console: Console) -> int:
     """Compare a finished run with upstream's own code; return 0 if all is identical, else 3."""
-    path = existing_run(config.run.dir, "calibrate")
-    own = config_of(path)
+    path = find_existing_run(config.run.dir, "calibrate")
+    own = read_run_config(path)
     assets = own.assets if config.assets == AssetsConfig() else config.assets
-    compare = upstream_comparison(own.env)
+    compare = find_upstream_comparison(own.env)
     if config.dry_run:
-        say(console, f"would compare {path} with {upstream}")
+        print_line(console, f"would compare {path} with {upstream}")
         return WHOLE
-    environment = assemble(replace(own, assets=assets, run=config.run), with_policy=False, grading_only=True).environment
+    environment = assemble_run(replace(own, assets=assets, run=config.run), with_policy=False, grading_only=True).environment
     python = str(Path(config.upstream_python).expanduser()) if config.upstream_python else sys.executable
     found = compare(environment, list(read_results(path)), upstream, run=path.name, python=python)
-    for line in found.lines():
-        say(console, line)
+    for line in found.describe_lines():
+        print_line(console, line)
     return WHOLE if found.identical else INCOMPLETE
 
 
-def _check(config: CalibrateConfig) -> None:
+def _check_numbers(config: CalibrateConfig) -> None:
     for key in ("concurrency", "repeats", "draws"):
         if getattr(config, key) < 1:
             raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
@@ -88,32 +88,32 @@ def _check(config: CalibrateConfig) -> None:
         )  # fmt: skip
 
 
-def _read(config: CalibrateConfig, binding: Binding) -> LabelledSet:
-    labelled = read_labelled(task_path(config.labelled or ""), binding.rubric)
+def _read_labelled(config: CalibrateConfig, binding: Binding) -> LabelledSet:
+    labelled = read_labelled(resolve_task_path(config.labelled or ""), binding.rubric)
     return labelled if config.limit is None else replace(labelled, items=labelled.items[: config.limit])
 
 
 async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console) -> int:
-    await reach_judges(assembly)
-    folder, certificates = report_folder(config, "calibrate"), certificates_folder(config)
+    await check_judges_reached(assembly)
+    folder, certificates = report_folder(config, "calibrate"), find_certificates_folder(config)
     allowance = Allowance(config.budget)
 
-    async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
-        report = await calibrate(
+    async def calibrate_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
+        report = await calibrate_judge(
             binding, judge, sets[binding.name], concurrency=config.concurrency, repeats=config.repeats, draws=config.draws,
             seed=config.seed,
         )  # fmt: skip
-        console.print(confusion_table(report))
-        console.print(agreement_table(report))
+        console.print(make_confusion_table(report))
+        console.print(make_agreement_table(report))
         if allowance.stopped is not None:
-            say(console, f"binding {binding.name}: no certificate, for not all was asked")
+            print_line(console, f"binding {binding.name}: no certificate, for not all was asked")
         elif config.limit is None:  # a part of the set says nothing that could be certified
-            certify(certificates, binding, report, console)
+            certify_binding(certificates, binding, report, console)
         return report
 
-    reports = await each_binding(config, assembly, folder, console, one, allowance.model)
+    reports = await measure_each_binding(config, assembly, folder, console, calibrate_one, allowance.bound_model)
     keep_report(folder / "calibration.json", reports, console)
     if allowance.stopped is not None:
-        say(console, f"stopped: {allowance.stopped}; a calibration begins anew each time: raise the budget")
+        print_line(console, f"stopped: {allowance.stopped}; a calibration begins anew each time: raise the budget")
         return STOPPED
     return INCOMPLETE if any(report.ungraded for report in reports) else WHOLE

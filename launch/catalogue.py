@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gavel.envs.plugins import added
+from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, Entry, SourceEntry
 from gavel.judges.rubrics import PROFILES, Profile
-from gavel.launch.groups import choices
-from gavel.launch.running.session import say
+from gavel.launch.groups import list_choices
+from gavel.launch.running.session import print_line
 from gavel.launch.schema import ListConfig
-from gavel.models.codec import plain, record
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.codec import record, to_plain
+from gavel.models.errors import ConfigError, find_nearest
 
 
 @record
-class Item:
+class CatalogueItem:
     """One choice: ``choose`` is what to write on the command line, ``of`` the environment it belongs to (empty: any), ``file`` where
     it is defined."""
 
@@ -44,23 +44,23 @@ KINDS: Mapping[str, str | None] = {
 def run(config: ListConfig, console: Console) -> int:
     """Run the verb; see ``gavel list --help``. Returns 0."""
     if config.what is not None and config.what not in KINDS:
-        near = nearest(config.what, KINDS)
+        near = find_nearest(config.what, KINDS)
         raise ConfigError(
             "there is nothing of this kind", field="what", found=config.what, allowed=", ".join(KINDS),
             remedy=f"did you mean `gavel list {near[0]}`?" if near else "",
         )  # fmt: skip
     kinds = [config.what] if config.what is not None else list(KINDS)
-    items = list(catalogue([Path(folder) for folder in config.config_dirs], kinds))
+    items = list(list_items([Path(folder) for folder in config.config_dirs], kinds))
     if config.format == "json":
-        console.file.write(orjson.dumps(plain(items), option=orjson.OPT_INDENT_2).decode() + "\n")
+        console.file.write(orjson.dumps(to_plain(items), option=orjson.OPT_INDENT_2).decode() + "\n")
         return 0
     for kind in kinds:
-        say(console, f"{kind}:", style="bold")
-        console.print(_table([item for item in items if item.kind == kind]))
+        print_line(console, f"{kind}:", style="bold")
+        console.print(_make_table([item for item in items if item.kind == kind]))
     return 0
 
 
-def catalogue(folders: Sequence[Path], kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Item]:
+def list_items(folders: Sequence[Path], kinds: Sequence[str] = tuple(KINDS)) -> Iterator[CatalogueItem]:
     """Yield every choice of these kinds, by kind and name.
 
     Args:
@@ -69,36 +69,41 @@ def catalogue(folders: Sequence[Path], kinds: Sequence[str] = tuple(KINDS)) -> I
     """
     for kind in kinds:
         group = KINDS[kind]
-        yield from _profiles() if group is None else _choices(kind, group, folders)
+        yield from _list_profiles() if group is None else _list_choices(kind, group, folders)
 
 
-def _profiles() -> Iterator[Item]:
-    for name, profile in {**PROFILES, **_added_rubrics()}.items():
+def _list_profiles() -> Iterator[CatalogueItem]:
+    for name, profile in {**PROFILES, **_find_added_rubrics()}.items():
         about = re.sub(r"^Profiles? [^:]*: ", "", profile.about)
-        yield Item(
-            "rubrics", name, f"rubrics.NAME.profile={name}", _capital(_sentence(about.splitlines())), "", profile.build.__module__
+        yield CatalogueItem(
+            "rubrics",
+            name,
+            f"rubrics.NAME.profile={name}",
+            _capitalise(_extract_sentence(about.splitlines())),
+            "",
+            profile.build.__module__,
         )
 
 
-def _added_rubrics() -> Mapping[str, Profile]:
+def _find_added_rubrics() -> Mapping[str, Profile]:
     try:
-        return added("rubric")
+        return find_added("rubric")
     except ConfigError:  # an installed package that cannot be loaded: whoever names its rubric is told why
         return {}
 
 
-def _choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[Item]:
-    owner = _OWNERS.get(group, _of_any)
-    for name in choices(group, folders):
+def _list_choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[CatalogueItem]:
+    owner = _OWNERS.get(group, _find_no_owner)
+    for name in list_choices(group, folders):
         file = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
         try:
             of = owner(name)
         except ConfigError:  # an installed package that cannot be loaded: whoever chooses it is told why
             of = ""
-        yield Item(kind, name, f"{group}={name}", _without(of, _sentence(_comment(file))), of, str(file))
+        yield CatalogueItem(kind, name, f"{group}={name}", _strip_owner(of, _extract_sentence(_read_comment(file))), of, str(file))
 
 
-def _comment(file: Path) -> list[str]:
+def _read_comment(file: Path) -> list[str]:
     """Return the comment a config file begins with, without ``# @package`` lines."""
     lines: list[str] = []
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -110,7 +115,7 @@ def _comment(file: Path) -> list[str]:
     return lines
 
 
-def _sentence(lines: Sequence[str]) -> str:
+def _extract_sentence(lines: Sequence[str]) -> str:
     """Return the first line, and as much of the next ones as its last sentence needs, without one that leads to a command."""
     text = lines[0].strip() if lines else ""
     for line in lines[1:]:
@@ -126,40 +131,40 @@ def _sentence(lines: Sequence[str]) -> str:
     return text
 
 
-def _without(of: str, summary: str) -> str:
+def _strip_owner(of: str, summary: str) -> str:
     """Return a summary without the environment's name in front, which is shown besides."""
     name = of.replace("_", " ").capitalize()
     return summary.removeprefix(f"{name}. ") if of else summary
 
 
-def _capital(text: str) -> str:
+def _capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _package(entry: Entry) -> str:
+def _get_package(entry: Entry) -> str:
     return entry.module.rpartition(".")[0]
 
 
-def _of_any(_: str) -> str:
+def _find_no_owner(_: str) -> str:
     return ""
 
 
-def _of_reward(name: str) -> str:
+def _find_reward_owner(name: str) -> str:
     ours = name in REWARDS
-    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (added("env"), added("reward"))
+    environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (find_added("env"), find_added("reward"))
     entry = rewards.get(name)
-    return next((env for env, made in environments.items() if entry is not None and _package(made) == _package(entry)), "")
+    return next((env for env, made in environments.items() if entry is not None and _get_package(made) == _get_package(entry)), "")
 
 
-def _of_source(name: str) -> str:
-    found: SourceEntry | None = SOURCES.get(name) or added("source").get(name)
+def _find_source_owner(name: str) -> str:
+    found: SourceEntry | None = SOURCES.get(name) or find_added("source").get(name)
     return (found.env or "") if found is not None else ""
 
 
-_OWNERS: Mapping[str, Callable[[str], str]] = {"reward": _of_reward, "source": _of_source}
+_OWNERS: Mapping[str, Callable[[str], str]] = {"reward": _find_reward_owner, "source": _find_source_owner}
 
 
-def _table(items: Sequence[Item]) -> Table:
+def _make_table(items: Sequence[CatalogueItem]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gavel.launch.verbs import SWEEP_AGAIN, Verb, find_verb
-from gavel.models.errors import ConfigError, GavelError, nearest, visible
+from gavel.models.errors import ConfigError, GavelError, find_nearest, make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,14 +52,14 @@ class CommandLine:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code (see ``gavel --help``)."""
-    from gavel.launch.running.signals import ignore_signals, interrupted_by_signals
+    from gavel.launch.running.signals import ignore_signals, interrupt_by_signals
 
     words = list(sys.argv[1:] if argv is None else argv)
     _reopen_descriptors()
-    _tolerate_narrow_encodings()
+    _accept_narrow_encodings()
     try:
-        with interrupted_by_signals():
-            code = _guarded(words)
+        with interrupt_by_signals():
+            code = _run_guarded(words)
             if argv is None:  # a process that is about to end: a late signal must not change its code
                 ignore_signals()
         sys.stdout.flush()
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def parse(words: Sequence[str]) -> CommandLine:
+def parse_words(words: Sequence[str]) -> CommandLine:
     """Read a command line.
 
     Raises:
@@ -83,7 +83,7 @@ def parse(words: Sequence[str]) -> CommandLine:
     for word in rest:
         name, equals, value = word.partition("=")
         if name == "--config-dir":
-            folders.append(value if equals else _following(rest, name))
+            folders.append(value if equals else _take_value(rest, name))
         elif word in _HELP[:2] or (word == "help" and not plain):
             options["help"] = True
         elif word in _MULTIRUN:
@@ -91,15 +91,15 @@ def parse(words: Sequence[str]) -> CommandLine:
         elif word in ("--version", "--traceback"):
             options[word[2:]] = True
         elif word.startswith("-"):
-            raise _no_such_option(word)
+            raise _make_unknown_option(word)
         else:
             plain.append(word)
     verb, others = (plain[0] if plain else None), plain[1:]
-    count = next((place for place, word in enumerate(others) if not _stands_alone(word, verb)), len(others))
+    count = next((place for place, word in enumerate(others) if not _is_standalone(word, verb)), len(others))
     return CommandLine(verb, tuple(others[:count]), tuple(others[count:]), tuple(folders), **options)
 
 
-def _stands_alone(word: str, verb: str | None) -> bool:
+def _is_standalone(word: str, verb: str | None) -> bool:
     """Whether a word is no override: without ``=``, or the path of something that is there and no key (``000-seed=1``, ``a=b``)."""
     if word.startswith("~"):
         return False
@@ -113,56 +113,56 @@ def _is_key(key: str, verb: str | None) -> bool:
     return verb is None or has_key(verb, key.lstrip("+"))
 
 
-def _following(rest: Iterator[str], option: str) -> str:
+def _take_value(rest: Iterator[str], option: str) -> str:
     value = next(rest, None)
     if value is None:
         raise ConfigError("this option needs a value", field=option, remedy=f"write {option} DIR")
     return value
 
 
-def _no_such_option(word: str) -> ConfigError:
+def _make_unknown_option(word: str) -> ConfigError:
     known = ("--help", "--version", "--config-dir", "--traceback", "-m")
     name, equals, value = word.lstrip("-").partition("=")
     flag = word.partition("=")[0]
     if flag in _HYDRA:
         return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=_HYDRA_WORDS)
-    near = nearest(flag, known)
+    near = find_nearest(flag, known)
     key = name.replace("-", "_")
     remedy = f"did you mean {near[0]}?" if near else f"config keys have no dashes before them: {key}={value if equals else 'true'}"
     return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=remedy)
 
 
-def _guarded(words: list[str]) -> int:
+def _run_guarded(words: list[str]) -> int:
     """The boundary where every exception ends: errors for the user become one screen, the rest a message and a trace in a file."""
     try:
         _check_encoding(words)
-        return _dispatch(parse(words))
+        return _dispatch_line(parse_words(words))
     except GavelError as failed:
-        return _complain(_spelt_out(str(failed), words), failed.exit_code)
+        return _write_error(_spell_out(str(failed), words), failed.exit_code)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        return _write_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
         raise
     except OSError as failed:
-        return _machine(failed) if failed.errno and "--traceback" not in words else _unexpected(failed, words)
+        return _report_os_error(failed) if failed.errno and "--traceback" not in words else _report_bug(failed, words)
     except UnicodeEncodeError as failed:
-        return _unexpected(failed, words) if _utf8() or "--traceback" in words else _complain(str(_no_utf8()), BAD_INPUT)
+        return _report_bug(failed, words) if _is_utf8() or "--traceback" in words else _write_error(str(_make_no_utf8()), BAD_INPUT)
     except RuntimeError as failed:
         homeless = str(failed) == _NO_HOME and "--traceback" not in words
-        return _complain(str(_nobodys_home()), BAD_INPUT) if homeless else _unexpected(failed, words)
+        return _write_error(str(_make_no_home()), BAD_INPUT) if homeless else _report_bug(failed, words)
     except Exception as failed:  # noqa: BLE001 - the outermost boundary: a person gets a message, the trace goes to a file
-        return _unexpected(failed, words)
+        return _report_bug(failed, words)
 
 
-def _spelt_out(text: str, words: list[str]) -> str:
+def _spell_out(text: str, words: list[str]) -> str:
     """Return a message with the command to run next in the words of this one."""
     if "gavel probe" not in text and SWEEP_AGAIN not in text:
         return text
-    from gavel.launch.training.probe_command import spelt_out
+    from gavel.launch.training.probe_command import spell_out
 
-    line = parse(words)
+    line = parse_words(words)
     text = text.replace(SWEEP_AGAIN, _sweep_command(line))
-    return spelt_out(text, line.overrides, line.config_dirs)
+    return spell_out(text, line.overrides, line.config_dirs)
 
 
 def _sweep_command(line: CommandLine) -> str:
@@ -174,69 +174,69 @@ def _sweep_command(line: CommandLine) -> str:
     return f"`gavel {line.verb}` has no sweeps ({' and '.join(SWEPT)} have): run the command once for each"
 
 
-def _nobodys_home() -> ConfigError:
+def _make_no_home() -> ConfigError:
     return ConfigError(
         "a path begins with ~, and there is no such home", allowed="~ or ~NAME of a user here", remedy="write the whole path"
     )
 
 
-def _dispatch(line: CommandLine) -> int:
+def _dispatch_line(line: CommandLine) -> int:
     if line.version:
         import gavel
 
-        return _say(f"gavel {gavel.__version__}\n")
+        return _write_out(f"gavel {gavel.__version__}\n")
     if line.verb is None:
-        from gavel.launch.help import overview
+        from gavel.launch.help import render_overview
 
-        return _say(overview())
+        return _write_out(render_overview())
     verb = find_verb(line.verb)
     if line.help:
-        return _say(_verb_help(verb, line.config_dirs))
+        return _write_out(_render_verb_help(verb, line.config_dirs))
     if line.multirun:
         from gavel.launch.training.sweep import run
 
-        return run(verb.name, line.overrides, line.config_dirs, line.runs, _console())
-    from gavel.launch.config import compose
+        return run(verb.name, line.overrides, line.config_dirs, line.runs, _make_console())
+    from gavel.launch.config import compose_config
 
-    config = compose(verb.name, line.overrides, line.config_dirs, line.runs)
+    config = compose_config(verb.name, line.overrides, line.config_dirs, line.runs)
     try:
-        return int(importlib.import_module(verb.module).run(config, _console()))
+        return int(importlib.import_module(verb.module).run(config, _make_console()))
     except OSError as failed:
         if line.traceback or isinstance(failed, BrokenPipeError) or not failed.errno:
             raise
-        return _machine(failed, config)
+        return _report_os_error(failed, config)
 
 
-def _verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
+def _render_verb_help(verb: Verb, config_dirs: Sequence[str]) -> str:
     from gavel.launch.groups import search_path
-    from gavel.launch.help import verb_help
+    from gavel.launch.help import render_verb_help
 
-    return verb_help(verb, search_path(config_dirs))
+    return render_verb_help(verb, search_path(config_dirs))
 
 
-def _console() -> Console:
+def _make_console() -> Console:
     from gavel.launch.console import make_console
 
     return make_console(terminal=sys.stdout.isatty())
 
 
-def _say(text: str) -> int:
+def _write_out(text: str) -> int:
     sys.stdout.write(text)
     return OK
 
 
-def _complain(text: str, code: int) -> int:
+def _write_error(text: str, code: int) -> int:
     sys.stdout.flush()
-    sys.stderr.write(visible(f"gavel: {text}\n"))
+    sys.stderr.write(make_visible(f"gavel: {text}\n"))
     return code
 
 
-def _machine(failed: OSError, config: object = None) -> int:
+def _report_os_error(failed: OSError, config: object = None) -> int:
     """Say what the operating system refused: a full disk, a folder that may not be written."""
-    from gavel.launch.os_errors import explain
-    from gavel.models.codec import plain
+    from gavel.launch.os_errors import explain_os_error
+    from gavel.models.codec import to_plain
 
-    return _complain(str(explain(failed, None if config is None else plain(config))), BAD_INPUT)
+    return _write_error(str(explain_os_error(failed, None if config is None else to_plain(config))), BAD_INPUT)
 
 
 def _check_encoding(words: Sequence[str]) -> None:
@@ -248,8 +248,8 @@ def _check_encoding(words: Sequence[str]) -> None:
     for word in words:
         if word.isascii():
             continue
-        if not _utf8():
-            raise _no_utf8()
+        if not _is_utf8():
+            raise _make_no_utf8()
         if any("\udc80" <= character <= "\udcff" for character in word):
             raise ConfigError(
                 "this word is not UTF-8", found=os.fsencode(word).decode("utf-8", "backslashreplace"), allowed="UTF-8",
@@ -257,27 +257,27 @@ def _check_encoding(words: Sequence[str]) -> None:
             )  # fmt: skip
 
 
-def _utf8() -> bool:
+def _is_utf8() -> bool:
     return sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
 
 
-def _no_utf8() -> ConfigError:
+def _make_no_utf8() -> ConfigError:
     return ConfigError(
         "this locale cannot hold a name beyond ASCII", found=f"the file system's encoding is {sys.getfilesystemencoding()}",
         allowed="UTF-8", remedy="export PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8",
     )  # fmt: skip
 
 
-def _unexpected(failed: Exception, words: Sequence[str]) -> int:
+def _report_bug(failed: Exception, words: Sequence[str]) -> int:
     import traceback
 
     trace = "".join(traceback.format_exception(failed))
     if "--traceback" in words:
-        return _complain(trace, INTERNAL)
-    return _complain(f"internal error: {type(failed).__name__}: {failed}\n  trace:   {_keep(trace)}", INTERNAL)
+        return _write_error(trace, INTERNAL)
+    return _write_error(f"internal error: {type(failed).__name__}: {failed}\n  trace:   {_keep_trace(trace)}", INTERNAL)
 
 
-def _keep(trace: str) -> str:
+def _keep_trace(trace: str) -> str:
     import tempfile
 
     try:
@@ -302,7 +302,7 @@ def _reopen_descriptors() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
-def _tolerate_narrow_encodings() -> None:
+def _accept_narrow_encodings() -> None:
     """Let a terminal that cannot show a character show `?` for it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

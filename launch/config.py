@@ -23,22 +23,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gavel.envs.registry import check_reward
 from gavel.launch import schema as schemas
-from gavel.launch.config_errors import explain
-from gavel.launch.groups import choices, groups, search_path
-from gavel.launch.keys import check_keys, find
-from gavel.launch.literals import literal, refuse_resolvers
+from gavel.launch.config_errors import explain_error
+from gavel.launch.groups import list_choices, list_groups, search_path
+from gavel.launch.keys import check_keys, find_place
+from gavel.launch.literals import escape_interpolation, refuse_resolvers
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
-from gavel.launch.own_config import check_begun, own_sections
-from gavel.launch.rubric_files import bind_rubric_files, meant_groups, read_rubric_files
+from gavel.launch.own_config import check_begun, read_own_sections
+from gavel.launch.rubric_files import bind_rubric_files, find_meant_groups, read_rubric_files
 from gavel.launch.services_check import check_read, check_services
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
-from gavel.models.codec import decode, plain
-from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.codec import decode, to_plain
+from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 T = TypeVar("T")
 
 
-def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()) -> Any:
+def compose_config(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()) -> Any:
     """Compose the config of a verb.
 
     Args:
@@ -46,7 +46,7 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
         config_dirs: folders searched before the package's own configs.
         runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several. A run that is
-            there gives the parts of its own config that ``own_sections`` names.
+            there gives the parts of its own config that ``read_own_sections`` names.
 
     Returns:
         The verb's dataclass of ``gavel.launch.schema``, frozen, interpolations resolved, services checked.
@@ -55,15 +55,15 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
         ConfigError: a word, key, type, choice or service that does not fit; names the key and the nearest valid ones.
     """
     spec = find_verb(verb)
-    schema = _schema(verb)
+    schema = _get_schema(verb)
     folders = search_path(config_dirs)
-    words = [_named_run(_read(word, groups(folders)), schema) for word in overrides]
+    words = [_read_named_run(_read_word(word, list_groups(folders)), schema) for word in overrides]
     if runs:
-        words += _named(verb, runs)
+        words += _name_runs(verb, runs)
     chosen = [word for word in words if isinstance(word, GroupChoice)]
     settings = [word.key for word in words if not isinstance(word, GroupChoice)]
     if "env" in spec.groups and not runs:
-        chosen += meant_groups(verb, words, folders)
+        chosen += find_meant_groups(verb, words, folders)
     for choice in chosen:
         _check_choice(spec.name, schema, choice, folders)
     tree = _merge_groups(verb, chosen, folders)
@@ -72,16 +72,16 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
     if len(runs) == 1:
         if verb == "rollout":
             check_begun(runs[0], bool(chosen), OmegaConf.select(tree, "tasks.path"), settings)
-        for name, value in own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
-            tree[name] = literal(value)
+        for name, value in read_own_sections(verb, runs[0], [choice.group for choice in chosen], settings).items():
+            tree[name] = escape_interpolation(value)
     try:
         for word in words:
             if not isinstance(word, GroupChoice):
-                _apply(tree, schema, spec.groups, word)
+                _apply_word(tree, schema, spec.groups, word)
         bind_rubric_files(tree)
-        values = _sections(tree, schema)
+        values = _resolve_sections(tree, schema)
     except OmegaConfBaseException as failed:
-        raise explain(failed) from None
+        raise explain_error(failed) from None
     check_keys(schema, values)
     config = decode(schema, values, error=ConfigError)
     if (rubrics := getattr(config, "rubrics", None)) is not None:
@@ -96,21 +96,21 @@ def compose(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str 
 def has_key(verb: str, key: str) -> bool:
     """Tell whether the first name of a word's key is a section, key or group of a verb; of one that there is not, anything is."""
     first = key.partition(".")[0].partition("@")[0]
-    return verb not in VERBS or first in ("run", *VERBS[verb].groups) or any(field.name == first for field in fields(_schema(verb)))
+    return verb not in VERBS or first in ("run", *VERBS[verb].groups) or any(field.name == first for field in fields(_get_schema(verb)))
 
 
-def _read(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
+def _read_word(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
     """Read one word; one with a ``/`` before its ``=`` is a path, for no key has one."""
     before, equals, _ = word.partition("=")
     if equals and "/" in before:
         raise ConfigError(
-            "this word is a path, not KEY=VALUE", found=shorten(word),
+            "this word is a path, not KEY=VALUE", found=shorten_value(word),
             remedy=f"name a run folder that has = in its path by its key: run.dir='{word}'",
         )  # fmt: skip
     return read_override(word, known)
 
 
-def _named_run(word: GroupChoice | Setting | Removal, schema: type[Any]) -> GroupChoice | Setting | Removal:
+def _read_named_run(word: GroupChoice | Setting | Removal, schema: type[Any]) -> GroupChoice | Setting | Removal:
     """Let ``run=DIR`` mean ``run.dir=DIR``."""
     if not isinstance(word, Setting) or word.key != "run" or word.text.lstrip().startswith(("{", "$")):
         return word
@@ -119,7 +119,7 @@ def _named_run(word: GroupChoice | Setting | Removal, schema: type[Any]) -> Grou
 
 def to_yaml(config: object) -> str:
     """Return a config as YAML, every key written out; secrets are not in it, for a config holds only names of variables."""
-    return str(yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True, width=120))
+    return str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=120))
 
 
 def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
@@ -131,14 +131,14 @@ def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as failed:
-        raise explain(failed, where) from None
+        raise explain_error(failed, where) from None
     return decode(cls, value, where=where, error=ConfigError)
 
 
-def _named(verb: str, runs: Sequence[str]) -> list[Setting]:
+def _name_runs(verb: str, runs: Sequence[str]) -> list[Setting]:
     places = VERBS[verb].words
     if places == ("runs",):
-        return [Setting("runs", f"[{','.join(_quoted(run) for run in runs)}]")]
+        return [Setting("runs", f"[{','.join(_quote_text(run) for run in runs)}]")]
     if len(runs) > len(places):
         allowed = "one run folder" if places == ("run.dir",) else " ".join(place.upper() for place in places)
         raise ConfigError(
@@ -146,10 +146,10 @@ def _named(verb: str, runs: Sequence[str]) -> list[Setting]:
             allowed=f"{allowed}, then key=value, as in `gavel {verb} {' '.join(runs[: len(places)])} …`",
             remedy="write key=value, or remove it",
         )  # fmt: skip
-    return [Setting(place, _quoted_path(run)) for place, run in zip(places, runs, strict=False)]
+    return [Setting(place, _quote_path(run)) for place, run in zip(places, runs, strict=False)]
 
 
-def _schema(verb: str) -> type[Any]:
+def _get_schema(verb: str) -> type[Any]:
     module, _, name = VERBS[verb].schema.rpartition(".")
     return getattr(import_module(module) if module else schemas, name)  # type: ignore[no-any-return]
 
@@ -158,28 +158,28 @@ def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Se
     usable = VERBS[verb].groups
     sections = {field.name for field in fields(schema)}
     if choice.package is not None:
-        find(schema, choice.package, {})
+        find_place(schema, choice.package, {})
     elif choice.group not in usable and (choice.group in GROUPS or choice.group not in sections):
         raise ConfigError(
-            f"`gavel {verb}` has no use for this group", field=choice.group, found=shorten(choice.choice), allowed=", ".join(usable),
+            f"`gavel {verb}` has no use for this group", field=choice.group, found=shorten_value(choice.choice), allowed=", ".join(usable),
             remedy="remove it",
         )  # fmt: skip
-    known = choices(choice.group, folders)
-    needed = choice.package is not None or (choice.group in sections and not find(schema, choice.group, {}).may_be_none)
+    known = list_choices(choice.group, folders)
+    needed = choice.package is not None or (choice.group in sections and not find_place(schema, choice.group, {}).may_be_none)
     if choice.choice is None and needed:
         raise ConfigError(
             f"no {choice.group} is chosen", field=choice.package or choice.group, found="null", allowed=", ".join(known),
             remedy=f"choose one, for example {choice.group}={known[0]}" if known else "remove it",
         )  # fmt: skip
     if choice.choice is not None and choice.choice not in known:
-        near = nearest(choice.choice, known)
+        near = find_nearest(choice.choice, known)
         raise ConfigError(
             "there is no such choice", field=choice.group, found=choice.choice, allowed=", ".join(known),
-            remedy=_other_choice(choice.group, near, choice.group in sections),
+            remedy=_suggest_choice(choice.group, near, choice.group in sections),
         )  # fmt: skip
 
 
-def _other_choice(group: str, near: Sequence[str], has_keys: bool) -> str:
+def _suggest_choice(group: str, near: Sequence[str], has_keys: bool) -> str:
     if near:
         return f"did you mean {group}={near[0]}?"
     keys = f", or set a key: {group}.KEY=VALUE" if has_keys else ""
@@ -192,7 +192,7 @@ def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Pa
     last = {_group_key(choice): choice.choice for choice in chosen}
     # Where null may be chosen it is the default already, and Hydra cannot read the word.
     words = {key: f"{key}={choice}" for key, choice in last.items() if choice is not None}
-    words["hydra.searchpath"] = f"hydra.searchpath=[{','.join(_quoted(f'file://{folder}') for folder in folders)}]"
+    words["hydra.searchpath"] = f"hydra.searchpath=[{','.join(_quote_text(f'file://{folder}') for folder in folders)}]"
     with TemporaryDirectory(prefix="gavel-") as main:
         # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing else.
         primary = next(folder / f"{verb}.yaml" for folder in folders if (folder / f"{verb}.yaml").is_file())
@@ -203,17 +203,17 @@ def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Pa
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as failed:
             # Every choice on the command line was checked, so what is wrong is in a file: the experiment, if there is one.
             files = [f"experiment/{choice.choice}.yaml" for choice in chosen if choice.group == "experiment" and choice.choice]
-            raise explain(failed, files[-1] if files else "") from None
+            raise explain_error(failed, files[-1] if files else "") from None
         except UnicodeDecodeError as failed:
             raise ConfigError(
-                f"this file is not UTF-8: {failed.reason} at byte {failed.start}", where=_not_utf8(folders), allowed="UTF-8",
+                f"this file is not UTF-8: {failed.reason} at byte {failed.start}", where=_find_not_utf8(folders), allowed="UTF-8",
                 remedy="save it as UTF-8",
             ) from None  # fmt: skip
     OmegaConf.set_struct(tree, False)
     return tree
 
 
-def _not_utf8(folders: Sequence[Path]) -> str:
+def _find_not_utf8(folders: Sequence[Path]) -> str:
     """Return the first config file that cannot be decoded; the reader does not say which it was."""
     for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml"))):
         try:
@@ -230,25 +230,25 @@ def _group_key(choice: GroupChoice) -> str:
     return f"+{choice.group}" + (f"@{choice.package}" if choice.package else "")
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _quoted_path(path: str) -> str:
+def _quote_path(path: str) -> str:
     """Return a path as a value that keys of text take as it stands."""
-    return "'" + str(literal(path)).replace("'", "\\'") + "'"
+    return "'" + str(escape_interpolation(path)).replace("'", "\\'") + "'"
 
 
-def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word: Setting | Removal) -> None:
+def _apply_word(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word: Setting | Removal) -> None:
     names = [*(field.name for field in fields(schema)), *verb_groups]
-    if "." not in word.key and word.key not in names and (near := nearest(word.key, names)):
+    if "." not in word.key and word.key not in names and (near := find_nearest(word.key, names)):
         raise ConfigError(
             "there is no such key or group",
             field=word.key,
             allowed=", ".join(dict.fromkeys(names)),
             remedy=f"did you mean `{near[0]}`?",
         )
-    place = find(schema, word.key, _readable(tree))
+    place = find_place(schema, word.key, _to_readable(tree))
     if isinstance(word, Setting):
         value = read_value(word, place)
         refuse_resolvers(value, word.key)
@@ -261,18 +261,18 @@ def _apply(tree: DictConfig, schema: type[Any], verb_groups: Iterable[str], word
     del holder[last]
 
 
-def _readable(tree: DictConfig) -> Mapping[str, Any]:
+def _to_readable(tree: DictConfig) -> Mapping[str, Any]:
     return OmegaConf.to_container(tree, resolve=False)  # type: ignore[return-value]
 
 
-def _sections(tree: DictConfig, schema: type[Any]) -> dict[str, Any]:
+def _resolve_sections(tree: DictConfig, schema: type[Any]) -> dict[str, Any]:
     """Resolve the sections of this verb. Those of other verbs are left out, so that one experiment file serves several verbs."""
     mine = {field.name for field in fields(schema)}
-    others = {field.name for verb in VERBS for field in fields(_schema(verb))} - mine
-    return {str(name): _plain(tree, str(name)) for name in tree if name not in others}
+    others = {field.name for verb in VERBS for field in fields(_get_schema(verb))} - mine
+    return {str(name): _to_plain(tree, str(name)) for name in tree if name not in others}
 
 
-def _plain(tree: DictConfig, name: str) -> Any:
+def _to_plain(tree: DictConfig, name: str) -> Any:
     value = tree[name]
     if not OmegaConf.is_config(value):
         return value

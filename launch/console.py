@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from gavel.models.errors import visible
+from gavel.models.errors import make_visible
 
 _LOG_WIDTH = 160
 
@@ -28,11 +28,11 @@ class SafeConsole(Console):
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(visible(segment.text), segment.style)
+                yield Segment(make_visible(segment.text), segment.style)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Make a text of a string; written out first, because a ``Text`` drops some control characters silently."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(make_visible(text), **options)
 
 
 def make_console(*, terminal: bool) -> Console:

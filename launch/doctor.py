@@ -17,10 +17,10 @@ from rich.text import Text
 import gavel
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.checkout import Checkout, is_checkout, read_checkout, run_toy_group
-from gavel.launch.training.nemo_rl_preflight import unreachable_services
-from gavel.launch.training.preflight import Checked, check, missing_imports, python_path, version_of
+from gavel.launch.training.nemo_rl_preflight import list_unreachable_services
+from gavel.launch.training.preflight import Checked, check_run, find_missing_imports, make_python_path, read_version
 from gavel.models.errors import ConfigError
-from gavel.models.service import shown_name
+from gavel.models.service import get_display_name
 
 LEAST_FREE_GB = 20.0
 _PACKAGES = ("torch", "ray", "transformers", "vllm")
@@ -31,22 +31,22 @@ _UNNAMED = ("no tasks are named", "no NeMo-RL is named")
 def run(config: TrainConfig, console: Console) -> int:
     """Run the verb; see ``gavel doctor --help``. Returns 0 where nothing is wrong, else 2."""
     path = Path(config.run.dir or "runs/doctor").expanduser().absolute()
-    checked = check(config, path)
+    checked = check_run(config, path)
     table = Table("what", "how", title=f"gavel {gavel.__version__}", title_justify="left", show_edge=False)
-    for what, how in (*_versions(config), *_checkout(config), *_machine(config, path), *_judges(checked)):
+    for what, how in (*_list_versions(config), *_check_checkout(config), *_check_machine(config, path), *_check_judges(checked)):
         table.add_row(what, Text(how))
     console.print(table)
     found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
     if not any("trainer.nemo_rl_root" in one for one in found):  # the preflight looks for its files only where tasks are named
-        found += _sources(config)
-    found += [*_disk(path), *unreachable_services(checked.assembly)]
+        found += _list_sources(config)
+    found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
     for one in dict.fromkeys(found):
         console.print(Text(f"\n{one}"))
     console.print(Text("\nnothing was found wrong" if not found else f"\n{len(dict.fromkeys(found))} findings"))
     return ConfigError.exit_code if found else 0
 
 
-def _versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
+def _list_versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
     yield "Python", f"{platform.python_version()} ({sys.executable})"
     if config.trainer.python and config.trainer.python != sys.executable:
         yield "the trainer's Python", config.trainer.python
@@ -57,7 +57,7 @@ def _versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
             continue
 
 
-def _checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
+def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not config.trainer.nemo_rl or not config.trainer.nemo_rl_root:
         yield "NeMo-RL", "none is named: trainer.nemo_rl_root=DIR"
         return
@@ -69,23 +69,23 @@ def _checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
     commit = (
         "commit not known" if found.commit is None else f"{found.commit[:12]}{', which was tested' if found.tested else ', not tested'}"
     )
-    yield "NeMo-RL", f"{version_of(str(root)) or 'version not known'}, {commit}, {root}"
+    yield "NeMo-RL", f"{read_version(str(root)) or 'version not known'}, {commit}, {root}"
     yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
     for name, stands in found.estimators.items():
         yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
-    yield from _hooks(config, found)
+    yield from _check_hooks(config, found)
 
 
-def _hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
+def _check_hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
     """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or incomplete."""
-    python, paths = config.trainer.python or sys.executable, python_path(found.root)
-    if found.missing or config.cluster.container or missing_imports(python, paths):
+    python, paths = config.trainer.python or sys.executable, make_python_path(found.root)
+    if found.missing or config.cluster.container or find_missing_imports(python, paths):
         return
     for name, problem in run_toy_group(python, paths).items():
         yield f"toy group: {name}", f"failed: {problem}" if problem else "ok"
 
 
-def _sources(config: TrainConfig) -> Iterator[str]:
+def _list_sources(config: TrainConfig) -> Iterator[str]:
     root = config.trainer.nemo_rl_root if config.trainer.nemo_rl else None
     if root and not is_checkout(Path(root).expanduser()):
         yield str(ConfigError(
@@ -94,8 +94,8 @@ def _sources(config: TrainConfig) -> Iterator[str]:
         ))  # fmt: skip
 
 
-def _machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
-    yield "disk", f"{_free_gb(path):.0f} GB free under {_above(path)}"
+def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
+    yield "disk", f"{_measure_free_gb(path):.0f} GB free under {_find_existing_above(path)}"
     if config.cluster.kind == "slurm":
         yield "Slurm", shutil.which("sbatch") or "no sbatch here"
     if config.cluster.container:
@@ -103,14 +103,14 @@ def _machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
         yield "container", f"{image}{'' if image.exists() or '://' in str(image) or '#' in str(image) else ' (no such file here)'}"
 
 
-def _judges(checked: Checked) -> Iterator[tuple[str, str]]:
+def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.assembly is None:
         return
     for name, service in checked.assembly.services.items():
         where = (
             "none is chosen: judge=CHOICE" if service.is_none else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
         )
-        yield f"service {shown_name(name)}", where
+        yield f"service {get_display_name(name)}", where
     for waived in checked.unqualified:
         yield "waived", waived
     if checked.config_text and "grpo" in (values := yaml.safe_load(checked.config_text)):
@@ -120,18 +120,18 @@ def _judges(checked: Checked) -> Iterator[tuple[str, str]]:
         )
 
 
-def _disk(path: Path) -> Iterator[str]:
-    free = _free_gb(path)
+def _check_disk(path: Path) -> Iterator[str]:
+    free = _measure_free_gb(path)
     if free < LEAST_FREE_GB:
         yield str(ConfigError(
-            "checkpoints and ledgers need room", field="run.dir", found=f"{free:.1f} GB free under {_above(path)}",
+            "checkpoints and ledgers need room", field="run.dir", found=f"{free:.1f} GB free under {_find_existing_above(path)}",
             allowed=f"at least {LEAST_FREE_GB:g} GB", remedy="run.dir=… on a larger disk",
         ))  # fmt: skip
 
 
-def _free_gb(path: Path) -> float:
-    return shutil.disk_usage(_above(path)).free / 1e9
+def _measure_free_gb(path: Path) -> float:
+    return shutil.disk_usage(_find_existing_above(path)).free / 1e9
 
 
-def _above(path: Path) -> Path:
+def _find_existing_above(path: Path) -> Path:
     return next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))

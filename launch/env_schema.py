@@ -12,12 +12,12 @@ import orjson
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from gavel.envs.plugins import added
-from gavel.envs.registry import ENVIRONMENTS, choose, describe_environment
+from gavel.envs.plugins import find_added
+from gavel.envs.registry import ENVIRONMENTS, choose_entry, describe_environment
 from gavel.envs.types import Task
-from gavel.launch.os_errors import file_to_write
+from gavel.launch.os_errors import make_file_place
 from gavel.launch.running.files import write_whole
-from gavel.launch.running.session import say
+from gavel.launch.running.session import print_line
 from gavel.launch.schema import TaskSchemaConfig
 from gavel.models.errors import ConfigError
 from gavel.models.types import Message
@@ -29,18 +29,18 @@ _VERIFIER = r"^/*[^/\s]+/.*[^/\s]"
 def run(config: TaskSchemaConfig, console: Console) -> int:
     """Run the verb; see ``gavel schema --help``. Returns 0."""
     if config.what is None:
-        names = ", ".join({**ENVIRONMENTS, **added("env")})
+        names = ", ".join({**ENVIRONMENTS, **find_added("env")})
         raise ConfigError("no environment is named", field="what", allowed=names, remedy="name it: gavel schema abstention")
-    text = orjson.dumps(task_schema(config.what), option=orjson.OPT_INDENT_2) + b"\n"
+    text = orjson.dumps(make_task_schema(config.what), option=orjson.OPT_INDENT_2) + b"\n"
     if not config.out:
         console.file.write(text.decode())
         return 0
-    write_whole(file_to_write(config.out, "out"), text)
-    say(console, f"written: {config.out}")
+    write_whole(make_file_place(config.out, "out"), text)
+    print_line(console, f"written: {config.out}")
     return 0
 
 
-def task_schema(env: str) -> dict[str, Any]:
+def make_task_schema(env: str) -> dict[str, Any]:
     """Return the JSON Schema of a ``gavel.task/1`` row of an environment, its target included.
 
     A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own (arguments of an
@@ -51,9 +51,9 @@ def task_schema(env: str) -> dict[str, Any]:
         ConfigError: there is no such environment.
     """
     schema = TypeAdapter(Task).json_schema(ref_template="#/$defs/{model}")
-    definitions: dict[str, Any] = {"Message": _message()}
-    made_by = _class(env)
-    target = _target(made_by)
+    definitions: dict[str, Any] = {"Message": _make_message_schema()}
+    made_by = _find_class(env)
+    target = _find_target_type(made_by)
     asked = {} if describe_environment({"name": env}).speaks_first else {"contains": {"properties": {"role": {"const": "user"}}}}
     if target is not None:
         made = TypeAdapter(target).json_schema(ref_template="#/$defs/{model}")
@@ -75,7 +75,7 @@ def task_schema(env: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _message() -> dict[str, Any]:
+def _make_message_schema() -> dict[str, Any]:
     """Return the schema of a task's message: it may not bring a model's reply."""
     roles = TypeAdapter(Message).json_schema()["properties"]["role"]
     return {
@@ -88,13 +88,13 @@ def _message() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _class(env: str) -> Any:
+def _find_class(env: str) -> Any:
     """Return the environment's class: what its entry makes, or says it returns; None where it does not say."""
-    _, make = choose("env", env, ENVIRONMENTS).load()
+    _, make = choose_entry("env", env, ENVIRONMENTS).load_parts()
     return make if isinstance(make, type) else typing.get_type_hints(make).get("return")
 
 
-def _target(made: Any) -> Any:
+def _find_target_type(made: Any) -> Any:
     """Return the dataclass, or the union of some, that the environment's ``parse_target`` says it returns; None if it does not say."""
     parse = getattr(made, "parse_target", None)
     found = typing.get_type_hints(parse).get("return") if parse is not None else None

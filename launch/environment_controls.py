@@ -13,7 +13,7 @@ from gavel.judges.types import Judge
 from gavel.models.types import ChatModel
 
 
-def environment_controls(env: Mapping[str, Any]) -> Sequence[Any]:
+def load_environment_controls(env: Mapping[str, Any]) -> Sequence[Any]:
     """Return the environment's controls; empty where it has none."""
     if env["name"] not in CONTROLS:
         return ()
@@ -21,19 +21,19 @@ def environment_controls(env: Mapping[str, Any]) -> Sequence[Any]:
     return tuple(getattr(import_module(module), function)())
 
 
-async def environment_rows(
+async def play_environment_controls(
     env: Mapping[str, Any], binding: str, judge: Judge, services: Mapping[str, ChatModel]
 ) -> tuple[CheckRow, ...]:
     """Play the environment's controls with the judge of ``binding``; empty where the environment has none."""
-    controls = environment_controls(env)
+    controls = load_environment_controls(env)
     if not controls:
         return ()
     environment, policy = make_environment(env, judge, services), make_reward(CONTROLS[env["name"]][2])
-    return tuple([await _row(environment, policy, control, binding) for control in controls])
+    return tuple([await _play_control(environment, policy, control, binding) for control in controls])
 
 
-async def _row(environment: Environment, policy: RewardPolicy, control: Any, binding: str) -> CheckRow:
-    finish = await environment.step(control.task(binding), control.transcript())
+async def _play_control(environment: Environment, policy: RewardPolicy, control: Any, binding: str) -> CheckRow:
+    finish = await environment.step(control.make_task(binding), control.make_transcript())
     assert isinstance(finish, Finish), "a control is decided in one step"
     outcome, expected = finish.outcome, f"{control.label} {control.reward:g}"
     if outcome.failure is not None:

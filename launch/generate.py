@@ -14,7 +14,7 @@ from gavel.envs.types import Task
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
 from gavel.judges.types import Rubric
-from gavel.launch.assembly import asset_store
+from gavel.launch.assembly import make_asset_store
 from gavel.launch.schema import PrepareConfig
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.failures import ModelFailure
@@ -25,7 +25,7 @@ from gavel.models.types import ChatModel
 Say = Callable[[str], None]
 
 
-def out_folder(config: PrepareConfig, say: Say) -> Path:
+def choose_out_folder(config: PrepareConfig, say: Say) -> Path:
     """Return the folder of the tasks; says so where it is not the user's choice, before anything else is said of it."""
     out = Path(config.out or f"data/{config.env['name']}").expanduser()
     if config.out is None:
@@ -33,7 +33,7 @@ def out_folder(config: PrepareConfig, say: Say) -> Path:
     return out
 
 
-def form_of(config: PrepareConfig) -> Form:
+def choose_form(config: PrepareConfig) -> Form:
     """Return what adds the files of the config's format to those of a prepared folder."""
     if config.format == "gavel":
         return lambda files: files
@@ -42,7 +42,7 @@ def form_of(config: PrepareConfig) -> Form:
     return partial(with_gym_rows, agent=config.agent)
 
 
-def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> int:
+def generate_tasks(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> int:
     """Make and write the tasks; return the exit code.
 
     Args:
@@ -54,29 +54,29 @@ def generate(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Say) -> 
         ConfigError: an option does not fit, or a needed service is not declared.
         InputError: an opening could not be had, or the folder cannot be written.
     """
-    out = out_folder(config, say)
+    out = choose_out_folder(config, say)
     if config.dry_run:
         say(f"dry run: nothing was written; the tasks of env={config.env['name']} would go into {out}")
         return 0
     bindings = {name: Binding(name, item.judge, rubrics[item.rubric]) for name, item in config.judging.bindings.items()}
-    generator = make_generator(config.env, config.source, BoundJudges(bindings, _no_model))
-    tasks = asyncio.run(_tasks(generator, config, out, say))
-    files = form_of(config)(generator.contents(tasks))
+    generator = make_generator(config.env, config.source, BoundJudges(bindings, _refuse_model))
+    tasks = asyncio.run(_make_tasks(generator, config, out, say))
+    files = choose_form(config)(generator.contents(tasks))
     for name, path in zip(files, write_files(out, files), strict=True):
         say(f"wrote {path}, SHA-256 {hashlib.sha256(files[name]).hexdigest()}")
     say(f"{len(tasks)} tasks")
     return 0
 
 
-def _no_model(name: str) -> ChatModel:
+def _refuse_model(name: str) -> ChatModel:
     raise AssertionError(f"service {name} is called while tasks are made")
 
 
-async def _tasks(generator: Generator, config: PrepareConfig, out: Path, say: Say) -> tuple[Task, ...]:
-    needed = _needed(generator, config)
+async def _make_tasks(generator: Generator, config: PrepareConfig, out: Path, say: Say) -> tuple[Task, ...]:
+    needed = _list_needed(generator, config)
     if not needed:
         return await generator.tasks({})
-    store = asset_store(config.assets)
+    store = make_asset_store(config.assets)
     opened = open_services(
         needed, log_dir=out / "logs", progress=say, assets_cache=store.cache, mirror=store.mirror, offline=store.offline
     )  # fmt: skip
@@ -92,7 +92,7 @@ async def _tasks(generator: Generator, config: PrepareConfig, out: Path, say: Sa
             ) from None
 
 
-def _needed(generator: Generator, config: PrepareConfig) -> dict[str, Service]:
+def _list_needed(generator: Generator, config: PrepareConfig) -> dict[str, Service]:
     for name in generator.services:
         if name not in config.services:
             raise ConfigError(

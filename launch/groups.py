@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import gavel
-from gavel.envs.plugins import conf_folders
+from gavel.envs.plugins import list_conf_folders
 from gavel.models.errors import ConfigError
 
 PACKAGE = Path(gavel.__file__).parent
@@ -26,15 +26,15 @@ def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
                 "there is no such folder", field="--config-dir", found=str(folder),
                 remedy="give a folder that holds config groups, for example my_conf with my_conf/policy/mine.yaml",
             )  # fmt: skip
-    return (*folders, CONF, *conf_folders())
+    return (*folders, CONF, *list_conf_folders())
 
 
-def groups(folders: Sequence[Path]) -> tuple[str, ...]:
+def list_groups(folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of all groups, sorted."""
     return tuple(sorted({entry.name for folder in folders for entry in folder.iterdir() if entry.is_dir()} - {"__pycache__"}))
 
 
-def choices(group: str, folders: Sequence[Path]) -> tuple[str, ...]:
+def list_choices(group: str, folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the choices of one group, sorted; those in subfolders as ``folder/name``."""
     found = {path.relative_to(folder / group) for folder in folders for path in (folder / group).rglob("*.yaml") if path.is_file()}
     return tuple(sorted(path.with_suffix("").as_posix() for path in found))

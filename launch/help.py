@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gavel.launch.groups import choices
+from gavel.launch.groups import list_choices
 from gavel.launch.verbs import VERBS, Verb
 
 _EXIT_CODES = (
@@ -21,42 +21,42 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def overview() -> str:
+def render_overview() -> str:
     """Return the text of ``gavel --help``."""
     return "\n".join([
         "gavel: judge-graded training environments for NeMo-RL", "",
         "usage: gavel VERB [RUN] [KEY=VALUE …] [GROUP=CHOICE …]", "",
         "start here:",
-        *_commands([("rollout", "experiment=demo"), ("rollout", "--help")]), "",
-        "verbs:", *_columns((verb.name, verb.summary) for verb in VERBS.values()), "",
-        "options:", *_columns(_OPTIONS), "",
-        "exit codes:", *_columns(_EXIT_CODES),
+        *_format_commands([("rollout", "experiment=demo"), ("rollout", "--help")]), "",
+        "verbs:", *_format_columns((verb.name, verb.summary) for verb in VERBS.values()), "",
+        "options:", *_format_columns(_OPTIONS), "",
+        "exit codes:", *_format_columns(_EXIT_CODES),
     ]) + "\n"  # fmt: skip
 
 
-def verb_help(verb: Verb, folders: Sequence[Path]) -> str:
+def render_verb_help(verb: Verb, folders: Sequence[Path]) -> str:
     """Return the text of ``gavel VERB --help``, with the choices found in ``folders``."""
     lines = [f"gavel {verb.name}: {verb.summary}", "", "examples:"]
     for tail, meaning in verb.examples:
-        lines += [f"  # {meaning}", f"  gavel {verb.name} {_wrap(tail, verb.name)}"]
-    listed = ((f"{group}=", ", ".join(choices(group, folders)) or "(none)") for group in verb.groups)
+        lines += [f"  # {meaning}", f"  gavel {verb.name} {_wrap_command(tail, verb.name)}"]
+    listed = ((f"{group}=", ", ".join(list_choices(group, folders)) or "(none)") for group in verb.groups)
     if verb.groups:
-        lines += ["", "groups and their choices:", *_columns(listed)]
-    lines += ["", "keys:", *_columns(verb.keys)]
-    return "\n".join([*lines, "", "options:", *_columns(_OPTIONS)]) + "\n"
+        lines += ["", "groups and their choices:", *_format_columns(listed)]
+    lines += ["", "keys:", *_format_columns(verb.keys)]
+    return "\n".join([*lines, "", "options:", *_format_columns(_OPTIONS)]) + "\n"
 
 
-def _commands(commands: Iterable[tuple[str, str]]) -> list[str]:
+def _format_commands(commands: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  gavel {verb} {tail}" for verb, tail in commands]
 
 
-def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+def _format_columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     rows = list(rows)
     width = max((len(left) for left, _ in rows), default=0)
     return [f"  {left.ljust(width)}  {right}" for left, right in rows]
 
 
-def _wrap(tail: str, verb: str, width: int = 100) -> str:
+def _wrap_command(tail: str, verb: str, width: int = 100) -> str:
     """Break a long command at its blanks, so that it can be copied."""
     lines = [""]
     for word in tail.split(" "):

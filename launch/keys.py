@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, cast
 
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 _UNREAD = re.compile(r"(?:judge|services\.[^.]+)\.sampling(?:\.|$)")
 """Keys that no code reads; they are in the schema because a policy has them, and no advice may name them."""
@@ -50,7 +50,7 @@ class Place:
     @property
     def names(self) -> tuple[str, ...] | None:
         """The keys allowed below; None if any is, empty if this place has none."""
-        holder = _holder(self.annotation)
+        holder = _find_holder(self.annotation)
         if is_dataclass(holder):
             return tuple(field.name for field in fields(holder))
         if holder is None and self.annotation is not Any:
@@ -59,15 +59,15 @@ class Place:
             return tuple(self.node) or None if isinstance(self.node, Mapping) else ()
         return None
 
-    def child(self, name: str) -> Place:
+    def get_child(self, name: str) -> Place:
         """Return the place one key down, which must be an allowed one."""
-        holder = _holder(self.annotation)
+        holder = _find_holder(self.annotation)
         node = self.node.get(name) if isinstance(self.node, Mapping) else None
         if is_dataclass(holder):
-            annotation = _hints(cast("Hashable", holder))[name]
-            options = self.depth == 0 and _value_type(annotation) is Any
+            annotation = _load_hints(cast("Hashable", holder))[name]
+            options = self.depth == 0 and _find_value_type(annotation) is Any
         else:
-            annotation, options = _value_type(self.annotation), self.options
+            annotation, options = _find_value_type(self.annotation), self.options
         return Place(annotation, node, self.depth + 1, options)
 
     @property
@@ -78,15 +78,15 @@ class Place:
     @property
     def is_text(self) -> bool:
         """Whether a value here is a text whatever it looks like (``17`` is then "17")."""
-        return _alternatives(self.annotation) == (str,)
+        return _list_alternatives(self.annotation) == (str,)
 
     @property
     def is_text_or_list(self) -> bool:
         """Whether a value here is one text or a list of them."""
-        return set(_alternatives(self.annotation)) == {str, tuple[str, ...]}
+        return set(_list_alternatives(self.annotation)) == {str, tuple[str, ...]}
 
 
-def find(schema: type[Any], key: str, tree: Mapping[str, Any]) -> Place:
+def find_place(schema: type[Any], key: str, tree: Mapping[str, Any]) -> Place:
     """Return the place of a dotted key.
 
     Args:
@@ -101,8 +101,8 @@ def find(schema: type[Any], key: str, tree: Mapping[str, Any]) -> Place:
     for depth, part in enumerate(key.split(".")):
         names = place.names
         if names is not None and part not in names:
-            raise _unknown(schema, tree, key, depth, names)
-        place = place.child(part)
+            raise _make_unknown_key(schema, tree, key, depth, names)
+        place = place.get_child(part)
     return place
 
 
@@ -112,95 +112,95 @@ def check_keys(schema: type[Any], tree: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: names the first such key and the nearest ones.
     """
-    for key in _keys(tree):
-        find(schema, key, tree)
+    for key in _iter_keys(tree):
+        find_place(schema, key, tree)
 
 
-def known_keys(schema: type[Any], tree: Mapping[str, Any]) -> list[str]:
+def list_known_keys(schema: type[Any], tree: Mapping[str, Any]) -> list[str]:
     """Return every dotted key of a schema; under mappings those that ``tree`` has."""
-    return list(_walk(Place(schema, tree), ""))
+    return list(_walk_keys(Place(schema, tree), ""))
 
 
-def _walk(place: Place, prefix: str) -> Iterator[str]:
+def _walk_keys(place: Place, prefix: str) -> Iterator[str]:
     names = place.names
     if names is None:
         names = tuple(place.node) if isinstance(place.node, Mapping) else ()
     for name in names:
         yield prefix + name
-        yield from _walk(place.child(name), f"{prefix}{name}.")
+        yield from _walk_keys(place.get_child(name), f"{prefix}{name}.")
 
 
-def _keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _iter_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in tree.items():
         yield f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from _keys(value, f"{prefix}{name}.")
+            yield from _iter_keys(value, f"{prefix}{name}.")
 
 
-def _unknown(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, names: tuple[str, ...]) -> ConfigError:
+def _make_unknown_key(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, names: tuple[str, ...]) -> ConfigError:
     parts = key.split(".")
     above = ".".join(parts[:depth])
     bad = ".".join(parts[: depth + 1])
     here = depth == len(parts) - 1
-    known = [name for name in known_keys(schema, tree) if not _UNREAD.match(name)]
-    near = suggest(key, known, [f"{above}.{name}" if above else name for name in names] if here else ())
-    if (meant := _MEANT.get(_last(key))) is not None:
+    known = [name for name in list_known_keys(schema, tree) if not _UNREAD.match(name)]
+    near = suggest_keys(key, known, [f"{above}.{name}" if above else name for name in names] if here else ())
+    if (meant := _MEANT.get(_get_last_part(key))) is not None:
         beside = tuple(name for name in known if name in (f"judge.{meant}", f"{above}.{meant}"))
         near = list(dict.fromkeys((*beside, *near)))[:3]
     if not names and above:
         return ConfigError(
-            f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _or(near)
+            f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _format_suggestions(near)
         )  # fmt: skip
     return ConfigError(
-        "there is no such key", field=bad, allowed=shorten((f"{above}: " if above else "") + ", ".join(names), 600),
-        remedy=f"did you mean {_list(near)}?" if near else "remove it, or see `gavel VERB --help`",
+        "there is no such key", field=bad, allowed=shorten_value((f"{above}: " if above else "") + ", ".join(names), 600),
+        remedy=f"did you mean {_format_names(near)}?" if near else "remove it, or see `gavel VERB --help`",
     )  # fmt: skip
 
 
-def suggest(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
+def suggest_keys(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
     """Return up to three known keys that may have been meant: the most alike beside it, else those that end in the same word, else
     those alike as a whole, else those that end in a word alike; the most alike first."""
-    last = _last(key)
-    beside = {_last(name): name for name in siblings}
+    last = _get_last_part(key)
+    beside = {_get_last_part(name): name for name in siblings}
     if near := difflib.get_close_matches(last, beside, n=2, cutoff=0.6):
         return [beside[name] for name in near]
     known = [name for name in known if not key.startswith(f"{name}.")]
-    same = [name for name in known if _last(name) == last]
+    same = [name for name in known if _get_last_part(name) == last]
     found = difflib.get_close_matches(key, same, cutoff=0.0) or difflib.get_close_matches(key, known, cutoff=0.7)
-    words = difflib.get_close_matches(last, {_last(name) for name in known}, n=1, cutoff=0.8)
-    return (found or [name for name in known if _last(name) in words])[:3]
+    words = difflib.get_close_matches(last, {_get_last_part(name) for name in known}, n=1, cutoff=0.8)
+    return (found or [name for name in known if _get_last_part(name) in words])[:3]
 
 
-def _last(key: str) -> str:
+def _get_last_part(key: str) -> str:
     return key.rsplit(".", 1)[-1]
 
 
-def _list(names: Iterable[str]) -> str:
+def _format_names(names: Iterable[str]) -> str:
     return " or ".join(f"`{name}`" for name in names)
 
 
-def _or(near: list[str]) -> str:
-    return f", or did you mean {_list(near)}?" if near else ""
+def _format_suggestions(near: list[str]) -> str:
+    return f", or did you mean {_format_names(near)}?" if near else ""
 
 
 @cache
-def _hints(cls: Any) -> Mapping[str, Any]:
+def _load_hints(cls: Any) -> Mapping[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
+def _list_alternatives(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union without None, or the annotation itself."""
     union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     parts = typing.get_args(annotation) if union else (annotation,)
     return tuple(part for part in parts if part is not type(None))
 
 
-def _holder(annotation: Any) -> Any:
+def _find_holder(annotation: Any) -> Any:
     """Return the member of a union that has keys (a dataclass, a mapping), or None."""
-    return next((part for part in _alternatives(annotation) if is_dataclass(part) or typing.get_origin(part) is Mapping), None)
+    return next((part for part in _list_alternatives(annotation) if is_dataclass(part) or typing.get_origin(part) is Mapping), None)
 
 
-def _value_type(annotation: Any) -> Any:
+def _find_value_type(annotation: Any) -> Any:
     """Return the type of a mapping's values; Any for what has none."""
-    holder = _holder(annotation)
+    holder = _find_holder(annotation)
     return typing.get_args(holder)[1] if typing.get_origin(holder) is Mapping else (Any if annotation is Any else None)

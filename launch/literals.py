@@ -11,20 +11,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 _OPENING = re.compile(r"(\\*)\$\{")
 _RESOLVER = re.compile(r"(?<!\\)(?:\\\\)*\$\{(?:[^{}]|\$\{[^{}]*\})*?:")
 
 
-def literal(value: Any) -> Any:
+def escape_interpolation(value: Any) -> Any:
     """Return a value, or a tree of them, with every ``${`` written so that OmegaConf reads it as text."""
     if isinstance(value, str):
         return _OPENING.sub(r"\1\1\\${", value)
     if isinstance(value, Mapping):
-        return {name: literal(item) for name, item in value.items()}
+        return {name: escape_interpolation(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [literal(item) for item in value]
+        return [escape_interpolation(item) for item in value]
     return value
 
 
@@ -43,7 +43,7 @@ def refuse_resolvers(value: Any, field: str) -> None:
     elif isinstance(value, str) and _RESOLVER.search(value):
         section = field.rpartition(".")[0] or field
         raise ConfigError(
-            "this value would be stored in the clear, and asks for something outside the config", field=field, found=shorten(value),
+            "this value would be stored in the clear, and asks for something outside the config", field=field, found=shorten_value(value),
             allowed="a plain value, or ${KEY} of this config",
             remedy=f"for a secret name its variable: {section}.api_key_env=VARIABLE; anything else: let the shell put it in; "
             "for the text itself write \\${",

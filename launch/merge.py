@@ -14,10 +14,10 @@ from rich.console import Console
 
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Result
-from gavel.launch.assembly import assemble
+from gavel.launch.assembly import assemble_run
 from gavel.launch.config import to_yaml
-from gavel.launch.running.accounting import prices_of
-from gavel.launch.running.child import config_of, existing_run
+from gavel.launch.running.accounting import list_prices
+from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.files import read_document, read_lines, read_places
 from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.inputs import PlannedRow, read_inputs
@@ -25,17 +25,17 @@ from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import FolderLock, RunFolderError
 from gavel.launch.running.manifest import Manifest, RunHead, check_free, read_manifest
 from gavel.launch.running.merge_checks import check_rows, check_same_run, check_shards, check_whole
-from gavel.launch.running.origin import written_here
-from gavel.launch.running.session import INCOMPLETE, WHOLE, digest_of, left, reported, say
+from gavel.launch.running.origin import is_written_here
+from gavel.launch.running.session import INCOMPLETE, WHOLE, compute_config_digest, describe_left, print_line, write_report
 from gavel.launch.running.shard import Shard, read_shard
-from gavel.launch.running.tally import Tally, closing
+from gavel.launch.running.tally import RunTally, make_closing_table
 from gavel.launch.schema import MergeConfig, RolloutConfig, RunConfig
 from gavel.models.codec import load, to_json
 from gavel.models.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MergePart:
     """One shard: where it is, what its manifest and config say, which rows it planned."""
 
     path: Path
@@ -63,7 +63,7 @@ def run(config: MergeConfig, console: Console) -> int:
         )
     _check_named_once(config.runs)
     with ExitStack() as held:
-        parts = [_part(existing_run(name, "merge"), held) for name in config.runs]
+        parts = [_read_part(find_existing_run(name, "merge"), held) for name in config.runs]
         _check_outside(target, parts)
         parts.sort(key=lambda part: part.shard.index)
         check_same_run(parts)
@@ -71,9 +71,9 @@ def run(config: MergeConfig, console: Console) -> int:
         check_rows(parts)
         if not missing:
             check_whole(parts)
-        short = _merge(parts, target, console)
+        short = _merge_parts(parts, target, console)
     if missing:
-        say(console, f"incomplete: {', '.join(map(str, missing))} of the run: not given", style="bold")
+        print_line(console, f"incomplete: {', '.join(map(str, missing))} of the run: not given", style="bold")
     return INCOMPLETE if missing or short else WHOLE
 
 
@@ -85,7 +85,7 @@ def _check_named_once(runs: Sequence[str]) -> None:
         raise ConfigError("this run is named twice", field="runs", found=", ".join(twice), remedy="name each shard once")
 
 
-def _check_outside(target: Path, parts: Sequence[Part]) -> None:
+def _check_outside(target: Path, parts: Sequence[MergePart]) -> None:
     inside = next((part.path for part in parts if part.path.resolve() in target.resolve().parents), None)
     if inside is not None:
         raise RunFolderError(
@@ -94,59 +94,61 @@ def _check_outside(target: Path, parts: Sequence[Part]) -> None:
         )  # fmt: skip
 
 
-def _part(path: Path, held: ExitStack) -> Part:
+def _read_part(path: Path, held: ExitStack) -> MergePart:
     manifest = read_manifest(path)
     assert manifest is not None
     check_free(path, manifest)
     with suppress(PermissionError):  # a shard that only others may write
         held.enter_context(FolderLock(path))
-    return Part(path, manifest, config_of(path), read_shard(manifest.shard), read_inputs(path))
+    return MergePart(path, manifest, read_run_config(path), read_shard(manifest.shard), read_inputs(path))
 
 
-def _merge(parts: Sequence[Part], target: Path, console: Console) -> dict[str, int]:
+def _merge_parts(parts: Sequence[MergePart], target: Path, console: Console) -> dict[str, int]:
     """Write the whole run; it stands at its place only when all of it is there. Returns what is missing, counted."""
     first = parts[0]
     composed = replace(first.config, shard=None, run=RunConfig(str(first.path)))
-    assembly = assemble(composed, with_policy=True)
+    assembly = assemble_run(composed, with_policy=True)
     text = to_yaml(replace(composed, run=RunConfig(str(target))))
-    digests = {**first.manifest.digests, "config": digest_of(text)}
+    digests = {**first.manifest.digests, "config": compute_config_digest(text)}
     head = RunHead(
         "rollout", first.manifest.identity, digests, first.manifest.reward, first.manifest.ablation,
-        merged=tuple(_parent(part) for part in parts),
+        merged=tuple(_describe_parent(part) for part in parts),
     )  # fmt: skip
     reward = make_reward(first.manifest.reward)
     building = target.with_name(f".{target.name}.merging")
     shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed; the shards hold all of it
     try:
-        with RunFolder.open(building / target.name, head, text, ours=all(written_here(part.path) for part in parts)) as folder:
-            folder.plan([row for part in parts for row in part.rows])
+        with RunFolder.open_folder(
+            building / target.name, head, text, ours=all(is_written_here(part.path) for part in parts)
+        ) as folder:
+            folder.write_plan([row for part in parts for row in part.rows])
             planned = read_inputs(folder.path)
-            tally = Tally(planned, assembly.environment, prices_of(composed.service_table))
-            for result in _results(parts, planned):
-                folder.add(result)
-                tally.add(result)
+            tally = RunTally(planned, assembly.environment, list_prices(composed.service_table))
+            for result in _merge_results(parts, planned):
+                folder.add_result(result)
+                tally.add_row(result)
             for part in parts:
                 for _, line in read_lines(part.path / "transcripts.jsonl"):
                     folder.journal.append(to_json(line))
-            metrics = tally.write(folder, assembly.environment, reward)
+            metrics = tally.write_metrics(folder, assembly.environment, reward)
         if target.exists():
             target.rmdir()  # empty, as was checked
         (building / target.name).rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    console.print(closing(metrics, None, clusters=assembly.environment.info.clusters))
+    console.print(make_closing_table(metrics, None, clusters=assembly.environment.info.clusters))
     if composed.report:
-        say(console, reported(target))
-    say(console, f"run folder: {target} ({len(parts)} shards: {', '.join(str(part.path) for part in parts)})")
-    short = tally.short(planned)
+        print_line(console, write_report(target))
+    print_line(console, f"run folder: {target} ({len(parts)} shards: {', '.join(str(part.path) for part in parts)})")
+    short = tally.count_missing(planned)
     if short:
         counts = ", ".join(f"{count} {name}" for name, count in short.items())
-        named = left(planned, tally.graded)
-        say(console, f"incomplete: {counts}" + (f": {named}" if named else ""), style="bold")
+        named = describe_left(planned, tally.graded)
+        print_line(console, f"incomplete: {counts}" + (f": {named}" if named else ""), style="bold")
     return short
 
 
-def _parent(part: Part) -> dict[str, Any]:
+def _describe_parent(part: MergePart) -> dict[str, Any]:
     return {
         "run": str(part.path.resolve()), "kind": part.manifest.kind, "shard": str(part.shard),
         "identity": part.manifest.digests["identity"],
@@ -154,7 +156,7 @@ def _parent(part: Part) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[Result]:
+def _merge_results(parts: Sequence[MergePart], planned: Sequence[PlannedRow]) -> Iterator[Result]:
     """Yield all attempts of all parts in the plan's order, and skipped tasks in the file's; a row's attempts in theirs.
 
     Two passes over the files, so that memory holds places and not rows.
@@ -162,7 +164,7 @@ def _results(parts: Sequence[Part], planned: Sequence[PlannedRow]) -> Iterator[R
     places: dict[RowKey, tuple[int, int]] = {row.key: (row.task_index, row.rollout_index) for row in planned}
     files = [part.path / name for part in parts for name in ("errors.jsonl", "results.jsonl")]
     found = sorted(
-        (_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, _, line in read_places(file)
+        (_find_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, _, line in read_places(file)
     )  # fmt: skip
     _check_graded_once(found, files)
     with ExitStack() as opened:
@@ -186,7 +188,7 @@ def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], f
         graded.add((task, rollout))
 
 
-def _place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]], file: Path) -> tuple[int, int, int]:
+def _find_place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]], file: Path) -> tuple[int, int, int]:
     key = (str(line.get("task_id")), int(line.get("rollout_index", 0)))
     place = places.get(key)
     if place is None and line.get("status") != "invalid_task":

@@ -23,13 +23,13 @@ import gavel
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, read_config
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.hooks import install, install_single_controller, widen_executor
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
-from gavel.envs.interfaces.nemo_rl.register import register
+from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, install_single_controller, widen_executor
+from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
+from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.launch.training.arithmetic import find_contradictions
 from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, load_exemplar, to_text
-from gavel.launch.training.nemo_rl_preflight import findings
+from gavel.launch.training.nemo_rl_preflight import list_findings
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.files import write_whole
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         root = Path(config[SECTION]["nemo_rl_root"]).expanduser()
         if is_checkout(root):
             require_contract(read_checkout(root))
-        problems = [*findings(config), *(find_contradictions(config) if options.check else ())]
+        problems = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
             problems += [f"{SECTION}.nemo_rl_root: a toy group through the hooks of this checkout: {toy}"] if toy else []
@@ -57,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.check:
             sys.stderr.write("preflight: nothing was found wrong\n")
             return 0
-        prepare(config)
+        prepare_trainer(config)
     except GavelError as failed:
         sys.stderr.write(f"{failed}\n")
         return failed.exit_code
-    return run_script(config, resolved(config, options.config))
+    return run_script(config, resolve_config(config, options.config))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return config
 
 
-def resolved(config: Mapping[str, Any], path: Path) -> Path:
+def resolve_config(config: Mapping[str, Any], path: Path) -> Path:
     """Return the file that the script is given: ``path``, or a resolved copy in the run's folder where it was not resolved."""
     if yaml.safe_load(path.read_text(encoding="utf-8")) == config:
         return path
@@ -99,7 +99,7 @@ def resolved(config: Mapping[str, Any], path: Path) -> Path:
     return copy
 
 
-def prepare(config: Mapping[str, Any]) -> None:
+def prepare_trainer(config: Mapping[str, Any]) -> None:
     """Make NeMo-RL importable here and in its workers, then register and hook; the script is not imported yet.
 
     Raises:
@@ -114,14 +114,14 @@ def prepare(config: Mapping[str, Any]) -> None:
     if root not in sys.path:
         sys.path.insert(0, root)
     names = [name for name in config["env"] if str(name).startswith(PREFIX)]
-    register(names)
+    register_environments(names)
     widen_executor()
-    failure = _failure(config, names)
+    failure = _choose_failure_policy(config, names)
     if section["kind"] == "single_controller":
         install_single_controller(config["policy"], failure)
     else:
         joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
-        install(Driver(config["policy"], failure, Steps(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins))
+        install_hooks(Driver(config["policy"], failure, StepLedger(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins))
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:
@@ -139,7 +139,7 @@ def run_script(config: Mapping[str, Any], path: Path) -> int:
     return 0
 
 
-def _failure(config: Mapping[str, Any], names: Sequence[str]) -> FailurePolicy:
+def _choose_failure_policy(config: Mapping[str, Any], names: Sequence[str]) -> FailurePolicy:
     """Return the one failure policy of all environments: a step is of all of them."""
     policies = {name: read_config(config["env"][name], name=name).failure for name in names}
     first = next(iter(policies.values()))

@@ -16,13 +16,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 
-from gavel.envs.plugins import added
+from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS
 from gavel.launch.groups import PACKAGE
 from gavel.launch.running.files import write_whole
-from gavel.launch.running.session import say
+from gavel.launch.running.session import print_line
 from gavel.launch.schema import NewConfig
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 _TEMPLATES = "launch/templates"
 FILES = {
@@ -62,30 +62,32 @@ def run(config: NewConfig, console: Console) -> int:
             "only an environment or a rubric can be begun", field="what", found=config.what or "nothing", allowed=", ".join(KINDS),
             remedy="write: gavel new env NAME, or gavel new rubric NAME",
         )  # fmt: skip
-    name = checked(config.name, config.what)
+    name = check_name(config.name, config.what)
     folder = Path(config.into or name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             "this place is taken, and nothing is overwritten", where=str(folder), field="into", allowed="a new or an empty folder",
             remedy="name another with into=…, or another NAME",
         )  # fmt: skip
-    files = written(name, config.what)
-    _write(folder, files)
+    files = render_files(name, config.what)
+    _write_files(folder, files)
     for path in files:
-        say(console, f"written: {folder / path}")
+        print_line(console, f"written: {folder / path}")
     place = shlex.quote(str(folder))
     if config.what == "rubric":
         words = shlex.quote(f"rubrics.{name}.file={folder / name}.yaml")
         rows = shlex.quote(f"tasks.path={folder / 'rows.jsonl'}")
-        say(console, f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means")
-        say(console, f"a run: gavel rollout {rows} {words} policy=smollm2 judge=smollm2")
+        print_line(console, f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means")
+        print_line(console, f"a run: gavel rollout {rows} {words} policy=smollm2 judge=smollm2")
         return 0
     package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
-    say(console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it")
+    print_line(
+        console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it"
+    )
     return 0
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write all files or none: a folder that was begun only would be taken for somebody's work the next time."""
     place = folder.resolve()  # where a link leads
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def checked(name: str | None, what: str = "env") -> str:
+def check_name(name: str | None, what: str = "env") -> str:
     """Return the name of a new environment or rubric.
 
     Raises:
@@ -110,29 +112,29 @@ def checked(name: str | None, what: str = "env") -> str:
         raise ConfigError("no name is given", field="name", allowed=_RULE, remedy=f"write: gavel new {what} NAME")
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         better = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:_LONGEST].strip("_")
-        raise _refused("this is no name for it", name, f"for example {better}" if _NAME.fullmatch(better) else "")
+        raise _make_name_error("this is no name for it", name, f"for example {better}" if _NAME.fullmatch(better) else "")
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
-        raise _refused("this is a word of Python", name)
+        raise _make_name_error("this is a word of Python", name)
     if name in _VALUES:
-        raise _refused("this is a value in YAML and on the command line, not a name", name)
+        raise _make_name_error("this is a value in YAML and on the command line, not a name", name)
     if what == "rubric":
         return name  # files in a folder: no module and no package of this name is made
-    taken = {**ENVIRONMENTS, **REWARDS, **added("env"), **added("reward")}
+    taken = {**ENVIRONMENTS, **REWARDS, **find_added("env"), **find_added("reward")}
     if name in taken:
-        raise _refused("an environment or a reward of this name is there already", name)
+        raise _make_name_error("an environment or a reward of this name is there already", name)
     spec = importlib.util.find_spec(name)  # a folder alone, such as one begun here before, has no origin
     if name in ("tests", "conf") or (spec is not None and spec.origin is not None):
-        raise _refused("a Python module of this name is there already", name)
+        raise _make_name_error("a Python module of this name is there already", name)
     if any(True for _ in metadata.distributions(name=name)):
-        raise _refused("a package of this name is installed already, and would be replaced", name)
+        raise _make_name_error("a package of this name is installed already, and would be replaced", name)
     return name
 
 
-def _refused(problem: str, name: str, remedy: str = "") -> ConfigError:
-    return ConfigError(problem, field="name", found=shorten(name), allowed=_RULE, remedy=remedy or "choose another")
+def _make_name_error(problem: str, name: str, remedy: str = "") -> ConfigError:
+    return ConfigError(problem, field="name", found=shorten_value(name), allowed=_RULE, remedy=remedy or "choose another")
 
 
-def written(name: str, what: str = "env") -> dict[str, str]:
+def render_files(name: str, what: str = "env") -> dict[str, str]:
     """Return the files of a new environment or rubric by their paths in its folder."""
     made = Environment(
         loader=FileSystemLoader(PACKAGE / _TEMPLATES / f"new_{what}"),

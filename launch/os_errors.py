@@ -33,7 +33,7 @@ REMEDIES: Mapping[int, str] = {
 _NO_REMEDY = "run again with --traceback to see where"
 
 
-def explain(failed: OSError, config: object = None) -> ConfigError:
+def explain_os_error(failed: OSError, config: object = None) -> ConfigError:
     """Return the error a user should see.
 
     Args:
@@ -43,11 +43,11 @@ def explain(failed: OSError, config: object = None) -> ConfigError:
     path = os.fsdecode(failed.filename) if isinstance(failed.filename, str | bytes) else ""
     problem = failed.strerror or str(failed)
     return ConfigError(
-        problem, where=path, field=_key_of(path, config) if path else "", remedy=REMEDIES.get(failed.errno or 0, _NO_REMEDY)
+        problem, where=path, field=_find_key(path, config) if path else "", remedy=REMEDIES.get(failed.errno or 0, _NO_REMEDY)
     )
 
 
-def file_to_write(path: str, key: str) -> Path:
+def make_file_place(path: str, key: str) -> Path:
     """Return where a config's key puts a file, with its folder made.
 
     Raises:
@@ -63,10 +63,10 @@ def file_to_write(path: str, key: str) -> Path:
     return file
 
 
-def _key_of(path: str, config: object) -> str:
+def _find_key(path: str, config: object) -> str:
     """Return the key of the longest path in the config that leads to ``path``; empty if none does."""
     wanted = Path(path).absolute()
-    by_length = sorted(((key, value) for key, value in _texts(config, "") if value), key=lambda item: -len(item[1]))
+    by_length = sorted(((key, value) for key, value in _iter_texts(config, "") if value), key=lambda item: -len(item[1]))
     for key, value in by_length:
         named = Path(value).expanduser().absolute()
         if (wanted == named or named in wanted.parents) and named != Path(named.anchor):
@@ -74,12 +74,12 @@ def _key_of(path: str, config: object) -> str:
     return ""
 
 
-def _texts(node: Any, prefix: str) -> Iterator[tuple[str, str]]:
+def _iter_texts(node: Any, prefix: str) -> Iterator[tuple[str, str]]:
     if isinstance(node, Mapping):
         for name, value in node.items():
-            yield from _texts(value, f"{prefix}.{name}" if prefix else str(name))
+            yield from _iter_texts(value, f"{prefix}.{name}" if prefix else str(name))
     elif isinstance(node, list):
         for value in node:
-            yield from _texts(value, prefix)
+            yield from _iter_texts(value, prefix)
     elif isinstance(node, str):
         yield prefix, node

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 
 from gavel.launch.keys import Place
 from gavel.launch.verbs import SWEEP_AGAIN
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 _WORD = re.compile(r"(?P<sign>~|\+{0,2})(?P<key>[^=\s]+?)(?:=(?P<value>.*))?", re.DOTALL)
 
@@ -57,7 +57,7 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     match = _WORD.fullmatch(word)
     if match is None or (match["value"] is None and match["sign"] != "~"):
         raise ConfigError(
-            "this word is not KEY=VALUE", found=shorten(word), allowed="KEY=VALUE, GROUP=CHOICE, ~KEY",
+            "this word is not KEY=VALUE", found=shorten_value(word), allowed="KEY=VALUE, GROUP=CHOICE, ~KEY",
             remedy="only the first word after the verb may stand alone: it is the run folder",
         )  # fmt: skip
     key, value = match["key"], match["value"]
@@ -68,7 +68,7 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     group, _, package = key.partition("@")
     if group in groups and value is not None and _SEVERAL.search(value):
         raise ConfigError(
-            "several choices where there can be one", field=key, found=shorten(value),
+            "several choices where there can be one", field=key, found=shorten_value(value),
             remedy=SWEEP_AGAIN,
         )  # fmt: skip
     if group in groups:
@@ -96,23 +96,23 @@ def read_value(setting: Setting, place: Place) -> Any:
     if setting.text == "null":
         return None
     if place.is_text or (place.is_text_or_list and not setting.text.startswith("[")):
-        return _unquoted(setting.text)
+        return _unquote_text(setting.text)
     try:
         parsed = OverridesParser.create().parse_rule(f"k={setting.text}", "override")
     except HydraException:
         raise ConfigError(
-            "this value cannot be read", field=setting.key, found=shorten(setting.text),
+            "this value cannot be read", field=setting.key, found=shorten_value(setting.text),
             allowed="a number, true, false, null, a text, [a,b], {key: value}", remedy="put a text with special characters in quotes",
         ) from None  # fmt: skip
     if parsed.is_sweep_override():
         raise ConfigError(
-            "several values where there can be one", field=setting.key, found=shorten(setting.text),
+            "several values where there can be one", field=setting.key, found=shorten_value(setting.text),
             remedy=f"{SWEEP_AGAIN}; for a list write {shlex.quote(f'{setting.key}=[{setting.text}]')}",
         )  # fmt: skip
     return parsed.value()
 
 
-def _unquoted(text: str) -> str:
+def _unquote_text(text: str) -> str:
     quote = text[:1]
     if len(text) >= 2 and quote in "'\"" and text.endswith(quote):
         return text[1:-1].replace(f"\\{quote}", quote)

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from gavel.launch.running.existing import existing_run
-from gavel.launch.running.origin import written_here
+from gavel.launch.running.existing import find_existing_run
+from gavel.launch.running.origin import is_written_here
 
 ANEW: dict[str, Any] = {"retry": None, "inspect": None, "show_sensitive": False, "dry_run": False}
 """What a stored config does not decide about the next command."""
@@ -29,10 +29,10 @@ def check_begun(run: str, chosen: bool, tasks: object, keys: Iterable[str]) -> N
     """
     new = chosen or tasks is not None or any(key == "tasks.path" or key.startswith("policy.") for key in keys)
     if not new and not (Path(run).expanduser() / "config.yaml").is_file():
-        existing_run(run, "rollout")
+        find_existing_run(run, "rollout")
 
 
-def own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]) -> dict[str, Any]:
+def read_own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]) -> dict[str, Any]:
     """Return the sections that a verb takes from the run it works on.
 
     ``rollout`` goes on with a run that is named alone: without any choice of a group, everything is the run's own. ``regrade`` keeps
@@ -51,6 +51,6 @@ def own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]
     if not isinstance(own, dict):
         return {}
     if verb == "rollout":
-        return {} if chosen else {**own, **ANEW, "trust": written_here(file.parent)}
+        return {} if chosen else {**own, **ANEW, "trust": is_written_here(file.parent)}
     touched = {key.partition(".")[0] for key in keys}
     return {name: own[name] for name in ("judge", "rubrics") if name in touched and name in own and name not in chosen}

@@ -8,14 +8,14 @@ from typing import Any
 
 from rich.console import Console
 
-from gavel.envs.plugins import added_rubrics
-from gavel.envs.preparing import PrepareReport, prepare, write_files
-from gavel.envs.registry import generates
+from gavel.envs.plugins import find_added_rubrics
+from gavel.envs.preparing import PrepareReport, prepare_tasks, write_files
+from gavel.envs.registry import can_generate
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import make_rubric, profile_of
+from gavel.judges.rubrics import get_profile, make_rubric
 from gavel.judges.types import Rubric
-from gavel.launch.assembly import asset_store
-from gavel.launch.generate import form_of, generate, out_folder
+from gavel.launch.assembly import make_asset_store
+from gavel.launch.generate import choose_form, choose_out_folder, generate_tasks
 from gavel.launch.running.session import INCOMPLETE, WHOLE
 from gavel.launch.schema import PrepareConfig
 from gavel.models.errors import ConfigError
@@ -23,21 +23,23 @@ from gavel.models.errors import ConfigError
 
 def run(config: PrepareConfig, console: Console) -> int:
     """Run the verb; see ``gavel prepare --help``. Returns the exit code."""
-    profiles = _profiles(config)
-    rubrics = _assets(config, asset_store(config.assets), console)
+    profiles = _list_profiles(config)
+    rubrics = _load_rubrics(config, make_asset_store(config.assets), console)
     if not (config.source.get("path") or config.source.get("dataset")):
-        if generates(config.env):
-            return generate(config, rubrics, lambda text: _say(console, text))
-        _say(console, "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR")
+        if can_generate(config.env):
+            return generate_tasks(config, rubrics, lambda text: _print_text(console, text))
+        _print_text(
+            console, "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR"
+        )
         return 0
-    out = out_folder(config, lambda text: _say(console, text))
+    out = choose_out_folder(config, lambda text: _print_text(console, text))
     if config.format == "nemo_gym" and _is_task_file(config.source):
-        return _convert(config, out, console)
-    report = prepare(
-        config.source, out, profiles=profiles, warn=lambda text: _say(console, f"warning: {text}"), dry_run=config.dry_run,
-        env=str(config.env.get("name")), form=form_of(config),
+        return _convert_tasks(config, out, console)
+    report = prepare_tasks(
+        config.source, out, profiles=profiles, warn=lambda text: _print_text(console, f"warning: {text}"), dry_run=config.dry_run,
+        env=str(config.env.get("name")), form=choose_form(config),
     )  # fmt: skip
-    _show(report, config.dry_run, console)
+    _show_report(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE
 
 
@@ -48,22 +50,22 @@ def _is_task_file(source: Mapping[str, Any]) -> bool:
     return path is not None and is_task_file(Path(path).expanduser())
 
 
-def _convert(config: PrepareConfig, out: Path, console: Console) -> int:
+def _convert_tasks(config: PrepareConfig, out: Path, console: Console) -> int:
     """Write a task file of ours as rows of Gym's form; there is nothing else to prepare about it."""
-    from gavel.envs.interfaces.nemo_gym.export import FILES, gym_file
+    from gavel.envs.interfaces.nemo_gym.export import FILES, make_gym_file
 
     path = Path(config.source["path"]).expanduser()
-    data, rows = gym_file(path, str(config.env.get("name")), agent=config.agent)
+    data, rows = make_gym_file(path, str(config.env.get("name")), agent=config.agent)
     name = FILES.get(path.name, FILES["tasks.jsonl"])
     if config.dry_run:
-        _say(console, f"dry run: nothing was written; {rows} rows would go into {out / name}")
+        _print_text(console, f"dry run: nothing was written; {rows} rows would go into {out / name}")
         return WHOLE
     for file in write_files(out, {name: data}):
-        _say(console, f"wrote {file}, {rows} rows")
+        _print_text(console, f"wrote {file}, {rows} rows")
     return WHOLE
 
 
-def _profiles(config: PrepareConfig) -> dict[str, str]:
+def _list_profiles(config: PrepareConfig) -> dict[str, str]:
     """Return the grading profile of each binding."""
     profiles = {}
     for name, binding in config.judging.bindings.items():
@@ -76,35 +78,35 @@ def _profiles(config: PrepareConfig) -> dict[str, str]:
     return profiles
 
 
-def _assets(config: PrepareConfig, store: AssetStore, console: Console) -> dict[str, Rubric]:
+def _load_rubrics(config: PrepareConfig, store: AssetStore, console: Console) -> dict[str, Rubric]:
     """Fetch and verify every asset of every rubric; making the rubric checks that they fit together. In a dry run there is none."""
     rubrics = {}
-    added = added_rubrics(rubric.profile for rubric in config.rubrics.values() if rubric.file is None)
+    added = find_added_rubrics(rubric.profile for rubric in config.rubrics.values() if rubric.file is None)
     for name, rubric in config.rubrics.items():
         field = f"rubrics.{name}.profile"
-        profile = profile_of(rubric, field=field, added=added)
+        profile = get_profile(rubric, field=field, added=added)
         if config.dry_run:
-            _say(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
+            _print_text(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
             continue
         made = rubrics[name] = make_rubric(rubric, store, field=field, added=added)
-        _say(console, f"rubric {name}: {rubric.profile}, {made.digest}")
+        _print_text(console, f"rubric {name}: {rubric.profile}, {made.digest}")
         for asset in profile.assets:
-            _say(console, f"  {asset}: verified, {store.path(asset)}")
+            _print_text(console, f"  {asset}: verified, {store.locate_asset(asset)}")
     return rubrics
 
 
-def _show(report: PrepareReport, dry_run: bool, console: Console) -> None:
-    _say(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation, {report.skipped} skipped")
+def _show_report(report: PrepareReport, dry_run: bool, console: Console) -> None:
+    _print_text(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation, {report.skipped} skipped")
     if report.domains:
-        _say(console, "by domain: " + ", ".join(f"{domain} {count}" for domain, count in report.domains.items()))
+        _print_text(console, "by domain: " + ", ".join(f"{domain} {count}" for domain, count in report.domains.items()))
     for how, ids in report.dropped.items():
-        _say(console, f"dropped, {how}: {len(ids)} ({', '.join(ids[:5])}{', …' if len(ids) > 5 else ''})")
+        _print_text(console, f"dropped, {how}: {len(ids)} ({', '.join(ids[:5])}{', …' if len(ids) > 5 else ''})")
     if dry_run:
-        _say(console, f"dry run: nothing was written; tasks.jsonl would go into {report.out}")
+        _print_text(console, f"dry run: nothing was written; tasks.jsonl would go into {report.out}")
         return
     for file in report.files:
-        _say(console, f"wrote {file}")
+        _print_text(console, f"wrote {file}")
 
 
-def _say(console: Console, text: str) -> None:
+def _print_text(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)

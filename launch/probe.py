@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from gavel.envs.slot_texts import form_of
-from gavel.judges.attacks import attacks_on
-from gavel.judges.bindings import Binding, output_limit
-from gavel.judges.certificate import known_fingerprint
+from gavel.envs.slot_texts import find_form
+from gavel.judges.attacks import list_attacks
+from gavel.judges.bindings import Binding, describe_output_limit
+from gavel.judges.certificate import find_known_fingerprint
 from gavel.judges.identity import inspect_server
 from gavel.judges.judge import BoundJudges
-from gavel.judges.probe import REPEATS, ProbeReport, probe
+from gavel.judges.probe import REPEATS, ProbeReport, probe_binding
 from gavel.judges.rubric_form import lint_form
-from gavel.judges.tables import checks_table, facts_table
-from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.environment_controls import environment_controls, environment_rows
+from gavel.judges.tables import make_checks_table, make_facts_table
+from gavel.launch.assembly import Assembly, assemble_run
+from gavel.launch.environment_controls import load_environment_controls, play_environment_controls
 from gavel.launch.qualifying import (
-    certificates_folder,
-    certify,
-    each_binding,
+    certify_binding,
+    check_judges_reached,
+    find_certificates_folder,
     keep_report,
-    reach_judges,
+    measure_each_binding,
+    print_line,
     report_folder,
-    say,
 )
 from gavel.launch.running.budget import Allowance, check_budget
 from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, STOPPED, WHOLE, run_async
@@ -32,8 +32,8 @@ from gavel.launch.schema import ProbeConfig
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
 from gavel.models.pool import ServicePool
-from gavel.models.service import config_key
-from gavel.models.transport import credentials
+from gavel.models.service import get_config_key
+from gavel.models.transport import read_credentials
 
 
 def run(config: ProbeConfig, console: Console) -> int:
@@ -41,68 +41,68 @@ def run(config: ProbeConfig, console: Console) -> int:
     if config.concurrency < 1:
         raise ConfigError("must be at least 1", field="concurrency", found=str(config.concurrency))
     check_budget(config.budget)
-    assembly = assemble(config, with_policy=False)
+    assembly = assemble_run(config, with_policy=False)
     if config.dry_run:
         return _tell_plan(config, assembly, console)
     return run_async(lambda: _probe_all(config, assembly, console), console, BEGINS_ANEW)
 
 
 def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
-    own = len(environment_controls(config.env))
+    own = len(load_environment_controls(config.env))
     for name, binding in assembly.bindings.items():
-        controls, attacks = len(binding.rubric.controls), len(attacks_on(binding.rubric))
+        controls, attacks = len(binding.rubric.controls), len(list_attacks(binding.rubric))
         calls = f"{controls} controls, {attacks} attacks and {controls * (REPEATS - 1)} repeats"
         through = f", and up to {own} answers through the whole environment" if own else ""
-        say(console, f"binding {name}: would ask {config_key(binding.service)} {calls}{through}")
-        say(console, f"binding {name}: {output_limit(binding)}")
+        print_line(console, f"binding {name}: would ask {get_config_key(binding.service)} {calls}{through}")
+        print_line(console, f"binding {name}: {describe_output_limit(binding)}")
         _show_prompts(binding, console)
     return WHOLE
 
 
 def _show_prompts(binding: Binding, console: Console) -> None:
     """Show what a rubric of one's own would ask: every control's prompt, and what the rubric wastes."""
-    form = form_of(binding.rubric)
+    form = find_form(binding.rubric)
     for control in binding.rubric.controls if form is not None else ():
-        say(console, f"\n--- control {control.name}, expected {' or '.join(control.expected)}:")
+        print_line(console, f"\n--- control {control.name}, expected {' or '.join(control.expected)}:")
         for message in binding.rubric.render(control.slots):
-            say(console, message.content)
+            print_line(console, message.content)
     _show_lint(binding, console)
 
 
 def _show_lint(binding: Binding, console: Console) -> None:
-    if (form := form_of(binding.rubric)) is not None:
+    if (form := find_form(binding.rubric)) is not None:
         for line in lint_form(form):
-            say(console, f"binding {binding.name}: {form.path}: {line}")
+            print_line(console, f"binding {binding.name}: {form.path}: {line}")
 
 
 async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) -> int:
-    await reach_judges(assembly)
-    folder, certificates = report_folder(config, "probe"), certificates_folder(config)
+    await check_judges_reached(assembly)
+    folder, certificates = report_folder(config, "probe"), find_certificates_folder(config)
     allowance = Allowance(config.budget)
 
-    async def one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
-        report = await _probe_one(binding, judge, pool, config.concurrency, known_fingerprint(certificates, binding))
-        report = replace(report, rows=(*report.rows, *await environment_rows(config.env, binding.name, judge, pool.models)))
+    async def probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
+        report = await _probe_one(binding, judge, pool, config.concurrency, find_known_fingerprint(certificates, binding))
+        report = replace(report, rows=(*report.rows, *await play_environment_controls(config.env, binding.name, judge, pool.models)))
         if allowance.stopped is not None:  # what was refused is no finding
             report = replace(report, overflow=None, determinism=None, throughput=None)
-        console.print(checks_table(report))
-        console.print(facts_table(report))
+        console.print(make_checks_table(report))
+        console.print(make_facts_table(report))
         _show_lint(binding, console)
         if allowance.stopped is None:
-            certify(certificates, binding, report, console)
+            certify_binding(certificates, binding, report, console)
         else:
-            say(console, f"binding {binding.name}: no certificate, for not all was asked; missing: {_missing(report)}")
+            print_line(console, f"binding {binding.name}: no certificate, for not all was asked; missing: {_count_missing(report)}")
         return report
 
-    reports = await each_binding(config, assembly, folder, console, one, allowance.model)
+    reports = await measure_each_binding(config, assembly, folder, console, probe_one, allowance.bound_model)
     keep_report(folder / "probe.json", reports, console)
     if allowance.stopped is not None:
-        say(console, f"stopped: {allowance.stopped}; a probe begins anew each time: raise the budget")
+        print_line(console, f"stopped: {allowance.stopped}; a probe begins anew each time: raise the budget")
         return STOPPED
     return WHOLE if all(report.qualified for report in reports) else INCOMPLETE
 
 
-def _missing(report: ProbeReport) -> str:
+def _count_missing(report: ProbeReport) -> str:
     """Count what was not asked, by kind of check; overflow, determinism and throughput are never measured on a part."""
     kinds = dict.fromkeys(row.kind for row in report.rows)
     rows = {kind: [row for row in report.rows if row.kind == kind] for kind in kinds}
@@ -116,6 +116,6 @@ async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, co
     facts = None
     if service is not None:
         facts = await inspect_server(
-            pool.urls(binding.service)[0], service.model or "", credentials(config_key(binding.service), service)
+            pool.list_urls(binding.service)[0], service.model or "", read_credentials(get_config_key(binding.service), service)
         )
-    return await probe(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)
+    return await probe_binding(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)

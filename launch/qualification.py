@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from gavel.judges.bindings import Binding
-from gavel.judges.certificate import CertificateError, Qualification, read, shortcomings
-from gavel.launch.assembly import assemble
+from gavel.judges.certificate import CertificateError, Qualification, list_shortcomings, read_certificate
+from gavel.launch.assembly import assemble_run
 from gavel.launch.schema import RolloutConfig, TrainConfig
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
@@ -25,46 +25,46 @@ class Standing:
     line: str
 
 
-def qualification(bindings: Mapping[str, Binding], certificates: Path) -> list[str]:
+def describe_qualification(bindings: Mapping[str, Binding], certificates: Path) -> list[str]:
     """Return one line per binding: qualified, not qualified and why, or never probed."""
-    return [standing.line for standing in standings(bindings, certificates)]
+    return [standing.line for standing in read_standings(bindings, certificates)]
 
 
-def standings(bindings: Mapping[str, Binding], certificates: Path) -> tuple[Standing, ...]:
+def read_standings(bindings: Mapping[str, Binding], certificates: Path) -> tuple[Standing, ...]:
     """Return what is known of each binding's judge."""
-    return tuple(_standing(name, binding, certificates) for name, binding in bindings.items())
+    return tuple(_make_standing(name, binding, certificates) for name, binding in bindings.items())
 
 
-def standings_of(config: RolloutConfig | TrainConfig, run: Path) -> tuple[Standing, ...]:
+def read_run_standings(config: RolloutConfig | TrainConfig, run: Path) -> tuple[Standing, ...]:
     """Return what is known of the judges of the run at ``run``; nothing is downloaded for it and no credential is needed."""
     quiet = replace(config, dry_run=True, assets=replace(config.assets, offline=True))
     try:
-        bindings = assemble(quiet, with_policy=isinstance(quiet, RolloutConfig)).bindings
+        bindings = assemble_run(quiet, with_policy=isinstance(quiet, RolloutConfig)).bindings
     except GavelError as failed:  # its assets are gone, or it was made with a plugin that is not installed here
         line = f"judge: nothing is known of its qualification: {str(failed).splitlines()[0]}"
         return tuple(Standing(name, "", "unknown", line) for name in config.judging.bindings)
-    return standings(bindings, _folder(config.certificates, run))
+    return read_standings(bindings, _find_folder(config.certificates, run))
 
 
-def _folder(name: str, run: Path) -> Path:
+def _find_folder(name: str, run: Path) -> Path:
     """Return the folder of certificates; one named by a relative path also where the run was made: the nearest above it."""
     place = Path(name).expanduser()
     places = (place, *(above / place for above in run.absolute().parents))
     return next((one for one in places if one.is_dir()), place)
 
 
-def _standing(name: str, binding: Binding, certificates: Path) -> Standing:
+def _make_standing(name: str, binding: Binding, certificates: Path) -> Standing:
     judge = (binding.judge.model if binding.judge else None) or ""
     if binding.judge is not None and binding.judge.is_none:
         return Standing(name, judge, "none", f"judge of {name}: none, no judge is asked")
     try:
-        certificate = read(certificates, binding)
+        certificate = read_certificate(certificates, binding)
     except CertificateError as failed:
         return Standing(name, judge, "unknown", f"judge of {name}: {failed.problem} ({failed.where})")
     if certificate is None:
         how = "`gavel probe` with the same env=… and judge=… says whether its grades can be trusted"
         return Standing(name, judge, "never probed", f"judge of {name}: never probed; {how}")
-    reasons = shortcomings(certificate, Qualification())
+    reasons = list_shortcomings(certificate, Qualification())
     if reasons:
         why = f"{len(reasons)} checks failed, the first: {reasons[0]}" if reasons[1:] else reasons[0]
         return Standing(name, judge, "not qualified", f"judge of {name}: not qualified, so these figures say little: {why}")

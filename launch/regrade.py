@@ -12,22 +12,22 @@ from rich.console import Console
 from gavel.envs.episode import EpisodeState
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment
-from gavel.judges.bindings import output_limit
+from gavel.judges.bindings import describe_output_limit
 from gavel.judges.types import StoredAnswer
-from gavel.launch.assembly import Assembly, assemble
+from gavel.launch.assembly import Assembly, assemble_run
 from gavel.launch.config import to_yaml
-from gavel.launch.running.accounting import prices_of
+from gavel.launch.running.accounting import list_prices
 from gavel.launch.running.budget import check_budget
-from gavel.launch.running.child import child_path, config_of, existing_run, parent_of
-from gavel.launch.running.child_name import grading_changes
+from gavel.launch.running.child import describe_parent, find_existing_run, make_child_path, read_run_config
+from gavel.launch.running.child_name import describe_grading_changes
 from gavel.launch.running.deadline import Deadline
 from gavel.launch.running.folder import RunFolder
-from gavel.launch.running.identity import identity_of
-from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
+from gavel.launch.running.identity import make_identity
+from gavel.launch.running.inputs import PlannedRow, read_inputs, read_own_messages
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.manifest import RunHead, read_manifest
-from gavel.launch.running.origin import written_here
-from gavel.launch.running.session import Session, digest_of, run_async, run_session
+from gavel.launch.running.origin import is_written_here
+from gavel.launch.running.session import Session, compute_config_digest, run_async, run_session
 from gavel.launch.schema import RegradeConfig, RolloutConfig
 from gavel.models.errors import ConfigError
 
@@ -43,37 +43,37 @@ def run(config: RegradeConfig, console: Console) -> int:
             "only=ungraded completes the run itself", field="into", found=config.into, remedy="remove into=…, or set only=all"
         )
     check_budget(config.budget)
-    deadline = Deadline.of(config.deadline, config.deadline_margin)
-    parent = existing_run(config.run.dir, "regrade")
-    composed = _composed(config, parent)
-    check_reward(composed.env.get("name"), _kept_reward(parent))
-    assembly = assemble(composed, with_policy=False, grading_only=True)
-    rows = [_parsed(row, assembly.environment) for row in read_inputs(parent)]
-    graders = _graders(composed)
-    changed = grading_changes(_graders(config_of(parent)), graders)
-    path = parent if config.only == "ungraded" else child_path(parent, config.into, "regrade", changed)
+    deadline = Deadline.make_deadline(config.deadline, config.deadline_margin)
+    parent = find_existing_run(config.run.dir, "regrade")
+    composed = _compose_child(config, parent)
+    check_reward(composed.env.get("name"), _read_kept_reward(parent))
+    assembly = assemble_run(composed, with_policy=False, grading_only=True)
+    rows = [_parse_row(row, assembly.environment) for row in read_inputs(parent)]
+    graders = _list_graders(composed)
+    changed = describe_grading_changes(_list_graders(read_run_config(parent)), graders)
+    path = parent if config.only == "ungraded" else make_child_path(parent, config.into, "regrade", changed)
     if config.dry_run:
         judges = "; ".join(f"{name}: {model} with {profile}" for name, (model, profile) in graders.items())
         console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
         for name, binding in assembly.bindings.items():
-            console.print(f"binding {name}: {output_limit(binding)}", soft_wrap=True, highlight=False)
+            console.print(f"binding {name}: {describe_output_limit(binding)}", soft_wrap=True, highlight=False)
         return 0
-    return _regrade(config, composed, assembly, rows, parent, path, console, deadline)
+    return _regrade_rows(config, composed, assembly, rows, parent, path, console, deadline)
 
 
-def _kept_reward(parent: Path) -> Mapping[str, Any]:
+def _read_kept_reward(parent: Path) -> Mapping[str, Any]:
     """Return the options of the reward policy that a run was made with."""
     manifest = read_manifest(parent)
     assert manifest is not None
     return manifest.reward
 
 
-def _composed(config: RegradeConfig, parent: Path) -> RolloutConfig:
-    own = config_of(parent)
+def _compose_child(config: RegradeConfig, parent: Path) -> RolloutConfig:
+    own = read_run_config(parent)
     return replace(own, judge=config.judge or own.judge, rubrics=config.rubrics or own.rubrics)
 
 
-def _graders(composed: RolloutConfig) -> dict[str, tuple[str, str]]:
+def _list_graders(composed: RolloutConfig) -> dict[str, tuple[str, str]]:
     """Return by binding the judge's model and the rubric's profile."""
     table = composed.service_table
     return {
@@ -82,11 +82,11 @@ def _graders(composed: RolloutConfig) -> dict[str, tuple[str, str]]:
     }
 
 
-def _parsed(row: PlannedRow, environment: Environment) -> PlannedRow:
+def _parse_row(row: PlannedRow, environment: Environment) -> PlannedRow:
     return replace(row, task=replace(row.task, target=environment.parse_target(row.task.target)))
 
 
-def _regrade(
+def _regrade_rows(
     config: RegradeConfig,
     composed: RolloutConfig,
     assembly: Assembly,
@@ -101,32 +101,32 @@ def _regrade(
     text = to_yaml(composed)
     itself = path == parent
     head = RunHead(
-        manifest.kind if itself else "regrade", identity_of(composed.env, composed.policy, composed.services, assembly.bindings),
-        {"config": digest_of(text), "tasks": manifest.digests["tasks"], "rubrics": assembly.rubric_digests},
-        manifest.reward, manifest.ablation, manifest.parent if itself else parent_of(parent, manifest),
+        manifest.kind if itself else "regrade", make_identity(composed.env, composed.policy, composed.services, assembly.bindings),
+        {"config": compute_config_digest(text), "tasks": manifest.digests["tasks"], "rubrics": assembly.rubric_digests},
+        manifest.reward, manifest.ablation, manifest.parent if itself else describe_parent(parent, manifest),
         manifest.shard if itself else None,
     )  # fmt: skip
-    trusted = bool(config.trust) or written_here(parent)
-    stored = {} if trusted else config_of(parent).service_table
+    trusted = bool(config.trust) or is_written_here(parent)
+    stored = {} if trusted else read_run_config(parent).service_table
     theirs = frozenset(name for name, service in composed.service_table.items() if stored.get(name) == service)
-    with RunFolder.open(path, head, text, "regrade", ours=trusted) as folder:
-        folder.plan(rows)
+    with RunFolder.open_folder(path, head, text, "regrade", ours=trusted) as folder:
+        folder.write_plan(rows)
         session = Session(
             assembly, make_reward(folder.manifest.reward), composed.failure, rows, config.concurrency, None,
-            digest_of(text), assets=composed.assets, budget=config.budget,
-            states={} if itself else _transcripts(parent, rows, assembly),
+            compute_config_digest(text), assets=composed.assets, budget=config.budget,
+            states={} if itself else _read_transcripts(parent, rows, assembly),
             persistent=itself, parent=None if itself else parent, deadline=deadline,
             certificates=Path(composed.certificates).expanduser(), untrusted=theirs,
-            prices=prices_of(composed.service_table),
+            prices=list_prices(composed.service_table),
         )  # fmt: skip
         return run_async(lambda: run_session(session, folder, console), console)
 
 
-def _transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, EpisodeState]:
+def _read_transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, EpisodeState]:
     """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said stays."""
-    states = read_journal(parent / "transcripts.jsonl", own_messages(rows))
-    return {key: replace(state, answers=_said(state, assembly)) for key, state in states.items()}
+    states = read_journal(parent / "transcripts.jsonl", read_own_messages(rows))
+    return {key: replace(state, answers=_keep_said(state, assembly)) for key, state in states.items()}
 
 
-def _said(state: EpisodeState, assembly: Assembly) -> dict[str, StoredAnswer]:
+def _keep_said(state: EpisodeState, assembly: Assembly) -> dict[str, StoredAnswer]:
     return {key: answer for key, answer in state.answers.items() if answer.binding not in assembly.bindings}

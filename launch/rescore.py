@@ -12,53 +12,57 @@ from rich.console import Console
 
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import RewardPolicy
-from gavel.launch.assembly import assemble
+from gavel.launch.assembly import assemble_run
 from gavel.launch.config import to_yaml
-from gavel.launch.qualification import standings_of
-from gavel.launch.running.accounting import prices_of
-from gavel.launch.running.child import child_path, config_of, existing_run, named, parent_of
+from gavel.launch.qualification import read_run_standings
+from gavel.launch.running.accounting import list_prices
+from gavel.launch.running.child import describe_parent, find_existing_run, format_options, make_child_path, read_run_config
 from gavel.launch.running.child_name import reward_changes
 from gavel.launch.running.folder import RunFolder, read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import RunHead, read_manifest
-from gavel.launch.running.origin import written_here
-from gavel.launch.running.session import exit_code, reported, say
-from gavel.launch.running.tally import Tally, closing
+from gavel.launch.running.origin import is_written_here
+from gavel.launch.running.session import exit_code, print_line, write_report
+from gavel.launch.running.tally import RunTally, make_closing_table
 from gavel.launch.schema import RescoreConfig
 
 
 def run(config: RescoreConfig, console: Console) -> int:
     """Run the verb; see ``gavel rescore --help``. Returns the exit code."""
     begun = time.monotonic()
-    parent = existing_run(config.run.dir, "rescore")
+    parent = find_existing_run(config.run.dir, "rescore")
     manifest = read_manifest(parent)
     assert manifest is not None
-    composed = replace(config_of(parent), reward=config.reward)
+    composed = replace(read_run_config(parent), reward=config.reward)
     check_reward(composed.env.get("name"), config.reward)
     reward = make_reward(config.reward)
-    _try(reward, parent)
-    path = child_path(parent, config.into, "rescore", reward_changes(manifest.reward, config.reward))
+    _try_reward(reward, parent)
+    path = make_child_path(parent, config.into, "rescore", reward_changes(manifest.reward, config.reward))
     if config.dry_run:
-        console.print(f"would apply reward {named(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True)
+        console.print(
+            f"would apply reward {format_options(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True
+        )
         return 0
     head = RunHead(
         "rescore", manifest.identity, {**manifest.digests, "parent": manifest.digests["identity"]},
-        config.reward, reward.ablation, parent_of(parent, manifest),
+        config.reward, reward.ablation, describe_parent(parent, manifest),
     )  # fmt: skip
-    with RunFolder.open(path, head, to_yaml(composed), ours=written_here(parent)) as folder:
-        environment = assemble(composed, with_policy=True).environment
-        tally = Tally(read_inputs(parent), environment, prices_of(composed.service_table))
+    with RunFolder.open_folder(path, head, to_yaml(composed), ours=is_written_here(parent)) as folder:
+        environment = assemble_run(composed, with_policy=True).environment
+        tally = RunTally(read_inputs(parent), environment, list_prices(composed.service_table))
         _copy_rewarded(parent, folder, reward, tally)
-        metrics = tally.write(folder, environment, reward)
-    console.print(closing(metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters))
-    for standing in standings_of(composed, path):
-        say(console, standing.line)
-    say(console, reported(path))
-    say(console, f"run folder: {path} (child of {parent}); compare: {shlex.join(('gavel', 'compare', str(parent), str(path)))}")
-    return exit_code(tally.short(read_inputs(path)), None, console)
+        metrics = tally.write_metrics(folder, environment, reward)
+    console.print(
+        make_closing_table(metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters)
+    )
+    for standing in read_run_standings(composed, path):
+        print_line(console, standing.line)
+    print_line(console, write_report(path))
+    print_line(console, f"run folder: {path} (child of {parent}); compare: {shlex.join(('gavel', 'compare', str(parent), str(path)))}")
+    return exit_code(tally.count_missing(read_inputs(path)), None, console)
 
 
-def _try(reward: RewardPolicy, parent: Path) -> None:
+def _try_reward(reward: RewardPolicy, parent: Path) -> None:
     """Reward the first outcome, so that a policy that cannot is refused before there is a folder for it.
 
     Raises:
@@ -68,17 +72,17 @@ def _try(reward: RewardPolicy, parent: Path) -> None:
         reward.reward(first.outcome)
 
 
-def _copy_rewarded(parent: Path, folder: RunFolder, reward: RewardPolicy, tally: Tally) -> None:
+def _copy_rewarded(parent: Path, folder: RunFolder, reward: RewardPolicy, tally: RunTally) -> None:
     """Copy the parent's rows with new rewards; rows the child has already stay."""
-    folder.plan(read_inputs(parent))
+    folder.write_plan(read_inputs(parent))
     for name in ("results.jsonl", "errors.jsonl"):
         known = set()
         for result in read_results(folder.path, name):
             known.add((result.task_id, result.rollout_index, result.attempt))
-            tally.add(result)
+            tally.add_row(result)
         for result in read_results(parent, name):
             if (result.task_id, result.rollout_index, result.attempt) in known:
                 continue
             scored = replace(result, reward=reward.reward(result.outcome)) if result.outcome.graded else result
-            folder.add(scored)
-            tally.add(scored)
+            folder.add_result(scored)
+            tally.add_row(scored)

@@ -15,31 +15,40 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs.play import make_invalid
-from gavel.envs.registry import content_note, make_reward
+from gavel.envs.registry import find_content_note, make_reward
 from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Result
-from gavel.judges.bindings import check_verifiers, output_limit
-from gavel.launch.assembly import Assembly, assemble
+from gavel.judges.bindings import check_verifiers, describe_output_limit
+from gavel.launch.assembly import Assembly, assemble_run
 from gavel.launch.config import to_yaml
 from gavel.launch.estimate import describe_estimate, estimate_calls
 from gavel.launch.exporting.start import check_export
-from gavel.launch.running.accounting import prices_of
+from gavel.launch.running.accounting import list_prices
 from gavel.launch.running.budget import check_budget
-from gavel.launch.running.child import named
+from gavel.launch.running.child import format_options
 from gavel.launch.running.deadline import Deadline
-from gavel.launch.running.folder import RunFolder, has_rewards, nothing_done, read_results
-from gavel.launch.running.identity import identity_of
-from gavel.launch.running.inputs import PlannedRow, own_messages
+from gavel.launch.running.folder import RunFolder, has_no_row, has_rewards, read_results
+from gavel.launch.running.identity import make_identity
+from gavel.launch.running.inputs import PlannedRow, read_own_messages
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.manifest import RunHead, read_manifest
-from gavel.launch.running.session import INCOMPLETE, WHOLE, Session, digest_of, look, run_async, run_session, say
+from gavel.launch.running.session import (
+    INCOMPLETE,
+    WHOLE,
+    Session,
+    check_external_services,
+    compute_config_digest,
+    print_line,
+    run_async,
+    run_session,
+)
 from gavel.launch.running.shard import WHOLE as WHOLE_RUN
 from gavel.launch.running.shard import Shard, read_shard
-from gavel.launch.running.story import tell
+from gavel.launch.running.story import tell_story
 from gavel.launch.schema import RolloutConfig
-from gavel.models.codec import digest, plain
-from gavel.models.errors import ConfigError, InputError, nearest
-from gavel.models.service import config_key
+from gavel.models.codec import compute_digest, to_plain
+from gavel.models.errors import ConfigError, InputError, find_nearest
+from gavel.models.service import get_config_key
 
 _PACKAGE = "pkg:"
 
@@ -49,70 +58,70 @@ def run(config: RolloutConfig, console: Console) -> int:
     _check_counts(config)
     check_budget(config.budget)
     check_export(config.export)
-    deadline = Deadline.of(config.deadline, config.deadline_margin)
-    assembly = assemble(config, with_policy=True)
+    deadline = Deadline.make_deadline(config.deadline, config.deadline_margin)
+    assembly = assemble_run(config, with_policy=True)
     make_reward(config.reward)  # refused before anything is read
-    tasks = _read(config, assembly)
-    whole = plan(tasks.tasks, config.rollouts_per_task)
+    tasks = _read_tasks(config, assembly)
+    whole = plan_rows(tasks.tasks, config.rollouts_per_task)
     shard = read_shard(config.shard)
-    rows = _part(whole, shard)
+    rows = _select_shard(whole, shard)
     check_verifiers(assembly.bindings, {row.task.verifier for row in rows}, assembly.environment.info.also_binds)
     if config.inspect is not None:
         if _is_skipped(config.inspect, whole, tasks.bad, console):
             return INCOMPLETE
-        rows = _only(rows, config.inspect)
+        rows = _select_task(rows, config.inspect)
     if config.dry_run:
         console.print(_plan_table(config, assembly, tasks, rows))
         return 0
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config, kept = _with_own_reward(path, config)
-    _say_kept(kept, console)
+    _print_kept(kept, console)
     text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False, trust=None))
-    identity = identity_of(config.env, config.policy, config.services, assembly.bindings)
-    config_digest = digest_of(text)
-    digests = {"config": config_digest, "tasks": digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
+    identity = make_identity(config.env, config.policy, config.services, assembly.bindings)
+    config_digest = compute_config_digest(text)
+    digests = {"config": config_digest, "tasks": compute_digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
     reward = make_reward(config.reward)
     head = RunHead("rollout", identity, digests, config.reward, reward.ablation, shard=None if shard == WHOLE_RUN else str(shard))
     silent: list[str] = []
-    new = nothing_done(path)  # then a wrong name or URL must leave no folder that holds it
-    if new and (code := run_async(lambda: look(assembly.services, silent.append), console)) != WHOLE:
+    new = has_no_row(path)  # then a wrong name or URL must leave no folder that holds it
+    if new and (code := run_async(lambda: check_external_services(assembly.services, silent.append), console)) != WHOLE:
         return code
     trusted = config.trust is not False
-    with RunFolder.open(path, head, text, ours=trusted) as folder:
-        folder.plan(rows)
+    with RunFolder.open_folder(path, head, text, ours=trusted) as folder:
+        folder.write_plan(rows)
         for line in silent:
-            say(console, line, style="bold")
+            print_line(console, line, style="bold")
         if config.inspect is None:
-            bad = shard.bad(tasks.bad)
+            bad = shard.select_bad(tasks.bad)
             _store_bad(folder, bad, config_digest)
             _tell_bad(bad, console)
         session = Session(
             assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
             assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
             deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
-            untrusted=frozenset(() if trusted else config.service_table), prices=prices_of(config.service_table),
+            untrusted=frozenset(() if trusted else config.service_table), prices=list_prices(config.service_table),
         )  # fmt: skip
         if config.inspect is None:
-            code = _next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
-            _say_kept(kept, console)
+            code = _print_next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
+            _print_kept(kept, console)
             return code
-        fresh = replace(session, rows=[row for row in rows if not _attempted(path, row)], report=False, export=None)
+        fresh = replace(session, rows=[row for row in rows if not _is_attempted(path, row)], report=False, export=None)
         quiet = Console(file=io.StringIO())
         code = run_async(lambda: run_session(fresh, folder, quiet), console) if fresh.rows else 0
-        note = None if config.show_sensitive else content_note(config.env)
-        return max(code, _inspect(path, rows, assembly, console, note))
+        note = None if config.show_sensitive else find_content_note(config.env)
+        return max(code, _inspect_rows(path, rows, assembly, console, note))
 
 
-def _attempted(path: Path, row: PlannedRow) -> bool:
+def _is_attempted(path: Path, row: PlannedRow) -> bool:
     """Whether an attempt at the row is stored: looking at it must not cost another."""
     found = (result for name in ("results.jsonl", "errors.jsonl") for result in read_results(path, name))
     return any((result.task_id, result.rollout_index) == row.key for result in found)
 
 
-def _next_steps(path: Path, rows: Sequence[PlannedRow], code: int, console: Console) -> int:
+def _print_next_steps(path: Path, rows: Sequence[PlannedRow], code: int, console: Console) -> int:
     if code in (WHOLE, INCOMPLETE):
         words = ("gavel", "rollout", str(path), f"inspect={rows[0].task.task_id}")
-        say(console, f"one row's whole story: {shlex.join(words)}")
+        print_line(console, f"one row's whole story: {shlex.join(words)}")
     return code
 
 
@@ -126,27 +135,27 @@ def _check_counts(config: RolloutConfig) -> None:
         raise ConfigError("must be at least 1", field="tasks.limit", found=str(config.tasks.limit))
 
 
-def _read(config: RolloutConfig, assembly: Assembly) -> TaskFile:
+def _read_tasks(config: RolloutConfig, assembly: Assembly) -> TaskFile:
     if not config.tasks.path:
         raise ConfigError(
             "no tasks are named", field="tasks.path", allowed="a tasks.jsonl, or a source file of the environment",
             remedy="set tasks.path=…, or try experiment=demo",
         )  # fmt: skip
-    tasks = read_tasks(task_path(config.tasks.path), assembly.environment, limit=config.tasks.limit)
+    tasks = read_tasks(resolve_task_path(config.tasks.path), assembly.environment, limit=config.tasks.limit)
     if not tasks.tasks:
         first = tasks.bad[0].error
         raise InputError(f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}", where=str(tasks.path))
     return tasks
 
 
-def task_path(text: str) -> Path:
+def resolve_task_path(text: str) -> Path:
     """Return the file a config names; ``pkg:`` stands for the folder of the installed package."""
     if text.startswith(_PACKAGE):
         return Path(str(resources.files("gavel"))) / text.removeprefix(_PACKAGE)
     return Path(text).expanduser()
 
 
-def plan(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRow]:
+def plan_rows(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRow]:
     """Return every (task, rollout) in order, by the task's place in the file and the rollout's number.
 
     Skipped rows keep their places, so that mending one later moves no other.
@@ -159,8 +168,8 @@ def plan(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRo
     ]
 
 
-def _part(rows: list[PlannedRow], shard: Shard) -> list[PlannedRow]:
-    part = shard.rows(rows)
+def _select_shard(rows: list[PlannedRow], shard: Shard) -> list[PlannedRow]:
+    part = shard.select_rows(rows)
     if not part:
         tasks = len({row.task_index for row in rows})
         raise ConfigError(
@@ -174,15 +183,15 @@ def _is_skipped(task_id: str, rows: Sequence[PlannedRow], bad: Sequence[BadRow],
     found = next((row for row in bad if row.task_id == task_id), None)
     if found is None or any(row.task.task_id == task_id for row in rows):
         return False
-    say(console, f"task {task_id} was skipped, no model is asked about it: {found.error}")
+    print_line(console, f"task {task_id} was skipped, no model is asked about it: {found.error}")
     return True
 
 
-def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
+def _select_task(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
     chosen = [row for row in rows if row.task.task_id == task_id]
     if not chosen:
         ids = dict.fromkeys(row.task.task_id for row in rows)
-        near = nearest(task_id, ids)
+        near = find_nearest(task_id, ids)
         raise ConfigError(
             "there is no such task", field="inspect", found=task_id,
             allowed=f"one of {len(ids)} ids, such as {', '.join(list(ids)[:3])}",
@@ -194,21 +203,21 @@ def _only(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
 def _with_own_reward(path: Path, config: RolloutConfig) -> tuple[RolloutConfig, str | None]:
     """Return the config with the reward policy the run's rows have, so that all of them can be compared; and what to say of it."""
     manifest = read_manifest(path)
-    if manifest is None or manifest.kind != "rollout" or manifest.reward == plain(dict(config.reward)) or not has_rewards(path):
+    if manifest is None or manifest.kind != "rollout" or manifest.reward == to_plain(dict(config.reward)) or not has_rewards(path):
         return config, None
     options = [f"reward.{key}={value}" for key, value in config.reward.items() if key != "name"]
     command = shlex.join(["gavel", "rescore", str(path), f"reward={config.reward.get('name')}", *options])
     kept = (
-        f"this run was made with reward {named(manifest.reward)} and keeps it, so that its rows can be compared;\n"
+        f"this run was made with reward {format_options(manifest.reward)} and keeps it, so that its rows can be compared;\n"
         f"for the other one: {command}"
     )
     return replace(config, reward=manifest.reward), kept
 
 
-def _say_kept(kept: str | None, console: Console) -> None:
+def _print_kept(kept: str | None, console: Console) -> None:
     """Say it before the first row, and again at the end, where it is not lost above the figures."""
     if kept is not None:
-        say(console, kept, style="bold")
+        print_line(console, kept, style="bold")
 
 
 _TOLD = 5
@@ -217,9 +226,9 @@ _TOLD = 5
 
 def _tell_bad(bad: Sequence[BadRow], console: Console) -> None:
     for row in bad[:_TOLD]:
-        say(console, f"skipped: {row.error}")
+        print_line(console, f"skipped: {row.error}")
     if bad[_TOLD:]:
-        say(console, f"and {len(bad) - _TOLD} more skipped rows; errors.jsonl names them all")
+        print_line(console, f"and {len(bad) - _TOLD} more skipped rows; errors.jsonl names them all")
 
 
 def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> None:
@@ -227,7 +236,7 @@ def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> 
     known = {result.task_id for result in read_results(folder.path, "errors.jsonl") if result.status == "invalid_task"}
     for row in bad:
         if row.task_id not in known:
-            folder.add(make_invalid(row.error, row.task_id, Digests(config_digest, {}), metadata={"line": row.line}))
+            folder.add_result(make_invalid(row.error, row.task_id, Digests(config_digest, {}), metadata={"line": row.line}))
 
 
 def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows: Sequence[PlannedRow]) -> Table:
@@ -241,15 +250,15 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
         table.add_row("deadline", Text(f"{config.deadline} after the start"))
     for name, service in assembly.services.items():
         where = ", ".join(service.base_urls) if service.mode == "external" else "served by us"
-        table.add_row(f"service {config_key(name)}", Text(f"{service.model} ({where})"))
+        table.add_row(f"service {get_config_key(name)}", Text(f"{service.model} ({where})"))
     for name, binding in assembly.bindings.items():
         table.add_row(
             f"binding {name}",
-            Text(f"{config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
+            Text(f"{get_config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
         )
-        table.add_row("", Text(output_limit(binding)))
-    table.add_row("reward", Text(named(config.reward)))
-    limits = [f"at most {value} {key[4:]}" for key, value in plain(config.budget).items() if value is not None]
+        table.add_row("", Text(describe_output_limit(binding)))
+    table.add_row("reward", Text(format_options(config.reward)))
+    limits = [f"at most {value} {key[4:]}" for key, value in to_plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")
     table.add_row("model calls", f"one of the policy for each reply to {len(rows)} rows; the judge's depend on the replies")
     for what, how in describe_estimate(estimate_calls(rows, assembly), config.service_table):
@@ -258,10 +267,10 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     return table
 
 
-def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None) -> int:
+def _inspect_rows(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None) -> int:
     """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade. With a content note,
     transcripts stay folded."""
-    states = read_journal(path / "transcripts.jsonl", own_messages(rows))
+    states = read_journal(path / "transcripts.jsonl", read_own_messages(rows))
     attempts: dict[RowKey, list[Result]] = {row.key: [] for row in rows}
     for name in ("errors.jsonl", "results.jsonl"):
         for result in read_results(path, name):
@@ -270,6 +279,8 @@ def _inspect(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console
         for result in earlier:
             failure = result.outcome.failure
             reason = f"{failure.kind}: {failure.reason}" if failure else result.outcome.label
-            say(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
-        console.print(tell(newest, states[key].answers.values() if key in states else (), assembly.bindings, note), soft_wrap=False)
+            print_line(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
+        console.print(
+            tell_story(newest, states[key].answers.values() if key in states else (), assembly.bindings, note), soft_wrap=False
+        )
     return WHOLE if all(found and found[-1].outcome.graded for found in attempts.values()) else INCOMPLETE

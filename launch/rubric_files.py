@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gavel.judges.rubric_file import read_rubric_file
 from gavel.judges.types import RubricConfig
-from gavel.launch.groups import choices
+from gavel.launch.groups import list_choices
 from gavel.launch.overrides import GroupChoice, Removal, Setting
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _SAMPLING = ("max_response_tokens", "temperature", "top_p", "reasoning_effort")
 
 
-def meant_groups(verb: str, words: Sequence[GroupChoice | Setting | Removal], folders: Sequence[Path]) -> list[GroupChoice]:
+def find_meant_groups(verb: str, words: Sequence[GroupChoice | Setting | Removal], folders: Sequence[Path]) -> list[GroupChoice]:
     """Return the groups that a command means without choosing them.
 
     One that names a rubric's file, under a name that no environment's own config has, and chooses neither an environment nor an
@@ -33,7 +33,7 @@ def meant_groups(verb: str, words: Sequence[GroupChoice | Setting | Removal], fo
     chosen = {word.group for word in words if isinstance(word, GroupChoice)}
     settings = {word.key: word.text for word in words if isinstance(word, Setting)}
     named = {key.split(".")[1] for key in settings if key.startswith("rubrics.") and key.endswith(".file")}
-    if not named - set(choices("env", folders)):
+    if not named - set(list_choices("env", folders)):
         return []
     meant = [] if chosen & {"env", "experiment"} else [GroupChoice("env", None, "judged")]
     judged = chosen & {"judge", "experiment"} or any(key.startswith("judge.") for key in settings)
@@ -66,21 +66,21 @@ def read_rubric_files(config: T, rubrics: Mapping[str, RubricConfig], folders: S
     Raises:
         ConfigError: a file cannot be read, or does not fit together.
     """
-    read = {name: _read(name, rubric, folders, settings) for name, rubric in rubrics.items()}
+    read = {name: _read_rubric(name, rubric, folders, settings) for name, rubric in rubrics.items()}
     return replace(config, rubrics=read) if read != rubrics else config  # type: ignore[type-var]
 
 
-def _read(name: str, rubric: RubricConfig, folders: Sequence[Path], settings: Collection[str]) -> RubricConfig:
+def _read_rubric(name: str, rubric: RubricConfig, folders: Sequence[Path], settings: Collection[str]) -> RubricConfig:
     if not isinstance(rubric.file, str):
         return rubric
-    form = read_rubric_file(_find(rubric.file, folders), f"rubrics.{name}.file")
+    form = read_rubric_file(_find_file(rubric.file, folders), f"rubrics.{name}.file")
     dropped: dict[str, Any] = {}
     if rubric.profile:
         dropped = {key: None for key in _SAMPLING if f"rubrics.{name}.{key}" not in settings}
     return replace(rubric, profile=form.name, file=form, **dropped)
 
 
-def _find(text: str, folders: Sequence[Path]) -> Path:
+def _find_file(text: str, folders: Sequence[Path]) -> Path:
     path = Path(text).expanduser()
     places = [path, *(folder / part / path for folder in folders for part in ("rubrics", "."))]
     return next((place for place in places if place.is_file()), path)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gavel.launch import schema as schemas
-from gavel.launch.groups import CONF, choices
+from gavel.launch.groups import CONF, list_choices
 from gavel.launch.verbs import VERBS
-from gavel.models.codec import plain
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.codec import to_plain
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.service import OMITTED, Service
 from gavel.models.service_check import check_effects, check_secrets, check_service
 
@@ -37,7 +37,7 @@ def _check_chosen(group: str, service: Service) -> None:
         raise ConfigError(
             f"this choice needs {group}.base_url and {group}.model",
             field=group,
-            allowed=", ".join(choices(group, [CONF])),
+            allowed=", ".join(list_choices(group, [CONF])),
             remedy=f"set {group}.base_url=http://HOST:PORT/v1 {group}.model=NAME, or choose another: {group}=smollm2",
         )
     check_service(group, service)
@@ -52,31 +52,31 @@ _OF_RUBRIC = ("temperature", "top_p", "max_response_tokens", "reasoning_effort")
 
 def _check_unsampled(name: str, service: Service) -> None:
     """Refuse a sampling for a judge: its rubric has one, which the rubric's digest covers."""
-    for key, value in plain(service.sampling).items():
+    for key, value in to_plain(service.sampling).items():
         if value in (None, [], {}):
             continue
         right = f"rubrics.NAME.{key}" if key in _OF_RUBRIC else f"{name}.extra_body"
         written = (
             f"rubrics.NAME.{key}={value}"
             if key in _OF_RUBRIC
-            else f"{name}.extra_body={_flow(value if key == 'extra' else {key: value})}"
+            else f"{name}.extra_body={_format_flow(value if key == 'extra' else {key: value})}"
         )
         raise ConfigError(
             "this sampling is not read: a judge's comes from its rubric, a simulator's from env.simulators",
             field=f"{name}.sampling.{key}",
-            found=shorten(value),
+            found=shorten_value(value),
             allowed=right,
             remedy=f"remove it, and write {written}" + (f"; to send none: {name}.omit=[{key}]" if key in OMITTED else ""),
         )
 
 
-def _flow(value: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {_word(part)}" for key, part in value.items()) + "}"
+def _format_flow(value: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {_format_word(part)}" for key, part in value.items()) + "}"
 
 
-def _word(value: Any) -> str:
+def _format_word(value: Any) -> str:
     if isinstance(value, Mapping):
-        return _flow(value)
+        return _format_flow(value)
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
@@ -119,11 +119,11 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
     Raises:
         ConfigError: names the key, and what would make it count.
     """
-    values = plain(config)
+    values = to_plain(config)
     judges = {binding.judge for binding in config.judging.bindings.values()} if isinstance(config, schemas.Composition) else set()
     for key in settings:
         parts = key.split(".")
-        value = _value(values, key)
+        value = _find_value(values, key)
         if value is None:
             continue
         if parts[0] == "env" and parts[1:]:
@@ -135,7 +135,7 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
                 "`gavel judge` serves, and makes no calls", field=key, remedy="remove it, and set it where the judge is asked"
             )
         needed = next((other for unread, other in _NEEDED.items() if f"{key}.".startswith(f"{unread}.")), None)
-        if needed is not None and key != needed and _value(values, needed) is None:
+        if needed is not None and key != needed and _find_value(values, needed) is None:
             raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
         if "price" in (parts[1:2] if parts[0] in ("policy", "judge") else parts[2:3] if parts[0] == "services" else ()):
             _check_price_read(verb, key)
@@ -173,7 +173,7 @@ def _check_policy_key(verb: str, config: schemas.Composition, key: str) -> None:
         raise ConfigError("this key has no effect here: only a judge's calls read it", field=key, remedy="remove it")
 
 
-def _value(values: Any, key: str) -> Any:
+def _find_value(values: Any, key: str) -> Any:
     for part in key.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values

@@ -16,20 +16,20 @@ from rich.table import Table
 from rich.text import Text
 
 import gavel
-from gavel.judges.bindings import output_limit
+from gavel.judges.bindings import describe_output_limit
 from gavel.launch.config import to_yaml
-from gavel.launch.running.session import say
+from gavel.launch.running.session import print_line
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import judge_folder, render, slurm
 from gavel.launch.training.arithmetic import describe_arithmetic
 from gavel.launch.training.attempts import is_finished
 from gavel.launch.training.job import run_training
-from gavel.launch.training.layout import Layout, describe, managed
+from gavel.launch.training.layout import Layout, describe_layout, list_managed
 from gavel.launch.training.plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
-from gavel.launch.training.preflight import Checked, check, python_path, version_of
+from gavel.launch.training.preflight import Checked, check_run, make_python_path, read_version
 from gavel.launch.training.shared_judge import ensure_judge
-from gavel.launch.training.trainer_config import overlaid
-from gavel.models.codec import digest, plain
+from gavel.launch.training.trainer_config import list_overlaid
+from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
 
@@ -58,23 +58,23 @@ class Prepared:
 def run(config: TrainConfig, console: Console) -> int:
     """Run the verb; see ``gavel train --help``. Returns the exit code: of the trainer if it runs here, 0 once Slurm has the job."""
     path = Path(config.run.dir or time.strftime(f"runs/train-{config.env['name']}-%Y%m%d-%H%M%S")).expanduser().absolute()
-    checked = check(config, path)
+    checked = check_run(config, path)
     if config.dry_run:
-        return _show(config, path, checked, console)
+        return _show_plan(config, path, checked, console)
     if checked.findings:
         raise Findings(checked.findings)
-    prepared = prepare(config, path, checked)
+    prepared = prepare_run(config, path, checked)
     if is_done(prepared):
-        say(console, f"run folder: {path}\nthis run is finished, nothing is started: gavel status {shlex.quote(str(path))}")
+        print_line(console, f"run folder: {path}\nthis run is finished, nothing is started: gavel status {shlex.quote(str(path))}")
         return FINISHED
-    write(prepared)
+    write_run(prepared)
     if config.cluster.kind == "slurm":
-        say(console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here")
-        say(console, f"run folder: {path}\nhow it goes: gavel status {shlex.quote(str(path))}")
+        print_line(console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here")
+        print_line(console, f"run folder: {path}\nhow it goes: gavel status {shlex.quote(str(path))}")
         return SUBMITTED
     start_judge(config, prepared, console)
     code = run_training(path, follow=True)
-    say(console, f"run folder: {path}")
+    print_line(console, f"run folder: {path}")
     return code
 
 
@@ -84,11 +84,11 @@ def is_done(prepared: Prepared) -> bool:
     return there and read_plan(prepared.path).digest == prepared.plan.digest and is_finished(prepared.path)
 
 
-def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
+def prepare_run(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     """Make every file of a run that was found without fault, or of which a dry run shows what there is."""
     assert checked.layout is not None
     cwd = Path.cwd()
-    plan = _plan(config, path, checked, checked.layout, cwd)
+    plan = _make_plan(config, path, checked, checked.layout, cwd)
     ray = config.trainer.nemo_rl
     root = config.trainer.nemo_rl_root
     shared = Path(plan.judge_folder) if plan.judge_folder and plan.mode == "shared" else None
@@ -97,9 +97,9 @@ def prepare(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     return Prepared(path, files, plan, checked, name)
 
 
-def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd: Path) -> RunPlan:
+def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd: Path) -> RunPlan:
     assert checked.assembly is not None
-    served = managed(checked.assembly.services)
+    served = list_managed(checked.assembly.services)
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
     entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl_main"
@@ -109,12 +109,12 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
     folder = {"het": path / "judge", "shared": Path(config.placement.folder or path / "judge").expanduser().absolute()}.get(layout.mode)
     waived = (*checked.unqualified, *(() if config.hygiene_required else ("hygiene_required=false",)))
     return RunPlan(
-        gavel=gavel.__version__, created=time.time(), digest=digest([checked.config_text, plain(judge.digest if judge else None)]),
+        gavel=gavel.__version__, created=time.time(), digest=compute_digest([checked.config_text, to_plain(judge.digest if judge else None)]),
         mode=layout.mode, config=checked.config_name, command=command, cwd=str(cwd), judge=judge,
         judge_folder=str(folder) if folder else None, trainer_gpus=layout.trainer_gpus, judge_gpus=layout.judge_gpus,
         min_replicas={name: service.min_replicas for name, service in served.items()}, ready_timeout=config.placement.ready_timeout,
         grace=max(cluster.signal_seconds - 20.0, 10.0), reserve=float(cluster.signal_seconds + cluster.setup_seconds),
-        unqualified=waived, python_path=python_path(chosen.nemo_rl_root), qualified=config.qualification.required,
+        unqualified=waived, python_path=make_python_path(chosen.nemo_rl_root), qualified=config.qualification.required,
         judged=checked.judged,
         canary=config.canary, baselines=checked.baselines,
         requeues=layout.mode == "shared" and cluster.kind == "slurm" and cluster.requeue,
@@ -123,15 +123,15 @@ def _plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout, cwd
 
 def _judge_plan(config: TrainConfig, layout: Layout, checked: Checked) -> JudgePlan:
     assert checked.assembly is not None
-    served = managed(checked.assembly.services)
+    served = list_managed(checked.assembly.services)
     nodes = max(layout.judge_nodes, 1)
     return JudgePlan(
-        served, layout.replicas, nodes, digest([plain(served), nodes]), config.placement.lease if layout.mode == "shared" else None,
+        served, layout.replicas, nodes, compute_digest([to_plain(served), nodes]), config.placement.lease if layout.mode == "shared" else None,
         config.assets.cache, config.assets.mirror, config.assets.offline,
     )  # fmt: skip
 
 
-def write(prepared: Prepared) -> None:
+def write_run(prepared: Prepared) -> None:
     """Write a run folder, or find that it is there already and the same.
 
     Raises:
@@ -139,7 +139,7 @@ def write(prepared: Prepared) -> None:
     """
     path = prepared.path
     if (path / PLAN).exists():
-        _same(prepared)
+        _check_same(prepared)
     elif path.is_dir() and any(path.iterdir()):
         raise InputError("this folder is not empty and no training run", where=str(path), remedy="name another with run.dir=…")
     (path / "logs").mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def write(prepared: Prepared) -> None:
     write_plan(path / PLAN, prepared.plan)
 
 
-def _same(prepared: Prepared) -> None:
+def _check_same(prepared: Prepared) -> None:
     known = read_plan(prepared.path)
     if known.digest != prepared.plan.digest:
         raise InputError(
@@ -159,14 +159,14 @@ def _same(prepared: Prepared) -> None:
             remedy="name another folder with run.dir=…; "
             f"what differs: diff {shlex.quote(str(prepared.path / 'config.yaml'))} against `dry_run=true`",
         )  # fmt: skip
-    job = slurm.queued(prepared.path / prepared.script) or job_of(prepared.path)
-    if job and (state := slurm.state(job)):
+    job = slurm.find_queued(prepared.path / prepared.script) or find_job(prepared.path)
+    if job and (state := slurm.query_state(job)):
         raise InputError(
             "this run is in Slurm's queue", where=str(prepared.path), found=f"job {job} {state}", remedy=f"wait, or scancel {job}"
         )
 
 
-def job_of(path: Path) -> str | None:
+def find_job(path: Path) -> str | None:
     """Return the newest Slurm job of a run, None if it has none."""
     try:
         value: Any = orjson.loads((path / "job.json").read_bytes())
@@ -181,10 +181,10 @@ def start_slurm(config: TrainConfig, prepared: Prepared, console: Console) -> st
     shared = Path(prepared.plan.judge_folder) if prepared.plan.mode == "shared" and prepared.plan.judge_folder else None
     try:
         after = judge_folder.read_job(shared).get("job") if shared is not None else None
-        job = slurm.submit(prepared.path / prepared.script, after)
+        job = slurm.submit_script(prepared.path / prepared.script, after)
     except GavelError:
         if shared is not None:
-            judge_folder.leave(shared, prepared.path)
+            judge_folder.leave_run(shared, prepared.path)
         raise
     write_whole(prepared.path / "job.json", orjson.dumps({"job": job, "submitted": time.time()}))
     if shared is not None:
@@ -198,42 +198,42 @@ def start_judge(config: TrainConfig, prepared: Prepared, console: Console) -> No
     if plan.mode != "shared" or plan.judge is None or plan.judge_folder is None:
         return
     folder = Path(plan.judge_folder)
-    judge_folder.enter(folder, prepared.path, None)
-    say(console, ensure_judge(config.cluster, plan.judge, folder, Path(plan.cwd)))
+    judge_folder.enter_run(folder, prepared.path, None)
+    print_line(console, ensure_judge(config.cluster, plan.judge, folder, Path(plan.cwd)))
 
 
-def _show(config: TrainConfig, path: Path, checked: Checked, console: Console) -> int:
+def _show_plan(config: TrainConfig, path: Path, checked: Checked, console: Console) -> int:
     """Show what would be done: every file and command, the arithmetic, and every finding."""
     table = Table("what", "how", title="dry run: nothing is started or written", title_justify="left", show_edge=False)
     if checked.layout is not None and checked.assembly is not None:
-        for what, how in describe(config, checked.layout, checked.assembly.services, judged=checked.judged):
+        for what, how in describe_layout(config, checked.layout, checked.assembly.services, judged=checked.judged):
             table.add_row(what, Text(how))
     if config.trainer.nemo_rl:
         if checked.config_text and checked.assembly is not None:
             values = yaml.safe_load(checked.config_text)
             for what, how in describe_arithmetic(values, checked.assembly.services, judged=checked.judged):
                 table.add_row(what, Text(how))
-            for one in overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ():
+            for one in list_overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ():
                 table.add_row("overlaid", Text(f"{one.key}: {one.before} → {one.after}"))
         table.add_row(
-            "NeMo-RL", Text(f"{version_of(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
+            "NeMo-RL", Text(f"{read_version(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
         )
     if not checked.judged:
         table.add_row("judge", Text("no judge is asked: programs check these tasks alone"))
     for name, binding in checked.assembly.bindings.items() if checked.assembly is not None and checked.judged else ():
-        table.add_row(f"binding {name}", Text(output_limit(binding)))
+        table.add_row(f"binding {name}", Text(describe_output_limit(binding)))
     for waived in checked.unqualified:
         table.add_row("waived", Text(waived))
     table.add_row("run folder", Text(str(path)))
     console.print(table)
     if checked.config_text:
-        prepared = prepare(config, path, checked)
+        prepared = prepare_run(config, path, checked)
         for name, text in prepared.files.items():
             if name != "config.yaml":
-                say(console, f"\n--- {path / name}\n{text}")
-        say(console, f"--- the trainer's command\n{shlex.join(prepared.plan.command)}")
+                print_line(console, f"\n--- {path / name}\n{text}")
+        print_line(console, f"--- the trainer's command\n{shlex.join(prepared.plan.command)}")
         first = shlex.join(("sbatch" if config.cluster.kind == "slurm" else "bash", str(path / prepared.script)))
-        say(console, f"--- started with\n{first}")
+        print_line(console, f"--- started with\n{first}")
     if checked.findings:
         raise Findings(checked.findings)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, find_nearest
 
 SWEEP_AGAIN = "for a run of each write -m before the words"
 """Advice that ``gavel.launch.cli`` says in the words of the command it is given to."""
@@ -315,7 +315,7 @@ def find_verb(name: str) -> Verb:
     """
     if name in VERBS:
         return VERBS[name]
-    near = [_MEANT[name]] if name in _MEANT else [f"gavel {verb}" for verb in nearest(name, VERBS)]
+    near = [_MEANT[name]] if name in _MEANT else [f"gavel {verb}" for verb in find_nearest(name, VERBS)]
     raise ConfigError(
         "there is no such verb",
         found=name,

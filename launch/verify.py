@@ -18,18 +18,18 @@ from rich.console import Console
 
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Result, RewardPolicy
-from gavel.launch.assembly import Assembly, assemble
-from gavel.launch.running.child import config_of, existing_run
+from gavel.launch.assembly import Assembly, assemble_run
+from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.files import is_altered
 from gavel.launch.running.folder import read_results
-from gavel.launch.running.identity import differences, identity_of
+from gavel.launch.running.identity import list_differences, make_identity
 from gavel.launch.running.inputs import PlannedRow, read_inputs
 from gavel.launch.running.manifest import Manifest, read_manifest
 from gavel.launch.running.rereading import Rereader
-from gavel.launch.running.session import say
+from gavel.launch.running.session import print_line
 from gavel.launch.running.stored import describe_fault
 from gavel.launch.schema import VerifyConfig
-from gavel.models.codec import digest, plain
+from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import GavelError, InputError, RecordError
 
 FILES = ("inputs.jsonl", "transcripts.jsonl", "results.jsonl", "errors.jsonl")
@@ -37,7 +37,7 @@ AGREES, DISAGREES = 0, 2
 
 
 @dataclass(slots=True)
-class Verification:
+class RunVerification:
     """What was found: ``reread`` counts rows whose outcome was made again, ``unread`` those that it could not be, by reason."""
 
     faults: list[RecordError] = field(default_factory=list)
@@ -52,58 +52,60 @@ class Verification:
 
 def run(config: VerifyConfig, console: Console) -> int:
     """Run the verb; see ``gavel verify --help``. Returns 0 where everything agrees, else 2."""
-    path = existing_run(config.run.dir, "verify")
+    path = find_existing_run(config.run.dir, "verify")
     found = verify_run(path)
     for fault in found.faults:
-        say(console, describe_fault(fault))
-    say(console, f"{found.lines} lines; made again: {found.rewarded} rewards, {found.reread} outcomes from stored replies")
+        print_line(console, describe_fault(fault))
+    print_line(console, f"{found.lines} lines; made again: {found.rewarded} rewards, {found.reread} outcomes from stored replies")
     if found.undigested:
-        say(console, f"{found.undigested} lines carry no digest: an older version wrote them")
+        print_line(console, f"{found.undigested} lines carry no digest: an older version wrote them")
     if found.torn:
-        say(console, f"the last line was never finished, and is passed over: {', '.join(found.torn)}")
+        print_line(console, f"the last line was never finished, and is passed over: {', '.join(found.torn)}")
     if found.ungraded:
-        say(console, f"{found.ungraded} planned rows have no grade")
+        print_line(console, f"{found.ungraded} planned rows have no grade")
     for reason, count in found.unread.most_common():
-        say(console, f"{count} outcomes could not be made again: {reason}")
+        print_line(console, f"{count} outcomes could not be made again: {reason}")
     if found.faults:
-        say(console, f"{len(found.faults)} disagreements in {path}", style="bold")
+        print_line(console, f"{len(found.faults)} disagreements in {path}", style="bold")
         return DISAGREES
     what = "everything agrees" if not found.unread else "whatever could be looked at agrees"
-    say(console, f"{what}; this is no signature: who can write the folder can write digests, too")
+    print_line(console, f"{what}; this is no signature: who can write the folder can write digests, too")
     return AGREES
 
 
-def verify_run(path: Path) -> Verification:
+def verify_run(path: Path) -> RunVerification:
     """Look at every stored line of a run.
 
     Raises:
         GavelError: the run's manifest cannot be read, or its reward policy cannot be made here.
     """
-    found = Verification()
+    found = RunVerification()
     manifest = read_manifest(path)
     assert manifest is not None
     _check_files(path, found)
     planned = read_inputs(path, found.faults.append)
-    if manifest.digests.get("identity") != digest(manifest.identity):
-        _add(found, path / "manifest.json", "digests.identity", "another identity's", "")
+    if manifest.digests.get("identity") != compute_digest(manifest.identity):
+        _add_fault(found, path / "manifest.json", "digests.identity", "another identity's", "")
     reward = make_reward(manifest.reward)
     results = _read_rows(path, planned, reward, found)
     found.ungraded = len({row.key for row in planned} - {(row.task_id, row.rollout_index) for row in results})
-    assembly = _assemble(path, manifest, found, len(results))
+    assembly = _assemble_stored(path, manifest, found, len(results))
     if assembly is not None:
-        asyncio.run(_reread(path, manifest, planned, results, assembly, reward, found))
+        asyncio.run(_reread_rows(path, manifest, planned, results, assembly, reward, found))
     return found
 
 
-def _add(found: Verification, file: Path, name: str, stored: str, right: str, problem: str = "it is not as it was written") -> None:
+def _add_fault(
+    found: RunVerification, file: Path, name: str, stored: str, right: str, problem: str = "it is not as it was written"
+) -> None:
     found.faults.append(RecordError(problem, where=str(file), field=name, found=stored, allowed=right))
 
 
-def _check_files(path: Path, found: Verification) -> None:
+def _check_files(path: Path, found: RunVerification) -> None:
     """Look at what stands at each name, and at which lines carry a digest; that of each line is looked at where it is read."""
     for name in (*FILES, "config.yaml", "manifest.json"):
         if (path / name).is_symlink():
-            _add(found, path / name, "file", f"a link to {(path / name).readlink()}", "a file of this folder")
+            _add_fault(found, path / name, "file", f"a link to {(path / name).readlink()}", "a file of this folder")
     for name in FILES:
         file, digested = path / name, False
         if not file.is_file():
@@ -124,7 +126,7 @@ def _check_files(path: Path, found: Verification) -> None:
                     found.undigested += 1
 
 
-def _read_rows(path: Path, planned: Sequence[PlannedRow], reward: RewardPolicy, found: Verification) -> list[Result]:
+def _read_rows(path: Path, planned: Sequence[PlannedRow], reward: RewardPolicy, found: RunVerification) -> list[Result]:
     """Return the graded rows, without what no line of theirs needs any more."""
     digests = {row.key: row.task_digest for row in planned}
     results = list(read_results(path, "results.jsonl", reward, digests, found.faults.append))
@@ -134,24 +136,24 @@ def _read_rows(path: Path, planned: Sequence[PlannedRow], reward: RewardPolicy, 
     return results
 
 
-def _assemble(path: Path, manifest: Manifest, found: Verification, rows: int) -> Assembly | None:
+def _assemble_stored(path: Path, manifest: Manifest, found: RunVerification, rows: int) -> Assembly | None:
     """Put the run together, as its config says; None where that cannot be done here."""
     try:
-        config = config_of(path)
+        config = read_run_config(path)
     except (InputError, OSError) as failed:
-        _add(found, path / "config.yaml", "", str(failed).splitlines()[0], "", "the config cannot be read")
+        _add_fault(found, path / "config.yaml", "", str(failed).splitlines()[0], "", "the config cannot be read")
         return None
     try:
-        assembly = assemble(replace(config, dry_run=True, assets=replace(config.assets, offline=True)), with_policy=True)
+        assembly = assemble_run(replace(config, dry_run=True, assets=replace(config.assets, offline=True)), with_policy=True)
     except (GavelError, OSError) as failed:
         found.unread[f"the run cannot be put together here: {str(failed).splitlines()[0]}"] += rows
         return None
-    made = identity_of(config.env, config.policy, config.services, assembly.bindings)
-    for line in differences(plain(manifest.identity), plain(made)):
+    made = make_identity(config.env, config.policy, config.services, assembly.bindings)
+    for line in list_differences(to_plain(manifest.identity), to_plain(made)):
         name, _, values = line.partition(": ")
         if not name.endswith(_DIGESTS) and not name.startswith("services."):
             stored, _, right = values.partition(" -> ")
-            _add(found, path / "manifest.json", f"identity.{name}", stored, f"{right}, of config.yaml")
+            _add_fault(found, path / "manifest.json", f"identity.{name}", stored, f"{right}, of config.yaml")
     return assembly
 
 
@@ -159,16 +161,16 @@ _DIGESTS = (".identity", ".rubric")
 """Parts of an identity that another version makes otherwise."""
 
 
-async def _reread(
+async def _reread_rows(
     path: Path,
     manifest: Manifest,
     planned: Sequence[PlannedRow],
     results: Sequence[Result],
     assembly: Assembly,
     reward: RewardPolicy,
-    found: Verification,
+    found: RunVerification,
 ) -> None:
-    rereader = Rereader.of(path, manifest, planned, assembly, reward, found.faults.append)
+    rereader = Rereader.from_run(path, manifest, planned, assembly, reward, found.faults.append)
     for result in results:
-        await rereader.find(result, str(path / "results.jsonl"), found.faults.append)
+        await rereader.find_faults(result, str(path / "results.jsonl"), found.faults.append)
     found.reread, found.unread = rereader.reread, found.unread + rereader.unread

@@ -42,7 +42,7 @@ class Aimd:
         self.epoch = 0  # cuts so far
         self._clean = 0
 
-    def good(self, *, in_use: bool) -> None:
+    def record_good(self, *, in_use: bool) -> None:
         """Note a call that came back well; ``in_use``: the limit was at least half used."""
         if self.limit >= self.highest or not in_use:
             return
@@ -51,7 +51,7 @@ class Aimd:
             self._clean = 0
             self.limit = min(self.highest, self.limit + max(1.0, INCREASE * self.limit))
 
-    def overloaded(self, epoch: int) -> None:
+    def record_overload(self, epoch: int) -> None:
         """Note a sign of overload from a call admitted in ``epoch``; only the first of an epoch cuts."""
         self._clean = 0
         if epoch == self.epoch:
@@ -70,7 +70,7 @@ class Bucket:
         self._rate = max(per_minute - self._capacity, per_minute / 2.0) / 60.0
         self._level, self._time = self._capacity, now
 
-    def wait(self, amount: float, now: float) -> float:
+    def compute_wait(self, amount: float, now: float) -> float:
         """Return the seconds until ``amount`` may be taken; 0 if now. More than the capacity waits for a full bucket only."""
         self._level = min(self._capacity, self._level + (now - self._time) * self._rate)
         self._time = now
@@ -81,7 +81,7 @@ class Bucket:
         """Take ``amount``, after ``wait`` said 0; the level may go below zero, and later calls wait for it."""
         self._level -= amount
 
-    def settle(self, estimated: float, used: float) -> None:
+    def settle_estimate(self, estimated: float, used: float) -> None:
         """Correct an estimate by what was used."""
         self._level += estimated - used
 
@@ -142,9 +142,9 @@ class Admission:
 
     def enter(self, tokens: float = 0.0) -> Ticket | None:
         """Admit at once, or return None where the call has to wait: the queue comes first."""
-        if self._queue or self._delay(tokens) != 0.0:
+        if self._queue or self._compute_delay(tokens) != 0.0:
             return None
-        return self._admit(tokens)
+        return self._admit_call(tokens)
 
     async def wait(self, tokens: float, patience: float, *, first: bool = False) -> Ticket:
         """Wait for admission, as long as the queue moves.
@@ -160,17 +160,17 @@ class Admission:
         """
         waiter = _Waiter(tokens, asyncio.get_running_loop().create_future())
         (self._queue.appendleft if first else self._queue.append)(waiter)
-        self._pump()
+        self._admit_waiting()
         try:
             while True:
                 admitted = self._admitted
                 done, _ = await asyncio.wait((waiter.future,), timeout=patience)
                 if done:
                     return waiter.future.result()
-                if first or admitted == self._admitted or self._only_refuses(patience):
+                if first or admitted == self._admitted or self._is_refusing_only(patience):
                     raise TimeoutError
         except BaseException:
-            self._withdraw(waiter)
+            self._remove_waiter(waiter)
             raise
 
     def leave(
@@ -178,39 +178,41 @@ class Admission:
     ) -> None:  # fmt: skip
         """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the estimate.
         ``refusal`` is what the server answered instead of a reply."""
-        self._note_pace(ticket, refusal, good=good)
+        self._record_pace(ticket, refusal, good=good)
         if overloaded:
-            self._limit.overloaded(ticket.epoch)
+            self._limit.record_overload(ticket.epoch)
         elif good:
-            self._limit.good(in_use=2 * self.in_flight >= self._limit.limit)
+            self._limit.record_good(in_use=2 * self.in_flight >= self._limit.limit)
         if self._tokens is not None and used is not None:
-            self._tokens.settle(ticket.tokens, used)
+            self._tokens.settle_estimate(ticket.tokens, used)
         self.in_flight -= 1
         if self._queue:
-            self._pump()
+            self._admit_waiting()
 
-    def _note_pace(self, ticket: Ticket, refusal: Refusal | None, *, good: bool) -> None:
+    def _record_pace(self, ticket: Ticket, refusal: Refusal | None, *, good: bool) -> None:
         if ticket.ahead:
             self._ahead = False
         if refusal is not None and refusal.paced:
-            self.pace.refused(self._clock(), refusal.retry_after, anew=ticket.epoch == self._limit.epoch)
+            self.pace.record_refusal(self._clock(), refusal.retry_after, anew=ticket.epoch == self._limit.epoch)
         elif good or (refusal is not None and refusal.status is not None and not refusal.overloaded):
-            self.pace.answered(self._clock(), good=good, anew=ticket.epoch == self._limit.epoch)
+            self.pace.record_answer(self._clock(), good=good, anew=ticket.epoch == self._limit.epoch)
 
-    def _only_refuses(self, patience: float) -> bool:
+    def _is_refusing_only(self, patience: float) -> bool:
         return self.pace.refusals > 0 and self._clock() - self.pace.answered_at >= patience
 
-    def _delay(self, tokens: float) -> float | None:
+    def _compute_delay(self, tokens: float) -> float | None:
         """Return 0 if a call may go now, the seconds until buckets and pace allow it, or None while too many are in flight."""
         if self.in_flight + 1 > self._limit.limit or self._ahead:
             return None
         if self._requests is None and self._tokens is None and not self.pace.until:
             return 0.0
         now = self._clock()
-        waits = [bucket.wait(amount, now) for bucket, amount in ((self._requests, 1.0), (self._tokens, tokens)) if bucket is not None]
-        return max(*waits, self.pace.wait(now), 0.0)
+        waits = [
+            bucket.compute_wait(amount, now) for bucket, amount in ((self._requests, 1.0), (self._tokens, tokens)) if bucket is not None
+        ]
+        return max(*waits, self.pace.compute_wait(now), 0.0)
 
-    def _admit(self, tokens: float) -> Ticket:
+    def _admit_call(self, tokens: float) -> Ticket:
         self.in_flight += 1
         self._admitted += 1
         if self._requests is not None:
@@ -220,26 +222,26 @@ class Admission:
         self._ahead = self.pace.careful
         return Ticket(tokens, self._limit.epoch, self._ahead)
 
-    def _pump(self) -> None:
+    def _admit_waiting(self) -> None:
         """Admit from the head of the queue while it may go; where a bucket is short, come back when it is not."""
         while self._queue:
             waiter = self._queue[0]
-            delay = 0.0 if waiter.future.done() else self._delay(waiter.tokens)
+            delay = 0.0 if waiter.future.done() else self._compute_delay(waiter.tokens)
             if delay != 0.0:
                 self._call_later(delay)
                 return
             self._queue.popleft()
             if not waiter.future.done():
-                waiter.future.set_result(self._admit(waiter.tokens))
+                waiter.future.set_result(self._admit_call(waiter.tokens))
 
     def _call_later(self, delay: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if delay is not None:  # else the next call that leaves pumps
-            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self._pump)
+            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self._admit_waiting)
 
-    def _withdraw(self, waiter: _Waiter) -> None:
+    def _remove_waiter(self, waiter: _Waiter) -> None:
         """Take a waiter out that was cancelled or lost patience; what it was just given goes back."""
         if waiter.future.done() and not waiter.future.cancelled():
             self.leave(waiter.future.result(), used=0.0)
@@ -247,4 +249,4 @@ class Admission:
         waiter.future.cancel()
         if waiter in self._queue:
             self._queue.remove(waiter)
-        self._pump()
+        self._admit_waiting()

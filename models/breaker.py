@@ -45,27 +45,27 @@ class Breaker:
             return "closed"
         return "half_open" if self._probing else "open"
 
-    def ready(self, now: float) -> bool:
-        """Tell whether ``refuse`` would let a call pass; changes nothing."""
+    def is_ready(self, now: float) -> bool:
+        """Tell whether ``refuse_reason`` would let a call pass; changes nothing."""
         return self._tripped is None and (self._reopens is None or (not self._probing and now >= self._reopens))
 
-    def refuse(self, now: float) -> str | None:
+    def refuse_reason(self, now: float) -> str | None:
         """Return why a call may not be tried now, or None; None while not closed makes that call the probe."""
         if self._tripped is not None:
             return f"not tried: the service refused for good: {self._tripped}"
         if self._reopens is None:
             return None
-        if not self.ready(now):
+        if not self.is_ready(now):
             return f"not tried: {self._failures} tries in a row failed, the last with: {self._reason}"
         self._probing = True
         return None
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """Note that the server answered."""
         if self._failures:
             self._failures, self._pause, self._reopens, self._probing = 0, FIRST_PAUSE, None, False
 
-    def failed(self, now: float, reason: str, kind: FailureKind) -> None:
+    def record_failure(self, now: float, reason: str, kind: FailureKind) -> None:
         """Note a try that got no answer, or one that says that the server is broken."""
         if self._failures == 0:
             self._failing_since = now
@@ -80,7 +80,7 @@ class Breaker:
         elif self._reopens is None and self._failures >= THRESHOLD and now - self._failing_since >= SPAN:
             self._reopens = now + self._pause
 
-    def abandoned(self) -> None:
+    def record_cancelled(self) -> None:
         """Note that a try was cancelled; if it was the probe (or might have been), the next call is one."""
         self._probing = False
 

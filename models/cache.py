@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import orjson
 
-from gavel.models.codec import canonical, record
+from gavel.models.codec import encode_canonical, record
 from gavel.models.errors import ConfigError
-from gavel.models.pinned import default_cache
+from gavel.models.pinned import find_default_cache
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, ResponseFormat, Sampling, Usage
 
@@ -57,12 +57,12 @@ class StoredReply:
     reasoning: str | None
 
 
-def cacheable(request: ChatRequest) -> bool:
+def is_cacheable(request: ChatRequest) -> bool:
     """Tell whether equal calls may share a reply: temperature 0, or a numbered draw; an unset temperature counts as above 0."""
     return not request.fresh and (request.sampling.temperature == 0.0 or request.sample > 0)
 
 
-def cache_seed(service: Service, engine: str, sampling: Sampling, response_format: ResponseFormat | None) -> bytes:
+def make_cache_seed(service: Service, engine: str, sampling: Sampling, response_format: ResponseFormat | None) -> bytes:
     """Return what calls of one kind share of the key: the service, every sampling field and the response format.
 
     Args:
@@ -78,10 +78,10 @@ def cache_seed(service: Service, engine: str, sampling: Sampling, response_forma
     sampled = replace(sampling, extra=extra)
     parts = [service.identity, base_url, engine, sampled, response_format]
     # Replies of this API that were kept before only its last message was read are not used again.
-    return hashlib.sha256(canonical([*parts, "last message"] if service.api == "responses" else parts)).digest()
+    return hashlib.sha256(encode_canonical([*parts, "last message"] if service.api == "responses" else parts)).digest()
 
 
-def cache_key(seed: bytes, messages: bytes, sample: int) -> bytes:
+def make_cache_key(seed: bytes, messages: bytes, sample: int) -> bytes:
     """Return the 32-byte key of one call; ``messages`` as ``encode_messages`` makes them."""
     return hashlib.sha256(b"%s%d\n%s" % (seed, sample, messages)).digest()
 
@@ -95,7 +95,7 @@ class ReplyCache:
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic, mounts: Path = Path("/proc/mounts")) -> None:
         path = path.expanduser().absolute()
-        kind = file_system(path, mounts)
+        kind = find_file_system(path, mounts)
         if kind in NETWORK_FILE_SYSTEMS:
             raise ConfigError(
                 "the cache may not lie on a network file system: SQLite's locks do not hold there", field=FIELD,
@@ -130,7 +130,7 @@ class ReplyCache:
                 self.problem = f"the cache is off: {error}"
                 return None
             value = row[0] if row else None
-        return None if value is None else _read(value)
+        return None if value is None else _decode_reply(value)
 
     def put(self, key: bytes, reply: StoredReply) -> None:
         """Keep ``reply``; the first one kept under a key stays."""
@@ -161,7 +161,7 @@ class ReplyCache:
         self._file.close()
 
 
-def _read(value: bytes) -> StoredReply | None:
+def _decode_reply(value: bytes) -> StoredReply | None:
     """Decode a stored reply by hand: this is in the path of every hit. None if it is not one of this version."""
     try:
         fields: Mapping[str, Any] = orjson.loads(value)
@@ -173,15 +173,15 @@ def _read(value: bytes) -> StoredReply | None:
         return None
 
 
-def default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
+def find_default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
     """Return where replies are kept unless the config says: the user's cache folder, or, where that lies on a network, a folder of the
     user's own below the node's folder for temporary files.
 
     Raises:
         ConfigError: that folder is not ours alone.
     """
-    usual = default_cache().parent / "replies.sqlite"
-    if file_system(usual, mounts) not in NETWORK_FILE_SYSTEMS:
+    usual = find_default_cache().parent / "replies.sqlite"
+    if find_file_system(usual, mounts) not in NETWORK_FILE_SYSTEMS:
         return usual
     folder = Path(tempfile.gettempdir()) / f"gavel-{os.getuid()}"
     try:
@@ -196,7 +196,7 @@ def default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
     return folder / "replies.sqlite"
 
 
-def file_system(path: Path, mounts: Path) -> str:
+def find_file_system(path: Path, mounts: Path) -> str:
     """Return the type of the file system that ``path`` lies on, by the table of mounts; empty if there is no such table."""
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()

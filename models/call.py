@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 
 from gavel.models.cache import StoredReply
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.incomplete import not_complete
+from gavel.models.incomplete import describe_incomplete
 from gavel.models.quirks import ENDED, FILTERED, LENGTH, STOP
-from gavel.models.receipts import derive_call_id, encode_messages, text_digest
+from gavel.models.receipts import compute_text_digest, derive_call_id, encode_messages
 from gavel.models.retry import Refusal
-from gavel.models.served_names import same_model
-from gavel.models.service import config_key
+from gavel.models.served_names import is_same_model
+from gavel.models.service import get_config_key
 from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, Reply
-from gavel.models.wire import Decoded, Plan, unwrap_choice
+from gavel.models.wire import Decoded, RequestPlan, unwrap_choice
 
 UNNAMED = "the server does not name its model"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CallKind:
     """What calls of one kind share: the encoded part of the body, the seed of the cache's key, whether the prompt opens the thinking
     block, and further names the server may give itself."""
 
-    plan: Plan
+    plan: RequestPlan
     cache_seed: bytes
     thinking_opened: bool = False
     served_as: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Call:
 
     __slots__ = ("_clock", "_name", "attempts", "kind", "messages", "model", "notes", "prompt_digest", "request", "started", "tried")
 
-    def __init__(self, name: str, model: str, request: ChatRequest, kind: Kind, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, model: str, request: ChatRequest, kind: CallKind, clock: Callable[[], float]) -> None:
         try:
             self.messages = encode_messages(request.messages)
         except TypeError as error:
@@ -47,16 +47,16 @@ class Call:
         self._name, self._clock = name, clock
         self.model, self.request, self.kind = model, request, kind
         self.notes = kind.plan.notes
-        self.prompt_digest = text_digest(self.messages)
+        self.prompt_digest = compute_text_digest(self.messages)
         self.attempts: list[Attempt] = []
         self.tried: tuple[int, ...] = ()  # the replicas, in order
         self.started = clock()
 
-    def body(self) -> bytes:
+    def build_body(self) -> bytes:
         """Return the request's body."""
-        return self.kind.plan.body(self.messages, self.request.sample)
+        return self.kind.plan.build_body(self.messages, self.request.sample)
 
-    def rewrite(self, kind: Kind) -> bool:
+    def rewrite_request(self, kind: CallKind) -> bool:
         """Let the call be written anew; tell whether its request is another one now."""
         changed = kind.plan.fields != self.kind.plan.fields
         if changed:
@@ -74,23 +74,23 @@ class Call:
             return ()
         return (self.model, *self.kind.served_as)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a note to the receipt."""
         self.notes = (*self.notes, text)
 
-    def refused(self, refusal: Refusal, latency: float) -> None:
+    def record_refusal(self, refusal: Refusal, latency: float) -> None:
         """Record a failed try of ``latency`` seconds."""
         self.attempts.append(Attempt(refusal.kind, latency, refusal.status, refusal.reason))
 
-    def unfinished(self, decoded: Decoded) -> Refusal | None:
+    def find_unfinished(self, decoded: Decoded) -> Refusal | None:
         """Return the failed try that a reply is which the engine did not finish, or None if it is finished (or another model's)."""
-        if decoded.finish_reason in ENDED or not _same(self.names, decoded):
+        if decoded.finish_reason in ENDED or not _is_same_model(self.names, decoded):
             return None
         reason = f"the engine did not finish the reply: finish_reason is {decoded.finish_reason[:80] or 'missing'!r}"
         raw = decoded.text or decoded.reasoning
         return Refusal(FailureKind.PROVIDER_UNAVAILABLE, reason, retryable=True, status=200, raw=raw)
 
-    def settle(self, decoded: Decoded, latency: float) -> Completion:
+    def complete_reply(self, decoded: Decoded, latency: float) -> Completion:
         """Turn a well-formed reply into a completion.
 
         Raises:
@@ -99,24 +99,24 @@ class Call:
         text = decoded.text if decoded.text is not None else (decoded.refusal or "")
         if self.kind.plan.unwrap_choice:
             text = unwrap_choice(text)
-        problem = _problem(self.request, self.names, decoded, text, config_key(self._name))
+        problem = _find_problem(self.request, self.names, decoded, text, get_config_key(self._name))
         if decoded.model is None:
-            self.note(UNNAMED)
+            self.add_note(UNNAMED)
         if problem is not None:
             kind, reason = problem
             self.attempts.append(Attempt(kind, latency, 200, reason))
-            raise ModelFailure(kind, reason, (self._receipt(decoded, text),), text or decoded.reasoning)
+            raise ModelFailure(kind, reason, (self._make_receipt(decoded, text),), text or decoded.reasoning)
         self.attempts.append(Attempt("ok", latency, 200))
         reply = Reply(
             text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning, self.kind.thinking_opened
         )
-        return Completion(reply, self._receipt(decoded, text))
+        return Completion(reply, self._make_receipt(decoded, text))
 
-    def failure(self, kind: FailureKind, reason: str, raw: str | None = None) -> ModelFailure:
+    def make_failure(self, kind: FailureKind, reason: str, raw: str | None = None) -> ModelFailure:
         """Return the failure of the whole call."""
         tries = f" ({len(self.attempts)} tries)" if len(self.attempts) > 1 else ""
         receipt = Receipt(
-            self._id(), self.request.role, self._name, self.model, self.prompt_digest, latency_s=self._clock() - self.started,
+            self._derive_id(), self.request.role, self._name, self.model, self.prompt_digest, latency_s=self._clock() - self.started,
             attempts=tuple(self.attempts), notes=self.notes,
         )  # fmt: skip
         return ModelFailure(kind, reason + tries, (receipt,), raw)
@@ -124,38 +124,38 @@ class Call:
     def from_cache(self, stored: StoredReply) -> Completion | None:
         """Return the completion of a stored reply, or None if this role cannot use it."""
         decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
-        if _problem(self.request, self.names, decoded, stored.text, config_key(self._name)) is not None:
+        if _find_problem(self.request, self.names, decoded, stored.text, get_config_key(self._name)) is not None:
             return None
         reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened)
-        return Completion(reply, replace(self._receipt(decoded, stored.text), cache_hit=True))
+        return Completion(reply, replace(self._make_receipt(decoded, stored.text), cache_hit=True))
 
-    def shared(self, completion: Completion) -> Completion:
+    def share_completion(self, completion: Completion) -> Completion:
         """Return another caller's completion of the same call as ours."""
         receipt = completion.receipt
         ours = replace(receipt, role=self.request.role, shared=True, latency_s=self._clock() - self.started)
         decoded = Decoded(
             completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
         )  # fmt: skip
-        problem = _problem(self.request, self.names, decoded, completion.reply.text, config_key(self._name))
+        problem = _find_problem(self.request, self.names, decoded, completion.reply.text, get_config_key(self._name))
         if problem is not None:
             raise ModelFailure(*problem, (ours,), completion.reply.text)
         return Completion(completion.reply, ours)
 
-    def _id(self) -> str:
+    def _derive_id(self) -> str:
         return derive_call_id(self.kind.plan.seed, self.prompt_digest, self.request.sample)
 
-    def _receipt(self, decoded: Decoded, text: str) -> Receipt:
-        seed = self.kind.plan.seed_of(self.request.sample)
+    def _make_receipt(self, decoded: Decoded, text: str) -> Receipt:
+        seed = self.kind.plan.compute_seed(self.request.sample)
         return Receipt(
-            self._id(), self.request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id,
-            decoded.finish_reason, decoded.usage, self._clock() - self.started, tuple(self.attempts), text_digest(text.encode()),
+            self._derive_id(), self.request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id,
+            decoded.finish_reason, decoded.usage, self._clock() - self.started, tuple(self.attempts), compute_text_digest(text.encode()),
             notes=self.notes if seed is None else (*self.notes, f"seed sent: {seed}"),
         )  # fmt: skip
 
 
-def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str, key: str) -> tuple[FailureKind, str] | None:
+def _find_problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str, key: str) -> tuple[FailureKind, str] | None:
     """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
-    if not _same(names, decoded):
+    if not _is_same_model(names, decoded):
         said = (decoded.model or "")[:120]
         accepted = ", ".join((*names[1:], said))
         advice = f"if that is the same model, accept its name: {key}.served_as=[{accepted}]"
@@ -169,7 +169,7 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
         return None
     kind = FailureKind.JUDGE_UNPARSEABLE if role == "judge" else FailureKind.PROVIDER_UNAVAILABLE
     if finish != STOP:
-        said = not_complete(finish, text, decoded.reasoning, decoded.usage)
+        said = describe_incomplete(finish, text, decoded.reasoning, decoded.usage)
         limited = role == "simulator" and finish == LENGTH and request.sampling.max_response_tokens is not None
         return kind, said + (f"; raise its output limit, for example by {key}.thinking_tokens" if limited else "")
     if decoded.text is None and decoded.refusal is not None:
@@ -179,5 +179,5 @@ def _problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text:
     return None
 
 
-def _same(names: Sequence[str], decoded: Decoded) -> bool:
-    return not names or decoded.model is None or any(same_model(name, decoded.model) for name in names)
+def _is_same_model(names: Sequence[str], decoded: Decoded) -> bool:
+    return not names or decoded.model is None or any(is_same_model(name, decoded.model) for name in names)

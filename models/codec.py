@@ -15,7 +15,7 @@ from typing import Any, TypeVar, dataclass_transform
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from gavel.models.errors import InputError, RecordError, nearest, shorten
+from gavel.models.errors import InputError, RecordError, find_nearest, shorten_value
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class FieldError(ValueError):
 
 
 @cache
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+def _make_adapter(cls: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
@@ -51,18 +51,18 @@ def to_json(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
 
-def canonical(value: object) -> bytes:
+def encode_canonical(value: object) -> bytes:
     """Encode with sorted keys: equal values give equal bytes, whatever the order of their keys."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
-def digest(value: object) -> str:
+def compute_digest(value: object) -> str:
     """Return ``sha256:<64 hex>`` over the canonical JSON of ``value``; bytes are hashed as they are."""
-    data = value if isinstance(value, bytes) else canonical(value)
+    data = value if isinstance(value, bytes) else encode_canonical(value)
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def plain(value: object) -> Any:
+def to_plain(value: object) -> Any:
     """Return ``value`` as plain JSON types: dataclasses become dicts, tuples lists."""
     return orjson.loads(to_json(value))
 
@@ -78,7 +78,7 @@ class NonFinite:
 _FINITE = frozenset((str, bool, int, type(None)))
 
 
-def non_finite(value: object) -> NonFinite | None:
+def find_non_finite(value: object) -> NonFinite | None:
     """Return the first NaN or infinity in plain mappings and sequences, or None: JSON has no such numbers, ``to_json`` writes null.
 
     The usual case, none, is one quick pass (well below 0.1 µs a value).
@@ -94,13 +94,13 @@ def non_finite(value: object) -> NonFinite | None:
         elif kind is list or kind is tuple:
             waiting.extend(item)
         elif isinstance(item, float) and not math.isfinite(item):
-            return next(_non_finite(value, ()))
+            return next(_iter_non_finite(value, ()))
         elif isinstance(item, Mapping):
             waiting.extend(item.values())
     return None
 
 
-def _non_finite(value: object, path: tuple[str, ...]) -> Iterator[NonFinite]:
+def _iter_non_finite(value: object, path: tuple[str, ...]) -> Iterator[NonFinite]:
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         parts = value.items()
@@ -109,10 +109,10 @@ def _non_finite(value: object, path: tuple[str, ...]) -> Iterator[NonFinite]:
     elif isinstance(value, float) and not math.isfinite(value):
         yield NonFinite(".".join(path), value)
     for name, part in parts:
-        yield from _non_finite(part, (*path, str(name)))
+        yield from _iter_non_finite(part, (*path, str(name)))
 
 
-def _too_large(value: object) -> str | None:
+def _find_too_large(value: object) -> str | None:
     """Return the dotted path of an integer that JSON's 64 bits do not hold; without recursion, for any depth."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
@@ -144,42 +144,42 @@ def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", er
     try:
         data = value if isinstance(value, bytes) else to_json(value)
     except orjson.JSONEncodeError:
-        if (place := _too_large(value)) is None:
+        if (place := _find_too_large(value)) is None:
             raise
         raise error(
             "this number is too large", where=where, field=".".join(part for part in (prefix, place) if part),
             found="an integer beyond 64 bits", allowed="-2^63 to 2^64 - 1",
         ) from None  # fmt: skip
-    if not isinstance(value, bytes) and b"null" in data and (bad := non_finite(value)) is not None:
+    if not isinstance(value, bytes) and b"null" in data and (bad := find_non_finite(value)) is not None:
         raise error(
             "this number is not finite", where=where, field=".".join(part for part in (prefix, bad.path) if part), found=str(bad.value),
             allowed="a finite number",
         )  # fmt: skip
     try:
-        return _adapter(cls).validate_json(data)  # type: ignore[arg-type, no-any-return]
+        return _make_adapter(cls).validate_json(data)  # type: ignore[arg-type, no-any-return]
     except ValidationError as failed:
-        raise _explain(cls, failed, where, prefix, error) from None
+        raise _explain_errors(cls, failed, where, prefix, error) from None
 
 
-def _explain(cls: type[Any], failed: ValidationError, where: str, prefix: str, error: type[InputError]) -> InputError:
+def _explain_errors(cls: type[Any], failed: ValidationError, where: str, prefix: str, error: type[InputError]) -> InputError:
     first, *others = failed.errors(include_url=False)
     path = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
     field = ".".join(part for part in (prefix, path) if part)
     if isinstance(cause := first.get("ctx", {}).get("error"), FieldError):
         field = ".".join(part for part in (field, cause.field) if part)
-        return error("this value does not fit", where=where, field=field, found=shorten(cause.found), allowed=cause.allowed)
+        return error("this value does not fit", where=where, field=field, found=shorten_value(cause.found), allowed=cause.allowed)
     kind, more = first["type"], f" (and {len(others)} more)" if others else ""
     if kind in ("missing", "missing_argument"):
         return error(f"this field is missing{more}", where=where, field=field, remedy=f"add `{path}`")
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         names = tuple(field.name for field in fields(cls)) if len(first["loc"]) == 1 and is_dataclass(cls) else ()
-        near = nearest(str(first["loc"][-1]), names)
+        near = find_nearest(str(first["loc"][-1]), names)
         return error(
-            f"there is no such field{more}", where=where, field=field, found=shorten(first["input"]),
+            f"there is no such field{more}", where=where, field=field, found=shorten_value(first["input"]),
             allowed=", ".join(names), remedy=f"did you mean `{near[0]}`?" if near else "remove it",
         )  # fmt: skip
     return error(
-        f"this value does not fit{more}", where=where, field=field, found=shorten(first["input"]),
+        f"this value does not fit{more}", where=where, field=field, found=shorten_value(first["input"]),
         allowed=first["msg"].removeprefix("Value error, ").removeprefix("Input should be "),
     )  # fmt: skip
 
@@ -205,7 +205,7 @@ def load(cls: type[T], value: Mapping[str, Any], *, where: str = "", error: type
     found = value.get("schema")
     if found != wanted:
         raise error(
-            "this is not a record this version can read", where=where, field="schema", found=shorten(found),
+            "this is not a record this version can read", where=where, field="schema", found=shorten_value(found),
             allowed=wanted, remedy="write it again with this version, or read it with the version that wrote it",
         )  # fmt: skip
     return decode(cls, {key: item for key, item in value.items() if key != "schema"}, where=where, error=error)

@@ -12,7 +12,7 @@ import orjson
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
 from gavel.models.retry import TRANSPORT_ERRORS, classify_exception
-from gavel.models.service import Service, config_key
+from gavel.models.service import Service, get_config_key
 from gavel.models.transport import Answered, Transport
 
 _OK, _NOT_FOUND = 200, 404
@@ -38,7 +38,7 @@ class _Said:
     meant: str | None = None
 
 
-async def first_contact(key: str, service: Service) -> None:
+async def check_first_contact(key: str, service: Service) -> None:
     """Ask each server of an external service for its models; any HTTP answer is contact. Does nothing for a managed service.
 
     Args:
@@ -49,7 +49,7 @@ async def first_contact(key: str, service: Service) -> None:
         ConfigError: fewer than ``min_replicas`` answer; names the first that does not, and why. Or a server does not serve the model;
             or its API begins at ``/v1``, and the URL lacks that; or a credential is not set.
     """
-    said = await _ask(key, service, PATIENCE_S)
+    said = await _ask_servers(key, service, PATIENCE_S)
     silent = [one for one in said if one.problem is not None]
     if silent and len(said) - len(silent) < service.min_replicas:
         raise ConfigError(
@@ -57,7 +57,7 @@ async def first_contact(key: str, service: Service) -> None:
             field=f"{key}.base_url",
             remedy="start the server, or correct the URL or the proxy",
         )
-    _check(key, service, said)
+    _check_answers(key, service, said)
 
 
 async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...]:
@@ -73,15 +73,17 @@ async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...
         ConfigError: a server lists its models, and the one asked for is not among them; or its API begins at ``/v1``, and the URL lacks
             that. Or a credential is not set.
     """
-    keys = [config_key(name) for name in services]
-    answers = await asyncio.gather(*(_ask(key, service, GLANCE_S) for key, service in zip(keys, services.values(), strict=True)))
+    keys = [get_config_key(name) for name in services]
+    answers = await asyncio.gather(
+        *(_ask_servers(key, service, GLANCE_S) for key, service in zip(keys, services.values(), strict=True))
+    )
     for key, service, said in zip(keys, services.values(), answers, strict=True):
-        _check(key, service, said)
+        _check_answers(key, service, said)
     silent = [(key, one) for key, said in zip(keys, answers, strict=True) for one in said if one.nobody]
     return tuple(f"{key}: {one.url} does not answer yet ({one.problem}); rows that need it fail until it does" for key, one in silent)
 
 
-def _check(key: str, service: Service, said: list[_Said]) -> None:
+def _check_answers(key: str, service: Service, said: list[_Said]) -> None:
     for one in said:
         if one.meant is not None:
             raise ConfigError(
@@ -96,36 +98,36 @@ def _check(key: str, service: Service, said: list[_Said]) -> None:
             )  # fmt: skip
 
 
-async def _ask(key: str, service: Service, patience: float) -> list[_Said]:
+async def _ask_servers(key: str, service: Service, patience: float) -> list[_Said]:
     if not service.base_urls or service.is_none:
         return []
     places = [f"{url.rstrip('/')}{below}/models" for url in service.base_urls for below in ("", _BELOW)]
     transport = Transport(key, service, places)
     try:
-        return await asyncio.gather(*(_listing(transport, url, patience) for url in service.base_urls))
+        return await asyncio.gather(*(_read_listing(transport, url, patience) for url in service.base_urls))
     finally:
         await transport.close()
 
 
-async def _listing(transport: Transport, url: str, patience: float) -> _Said:
+async def _read_listing(transport: Transport, url: str, patience: float) -> _Said:
     bare = url.rstrip("/")
     try:
         answer = await transport.get(f"{bare}/models", patience)
     except TRANSPORT_ERRORS as error:
         failed = classify_exception(error)
-        return _Said(url, problem=transport.redact(failed.reason), nobody=failed.kind == FailureKind.TRANSPORT_UNREACHABLE)
-    lost = answer.status == _NOT_FOUND and await _lists(transport, f"{bare}{_BELOW}/models", patience)
-    return _Said(url, models=_served(answer), meant=f"{bare}{_BELOW}" if lost else None)
+        return _Said(url, problem=transport.redact_secrets(failed.reason), nobody=failed.kind == FailureKind.TRANSPORT_UNREACHABLE)
+    lost = answer.status == _NOT_FOUND and await _lists_models(transport, f"{bare}{_BELOW}/models", patience)
+    return _Said(url, models=_read_served_names(answer), meant=f"{bare}{_BELOW}" if lost else None)
 
 
-async def _lists(transport: Transport, place: str, patience: float) -> bool:
+async def _lists_models(transport: Transport, place: str, patience: float) -> bool:
     try:
-        return bool(_cards(await transport.get(place, patience)))
+        return bool(_read_cards(await transport.get(place, patience)))
     except TRANSPORT_ERRORS:
         return False
 
 
-def _cards(answer: Answered) -> list[Any]:
+def _read_cards(answer: Answered) -> list[Any]:
     """Return the models a server lists; none where it lists none, or answers something else."""
     try:
         body: Any = orjson.loads(answer.body) if answer.status == _OK else None
@@ -135,8 +137,8 @@ def _cards(answer: Answered) -> list[Any]:
     return cards if isinstance(cards, list) else []
 
 
-def _served(answer: Answered) -> tuple[str, ...] | None:
-    cards = _cards(answer)
+def _read_served_names(answer: Answered) -> tuple[str, ...] | None:
+    cards = _read_cards(answer)
     if not cards:
         return None
     known = all(isinstance(card, dict) and card.get("owned_by") in ENGINES and isinstance(card.get("id"), str) for card in cards)

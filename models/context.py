@@ -34,7 +34,7 @@ _ABSENT = frozenset((404, 405, 501))
 _NO_COUNT: tuple[type[Exception], ...] = (*TRANSPORT_ERRORS, orjson.JSONDecodeError, AttributeError)
 
 
-def most_tokens(messages: Sequence[Message]) -> int:
+def bound_tokens(messages: Sequence[Message]) -> int:
     """Return an upper bound on the tokens of a prompt."""
     texts = [message.content for message in messages]
     size = sum(len(text) if text.isascii() else NORMALISED_GROWTH * len(text.encode("utf-8", "surrogatepass")) for text in texts)
@@ -60,11 +60,11 @@ class ContextCheck:
         self._transport = transport
         self._absent = False
 
-    def surely_fits(self, messages: Sequence[Message], reserved: int) -> bool:
+    def is_sure_to_fit(self, messages: Sequence[Message], reserved: int) -> bool:
         """Tell whether no count is needed; ``reserved`` tokens are kept for the answer."""
-        return self._limit is None or most_tokens(messages) + reserved <= self._limit
+        return self._limit is None or bound_tokens(messages) + reserved <= self._limit
 
-    async def problem(self, messages: Sequence[Message], encoded: bytes, reserved: int) -> tuple[str | None, str | None]:
+    async def find_problem(self, messages: Sequence[Message], encoded: bytes, reserved: int) -> tuple[str | None, str | None]:
         """Count, and return why the call cannot fit (or None) and a note for the receipt (or None).
 
         Args:
@@ -74,7 +74,7 @@ class ContextCheck:
         """
         if self._limit is None:
             return None, None
-        count, note = (None, None) if self._absent else await self._count(encoded)
+        count, note = (None, None) if self._absent else await self._count_tokens(encoded)
         if count is None and note is None:
             size = sum(len(message.content.encode("utf-8", "replace")) for message in messages)
             count, note = int(size / BYTES_PER_TOKEN), ESTIMATED
@@ -83,7 +83,7 @@ class ContextCheck:
         about = "about " if note else ""
         return f"{about}{count} tokens of prompt and {reserved} for the answer exceed max_context_length={self._limit}", note
 
-    async def _count(self, encoded: bytes) -> tuple[int | None, str | None]:
+    async def _count_tokens(self, encoded: bytes) -> tuple[int | None, str | None]:
         url = self._base_url().removesuffix("/v1") + "/tokenize"
         body = orjson.dumps(self._fixed)[:-1] + b',"messages":' + encoded + b"}"
         try:

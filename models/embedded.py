@@ -18,10 +18,10 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from gavel.models.codec import digest, record
-from gavel.models.errors import ConfigError, InputError, nearest
+from gavel.models.codec import compute_digest, record
+from gavel.models.errors import ConfigError, InputError, find_nearest
 from gavel.models.install import install_hint
-from gavel.models.pinned import Pin, WheelMember, locate
+from gavel.models.pinned import Pin, WheelMember, locate_pin
 from gavel.models.vllm import convert, logtail
 from gavel.models.vllm.process import Supervised, describe_exit
 
@@ -44,7 +44,7 @@ class EmbeddedError(InputError):
 
 @record
 class Embedded:
-    """An embedded model: its source, and ``weights`` = ``weights_digest`` of what the conversion must give."""
+    """An embedded model: its source, and ``weights`` = ``compute_weights_digest`` of what the conversion must give."""
 
     name: str
     source: Pin
@@ -67,7 +67,7 @@ MODELS: dict[str, Embedded] = {
 }
 
 
-def find(model: str) -> Embedded | None:
+def find_embedded(model: str) -> Embedded | None:
     """Return the embedded model that ``model`` (``embedded:<name>``) names; None for any other kind of model.
 
     Raises:
@@ -77,7 +77,7 @@ def find(model: str) -> Embedded | None:
         return None
     name = model.removeprefix(PREFIX)
     if name not in MODELS:
-        near = nearest(name, MODELS)
+        near = find_nearest(name, MODELS)
         raise ConfigError(
             "there is no such embedded model", field="model", found=model, allowed=", ".join(PREFIX + known for known in MODELS),
             remedy=f"did you mean {PREFIX}{near[0]}?" if near else "",
@@ -85,13 +85,13 @@ def find(model: str) -> Embedded | None:
     return MODELS[name]
 
 
-def prepared_path(model: Embedded, cache: Path) -> Path:
+def make_prepared_path(model: Embedded, cache: Path) -> Path:
     """Return where ``model`` lies once prepared; source and recipe are in the name."""
-    key = digest([model.source.sha256, model.weights, RECIPE]).removeprefix("sha256:")[:12]
+    key = compute_digest([model.source.sha256, model.weights, RECIPE]).removeprefix("sha256:")[:12]
     return cache.absolute() / "models" / f"{model.name}-{key}"
 
 
-async def prepare(
+async def prepare_embedded(
     model: Embedded, *, cache: Path, python: str, log: Path, progress: Callable[[str], None],
     mirror: Path | None = None, offline: bool = False,
 ) -> Path:  # fmt: skip
@@ -110,16 +110,16 @@ async def prepare(
         AssetError: the pinned source cannot be had, or drifted.
         EmbeddedError: the conversion failed, or gave other weights.
     """
-    target = prepared_path(model, cache)
+    target = make_prepared_path(model, cache)
     if await asyncio.to_thread(_is_whole, target):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        async with _lock(target.with_name(target.name + ".lock"), progress):
+        async with _lock_file(target.with_name(target.name + ".lock"), progress):
             if not await asyncio.to_thread(_is_whole, target):
                 progress(f"{model.name}: fetching the pinned weights ({model.source.size / 1e6:.0f} MB) if they are not here yet")
-                source = await asyncio.to_thread(locate, model.source, cache=target.parent.parent, mirror=mirror, offline=offline)
-                await _make(model, source, target, python, log, progress)
+                source = await asyncio.to_thread(locate_pin, model.source, cache=target.parent.parent, mirror=mirror, offline=offline)
+                await _make_model(model, source, target, python, log, progress)
     except OSError as failed:
         raise EmbeddedError(
             f"the embedded model {model.name} cannot be stored: {failed.strerror or failed}", where=str(failed.filename or cache),
@@ -128,18 +128,18 @@ async def prepare(
     return target
 
 
-async def _make(model: Embedded, source: Path, target: Path, python: str, log: Path, progress: Callable[[str], None]) -> None:
+async def _make_model(model: Embedded, source: Path, target: Path, python: str, log: Path, progress: Callable[[str], None]) -> None:
     progress(f"{model.name}: converting the weights (once, about 20 s)")
     part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
-        await _convert(model, source, part, python, log)
-        await asyncio.to_thread(_finish, model, part, target)
+        await _convert_weights(model, source, part, python, log)
+        await asyncio.to_thread(_finish_model, model, part, target)
     finally:
         for left in target.parent.glob(f"{part.name}*"):
             shutil.rmtree(left, ignore_errors=True)
 
 
-async def _convert(model: Embedded, source: Path, part: Path, python: str, log: Path) -> None:
+async def _convert_weights(model: Embedded, source: Path, part: Path, python: str, log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     # Safe path: the script's own folder must not shadow modules of the other interpreter.
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
@@ -153,18 +153,18 @@ async def _convert(model: Embedded, source: Path, part: Path, python: str, log: 
         how = f"took more than {CONVERT_TIMEOUT_S:.0f} s"
     finally:
         process.close()
-        await process.end()
+        await process.end_tree()
     if how:
         raise EmbeddedError(
-            f"the conversion of {model.name} {how}", where=str(log), found=f"its output ends with\n{logtail.tail(log, 8)}",
+            f"the conversion of {model.name} {how}", where=str(log), found=f"its output ends with\n{logtail.read_tail(log, 8)}",
             remedy=f"install what converts it for {python}; {install_hint('cpu')}",
         )  # fmt: skip
 
 
-def _finish(model: Embedded, part: Path, target: Path) -> None:
+def _finish_model(model: Embedded, part: Path, target: Path) -> None:
     """Compare the weights with their digest, write the manifest that later uses are verified by, and move all into place at once."""
     weights = next(part.glob("*.safetensors"), None)
-    found = "no weights" if weights is None else weights_digest(weights)
+    found = "no weights" if weights is None else compute_weights_digest(weights)
     if found != model.weights:
         raise EmbeddedError(
             f"the conversion of {model.name} gave other weights than it must", found=found, allowed=model.weights,
@@ -173,13 +173,15 @@ def _finish(model: Embedded, part: Path, target: Path) -> None:
     for path in part.iterdir():
         path.chmod(0o644)
     part.chmod(0o755)
-    (part / _MANIFEST).write_text(json.dumps({path.name: _file_digest(path) for path in sorted(part.iterdir())}, indent=2) + "\n")
+    (part / _MANIFEST).write_text(
+        json.dumps({path.name: _compute_file_digest(path) for path in sorted(part.iterdir())}, indent=2) + "\n"
+    )
     if target.exists():  # damaged: moved away whole, since a server may still have it open
         target.rename(part.with_name(part.name + "-damaged"))
     part.rename(target)
 
 
-def weights_digest(path: Path) -> str:
+def compute_weights_digest(path: Path) -> str:
     """Return the SHA-256 over a safetensors file's tensors by name: name, dtype, shape and bytes; the header's layout stays out."""
     total = hashlib.sha256()
     with path.open("rb") as file:
@@ -199,18 +201,18 @@ def _is_whole(target: Path) -> bool:
     """Tell whether every file of a prepared directory still has its digest."""
     try:
         wanted = json.loads((target / _MANIFEST).read_bytes())
-        return bool(wanted) and all(_file_digest(target / name) == found for name, found in wanted.items())
+        return bool(wanted) and all(_compute_file_digest(target / name) == found for name, found in wanted.items())
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def _file_digest(path: Path) -> str:
+def _compute_file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.asynccontextmanager
-async def _lock(path: Path, progress: Callable[[str], None]) -> AsyncIterator[None]:
+async def _lock_file(path: Path, progress: Callable[[str], None]) -> AsyncIterator[None]:
     """Hold an exclusive lock on ``path``; the system frees it when we end, however that comes.
 
     Raises:

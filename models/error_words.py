@@ -22,7 +22,7 @@ class Wording:
     pattern: re.Pattern[str]
 
 
-def _words(meaning: Meaning, statuses: tuple[int, ...], *patterns: str) -> Wording:
+def _make_wording(meaning: Meaning, statuses: tuple[int, ...], *patterns: str) -> Wording:
     return Wording(meaning, frozenset(statuses), re.compile("|".join(patterns), re.IGNORECASE))
 
 
@@ -31,7 +31,7 @@ _WRAPPED = (200, 500, 502)
 
 WORDINGS: tuple[Wording, ...] = (
     # Accounts that a person must mend. The first of them are those that VERA-MH never retries.
-    _words(
+    _make_wording(
         "account",
         (*_WRAPPED, 400, 401, 402, 403, 429),
         r"billing_hard_limit|account is not active|account_deactivated|credit balance is too low",
@@ -43,31 +43,31 @@ WORDINGS: tuple[Wording, ...] = (
         r" (?:[\w,]{1,20} ){0,6}?(?:flagged|suspended|disabled|deactivated|terminated|banned|blocked)\b",
     ),
     # More than a server takes at once, not more than a model reads.
-    _words(
+    _make_wording(
         "paced",
         (*_WRAPPED, 400, 503),
         r"too many (?:tokens|requests)\b.{0,80}?(?:\bwait\b|again (?:later|in|after)\b|retry (?:later|in|after)\b|slow down)",
         r"too many (?:tokens|requests) (?:per|this|in (?:a|one|the last)) (?:second|minute|hour|day)",
     ),
-    _words(
+    _make_wording(
         "paced", (*_WRAPPED, 503), r"\bqueue\b.{0,80}?(?:\bfull\b|too long|maximum|exceed)|(?:full|exceeds?|maximum)\b.{0,80}?\bqueue\b"
     ),
     # A limit of calls that comes as a broken server.
-    _words("paced", _WRAPPED, r"\brate[ _-]?limit|\b(?:daily|hourly|per[ -]?minute|per[ -]?day) limit"),
+    _make_wording("paced", _WRAPPED, r"\brate[ _-]?limit|\b(?:daily|hourly|per[ -]?minute|per[ -]?day) limit"),
     # A spent quota: the same words are a minute's limit at DashScope and a dead account at OpenAI; their links tell.
-    _words(
+    _make_wording(
         "paced",
         (*_WRAPPED, 429),
         r"(?:insufficient_quota|exceeded your current quota).{0,300}(?:aliyun|alibabacloud|ai\.google\.dev)",
     ),
-    _words(
+    _make_wording(
         "account",
         (*_WRAPPED, 400, 401, 402, 403, 429),
         r"(?:insufficient_quota|exceeded your current quota).{0,300}platform\.openai\.com",
     ),
-    _words("account", (400, 401, 402, 403), r"insufficient_quota"),
-    _words("paced", (*_WRAPPED, 429), r"insufficient_quota|exceeded your current quota"),
-    _words(
+    _make_wording("account", (400, 401, 402, 403), r"insufficient_quota"),
+    _make_wording("paced", (*_WRAPPED, 429), r"insufficient_quota|exceeded your current quota"),
+    _make_wording(
         "filtered",
         (*_WRAPPED, 400, 403, 422, 451),
         r"\bcontent_?filter\b|responsibleaipolicyviolation|content management policy|content filtering policy",
@@ -77,8 +77,8 @@ WORDINGS: tuple[Wording, ...] = (
         r"violat\w+ (?:our |the |\w+'s )?(?:usage|content) polic",
     ),
     # One prompt, or one prompt and its limit, that no waiting makes fit.
-    _words("unfit", (413, 429), r"request too large|tokens must be reduced"),
-    _words(
+    _make_wording("unfit", (413, 429), r"request too large|tokens must be reduced"),
+    _make_wording(
         "overflow",
         (*_WRAPPED, 400, 413, 422, 503),
         r"context_length_exceeded|exceed_context_size|context_window_exceeded|model_context_window",
@@ -93,7 +93,7 @@ WORDINGS: tuple[Wording, ...] = (
         r"input tokens exceed the configured limit",
         r"reduce the length of the (?:messages|prompt|input)",
     ),
-    _words(
+    _make_wording(
         "unknown_model",
         (*_WRAPPED, 400, 403, 404, 422),
         r"\bmodel_not_found\b|deploymentnotfound|not a valid model|\binvalid model(?: name| id|:)|\bunknown model\b|no such model",
@@ -101,9 +101,11 @@ WORDINGS: tuple[Wording, ...] = (
         r"\bmodels?[ :/=]{1,2}[`'\"\[]?[\w.:/@-]{1,120}[`'\"\]]?,? (?:do(?:es)? not exist|doesn't exist|(?:is |was )?not found)",
     ),
     # No provider behind a router takes these parameters: another form of the request may pass, and the model is there.
-    _words("unfit", (*_WRAPPED, 404), r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters"),
+    _make_wording(
+        "unfit", (*_WRAPPED, 404), r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters"
+    ),
     # A gateway's own word for what the provider behind it will never take.
-    _words("unfit", (500, 502), r"\binvalid_request_error\b|\bbadrequesterror\b|\binvalid_argument\b"),
+    _make_wording("unfit", (500, 502), r"\binvalid_request_error\b|\bbadrequesterror\b|\binvalid_argument\b"),
 )
 """The first that fits."""
 
@@ -118,7 +120,7 @@ _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota", re.IGNORE
 _NO_ROOM = re.compile(r"could not finish the message because max_tokens or model output limit was reached", re.IGNORECASE)
 
 
-def tells_cut_reply(message: str) -> bool:
+def is_cut_reply(message: str) -> bool:
     """Tell whether a refusal is in truth a reply that ended at its output limit: so OpenAI answers where thinking took all of it."""
     return _NO_ROOM.search(message) is not None
 

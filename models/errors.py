@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar
 
-from gavel.models.secrets import without_keys
+from gavel.models.secrets import mask_keys
 
 
 class GavelError(Exception):
@@ -37,14 +37,14 @@ class InputError(GavelError, ValueError):
         place = ": ".join(part for part in (self.where, self.field) if part)
         head = f"{place}: {self.problem}" if place else self.problem
         rows = (("found", self.found), ("allowed", self.allowed), ("fix", self.remedy))
-        return without_keys(visible("\n".join([head, *(f"  {name + ':':<9}{text}" for name, text in rows if text)])))
+        return mask_keys(make_visible("\n".join([head, *(f"  {name + ':':<9}{text}" for name, text in rows if text)])))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive the default pickling of exceptions; workers send these across processes.
-        return _rebuild, (type(self), self.problem, self.where, self.field, self.found, self.allowed, self.remedy)
+        return _rebuild_error, (type(self), self.problem, self.where, self.field, self.found, self.allowed, self.remedy)
 
 
-def _rebuild(cls: type[InputError], problem: str, *rest: str) -> InputError:
+def _rebuild_error(cls: type[InputError], problem: str, *rest: str) -> InputError:
     return cls(problem, **dict(zip(("where", "field", "found", "allowed", "remedy"), rest, strict=True)))
 
 
@@ -60,23 +60,23 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]
 """Characters that steer a terminal: C0 but tab and line feed, C1, and what reorders or breaks lines."""
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     r"""Return ``text`` with every character that could steer a terminal written out (``\x1b``), for text that is not ours."""
     if text.isprintable():
         return text
-    return _CONTROLS.sub(_written_out, text)
+    return _CONTROLS.sub(_escape_match, text)
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
-def shorten(value: object, limit: int = 120) -> str:
+def shorten_value(value: object, limit: int = 120) -> str:
     """Return ``repr(value)``, of a text the text itself in one line, cut to ``limit`` characters, for the ``found`` of an error."""
-    text = visible(value).replace("\n", "\\n").replace("\t", "\\t") if isinstance(value, str) and value.strip() else repr(value)
+    text = make_visible(value).replace("\n", "\\n").replace("\t", "\\t") if isinstance(value, str) and value.strip() else repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def nearest(name: str, choices: Iterable[str], count: int = 3) -> list[str]:
+def find_nearest(name: str, choices: Iterable[str], count: int = 3) -> list[str]:
     """Return up to ``count`` of ``choices`` that look like ``name``, best first; empty if none does."""
     return difflib.get_close_matches(name, list(choices), n=count, cutoff=0.5)

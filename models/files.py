@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import orjson
 
-from gavel.models.errors import GavelError, RecordError, shorten
+from gavel.models.errors import GavelError, RecordError, shorten_value
 
 _TAIL_BLOCK = 1 << 16
 LINE_DIGEST = "line_digest"
@@ -29,7 +29,7 @@ class AlteredLine(RecordError):
     """A stored line is not the one that was written."""
 
 
-def refuse(fault: RecordError) -> None:
+def refuse_fault(fault: RecordError) -> None:
     """Raise what was found; where a reader is given another function, it tells that one and reads on."""
     raise fault
 
@@ -75,7 +75,7 @@ class JsonLines:
         except OSError as failed:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
-            raise _refused(self.path, failed) from failed
+            raise _make_write_error(self.path, failed) from failed
         self._size += len(line) + 1
         self._dirty = True
 
@@ -172,13 +172,13 @@ def parse_line(line: bytes, where: str) -> tuple[dict[str, Any], bool]:
         document = None
     if not isinstance(document, dict):
         raise RecordError(
-            "this line is not a JSON object", where=where, found=shorten(line.decode("utf-8", "replace")),
+            "this line is not a JSON object", where=where, found=shorten_value(line.decode("utf-8", "replace")),
             remedy="a run's files are written by gavel alone; take the line out (keep a copy) and run again",
         )  # fmt: skip
     return document, document.pop(LINE_DIGEST, None) is not None and is_altered(line) is not False
 
 
-def read_document(line: bytes, where: str, tell: Tell = refuse) -> dict[str, Any]:
+def read_document(line: bytes, where: str, tell: Tell = refuse_fault) -> dict[str, Any]:
     """Read one line, its digest left out; ``tell`` is told of one that is another than its digest says (``AlteredLine``).
 
     Raises:
@@ -193,7 +193,7 @@ def read_document(line: bytes, where: str, tell: Tell = refuse) -> dict[str, Any
     return document
 
 
-def read_places(path: Path, tell: Tell = refuse) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def read_places(path: Path, tell: Tell = refuse_fault) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield (byte it begins at, line number from 1, document) of a JSON lines file; a torn last line is passed over, a missing file is
     empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than its digest says.
     """
@@ -215,7 +215,7 @@ def read_places(path: Path, tell: Tell = refuse) -> Iterator[tuple[int, int, dic
             offset += len(line)
 
 
-def read_lines(path: Path, tell: Tell = refuse) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(path: Path, tell: Tell = refuse_fault) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, document); see ``read_places``."""
     for _, number, document in read_places(path, tell):
         yield number, document
@@ -236,14 +236,14 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
     except OSError as failed:
         part.unlink(missing_ok=True)
-        raise _refused(path, failed) from failed
+        raise _make_write_error(path, failed) from failed
 
 
 def _open_private(path: str, flags: int) -> int:
     return open_own(Path(path), flags)
 
 
-def _refused(path: Path, failed: OSError) -> PersistenceError:
+def _make_write_error(path: Path, failed: OSError) -> PersistenceError:
     return PersistenceError(
         f"{path}: could not be written: {failed.strerror}\n"
         "  fix:     make room or mend the folder, then run the same command again; everything stored before is kept"

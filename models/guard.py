@@ -6,7 +6,7 @@ import asyncio
 
 from gavel.models.client import ChatClient
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.receipts import call_id, encode_messages, text_digest
+from gavel.models.receipts import call_id, compute_text_digest, encode_messages
 from gavel.models.service import Service
 from gavel.models.types import Attempt, ChatRequest, Completion, Receipt, SpecialTokens
 
@@ -14,7 +14,7 @@ _TRANSPORT = (FailureKind.TRANSPORT_UNREACHABLE, FailureKind.TRANSPORT_PEER_DROP
 
 
 class GuardedModel:
-    """Calls a service; ``fail`` ends its calls, running and later ones. Implements ``ChatModel``,
+    """Calls a service; ``fail_calls`` ends its calls, running and later ones. Implements ``ChatModel``,
     ``Confirming`` and ``TellingTokens``."""
 
     def __init__(self, client: ChatClient, service: Service) -> None:
@@ -45,42 +45,42 @@ class GuardedModel:
             ModelFailure: as the client's; with kind ``transport_unreachable`` and the end of the log once the servers died.
         """
         if self._death is not None:
-            raise self._failure(self._death, request)
+            raise self._make_failure(self._death, request)
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
         try:
             return await self._client.complete(request)
         except asyncio.CancelledError:
-            if not self._settle(task) or self._death is None:
+            if not self._release_task(task) or self._death is None:
                 raise  # somebody else's cancellation
-            raise self._failure(self._death, request) from None
+            raise self._make_failure(self._death, request) from None
         except ModelFailure as failed:
             if self._death is None or failed.kind not in _TRANSPORT:
                 raise
             raise ModelFailure(self._death.kind, self._death.reason, failed.receipts) from failed
         finally:
-            self._settle(task)
+            self._release_task(task)
 
-    def _settle(self, task: asyncio.Task[object]) -> bool:
-        """Take a call off the books; tell whether it was cancelled by ``fail`` and by nobody else."""
+    def _release_task(self, task: asyncio.Task[object]) -> bool:
+        """Take a call off the books; tell whether it was cancelled by ``fail_calls`` and by nobody else."""
         self._calls.discard(task)
         if task not in self._interrupted:
             return False
         self._interrupted.discard(task)
         return task.uncancel() == 0
 
-    def fail(self, death: ModelFailure) -> None:
+    def fail_calls(self, death: ModelFailure) -> None:
         """End every running call with ``death`` and refuse later ones."""
         self._death = death
         self._interrupted |= self._calls
         for task in self._calls:
             task.cancel()
 
-    def _failure(self, death: ModelFailure, request: ChatRequest) -> ModelFailure:
+    def _make_failure(self, death: ModelFailure, request: ChatRequest) -> ModelFailure:
         receipt = Receipt(
             call_id(self._service, request), request.role, self.name, str(self._service.model),
-            text_digest(encode_messages(request.messages)), attempts=(Attempt(death.kind, 0.0, reason=death.reason),),
+            compute_text_digest(encode_messages(request.messages)), attempts=(Attempt(death.kind, 0.0, reason=death.reason),),
         )  # fmt: skip
         return ModelFailure(death.kind, death.reason, (receipt,))
 
@@ -88,9 +88,9 @@ class GuardedModel:
         """Say that a reply was usable; see ``Confirming``."""
         self._client.confirm(request, completion)
 
-    async def special_tokens(self) -> SpecialTokens:
+    async def read_special_tokens(self) -> SpecialTokens:
         """Return the special tokens of the model's tokenizer; see ``TellingTokens``."""
-        return await self._client.special_tokens()
+        return await self._client.read_special_tokens()
 
     async def close(self) -> None:
         """Close the client's connections."""

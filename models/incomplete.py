@@ -7,7 +7,7 @@ from gavel.models.thinking import split_thinking
 from gavel.models.types import Usage
 
 
-def not_complete(finish_reason: str, text: str, reasoning: str | None, usage: Usage | None) -> str:
+def describe_incomplete(finish_reason: str, text: str, reasoning: str | None, usage: Usage | None) -> str:
     """Say how a reply ended that is not whole; at a limit, also what thinking took of it.
 
     Args:
@@ -17,10 +17,10 @@ def not_complete(finish_reason: str, text: str, reasoning: str | None, usage: Us
         usage: tokens as the server counted them.
     """
     said = f"the reply is not complete: finish_reason is {finish_reason or 'missing'!r}"
-    return said + (_thought(text, reasoning, usage) if finish_reason == LENGTH else "")
+    return said + (_describe_thinking(text, reasoning, usage) if finish_reason == LENGTH else "")
 
 
-def _thought(text: str, reasoning: str | None, usage: Usage | None) -> str:
+def _describe_thinking(text: str, reasoning: str | None, usage: Usage | None) -> str:
     if usage is not None and usage.reasoning_tokens:
         return f", {usage.reasoning_tokens} of its {usage.completion_tokens} tokens were thinking"
     if (reasoning or "").strip() and not text.strip():

@@ -37,7 +37,7 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine there; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._start())
+        return asyncio.run_coroutine_threadsafe(work, self._start_loop())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine that runs there. Whatever ends the wait early, such as Ctrl-C, cancels it."""
@@ -57,7 +57,7 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
-    def _start(self) -> asyncio.AbstractEventLoop:
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if not self.is_running:
                 self._elsewhere.append(self._loop)

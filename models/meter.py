@@ -17,7 +17,7 @@ class Meter:
     calls: int = 0
     tokens: int = 0
 
-    def add(self, usage: Usage | None, size: int) -> int | None:
+    def add_usage(self, usage: Usage | None, size: int) -> int | None:
         """Count a reply's tokens and return them; None where the server tells none: then ``size`` characters count by an estimate."""
         if usage is None:
             self.tokens += size // BYTES_PER_TOKEN

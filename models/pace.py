@@ -44,7 +44,7 @@ def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None
         now: Unix seconds.
     """
     known = {name.lower(): value.strip() for name, value in headers.items()}
-    after_ms = _number(known.get("retry-after-ms", ""))
+    after_ms = _parse_number(known.get("retry-after-ms", ""))
     if after_ms is not None:
         return after_ms / 1000.0
     after = parse_retry_after(known, now)
@@ -52,7 +52,7 @@ def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None
         return after
     found = _WORDS.search(text[:HINT_TEXT])
     if found is not None:
-        return read_duration(_short(found[1] or found[2]))
+        return read_duration(_shorten_units(found[1] or found[2]))
     return _read_resets(known, now)
 
 
@@ -60,7 +60,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Read ``retry-after``: seconds (``2``, ``0.5``), a duration (``2s``) or an HTTP date; ``now`` in Unix seconds. None if absent or
     unreadable."""
     value = headers.get("retry-after", "").strip()
-    seconds = _number(value) if value else None
+    seconds = _parse_number(value) if value else None
     if seconds is not None or not value:
         return seconds
     if _DURATION.fullmatch(value):
@@ -79,14 +79,14 @@ def read_duration(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
 
 
-def _short(text: str) -> str:
+def _shorten_units(text: str) -> str:
     text = text.lower()
     for long, short in _LONG_UNITS:
         text = re.sub(rf"{long}s?(?![a-z])", short, text)
     return text
 
 
-def _number(value: str) -> float | None:
+def _parse_number(value: str) -> float | None:
     return float(value) if _NUMBER.fullmatch(value) else None
 
 
@@ -98,15 +98,15 @@ def _read_resets(headers: Mapping[str, str], now: float) -> float | None:
             continue
         left = headers.get(name.replace("reset", "remaining"))
         # A prompt may be larger than the tokens that are left; a request is one.
-        spent = left is None or _number(left) in (None, 0.0) or "tokens" in name
-        seconds = _until(value, now)
+        spent = left is None or _parse_number(left) in (None, 0.0) or "tokens" in name
+        seconds = _compute_until(value, now)
         if spent and seconds is not None:
             found.append(seconds)
     return max(found, default=None)
 
 
-def _until(value: str, now: float) -> float | None:
-    number = _number(value)
+def _compute_until(value: str, now: float) -> float | None:
+    number = _parse_number(value)
     if number is not None:
         at = number / 1000.0 if number >= _EPOCH_MS else number
         return max(0.0, at - now) if at >= _EPOCH else at
@@ -139,22 +139,22 @@ class Pace:
         """Whether one call at a time is to find out if the service answers again."""
         return self.refusals > 1
 
-    def wait(self, now: float) -> float:
+    def compute_wait(self, now: float) -> float:
         """Return the seconds until the pause is over; 0 without one."""
         return max(0.0, self.until - now)
 
-    def refused(self, now: float, hint: float | None, *, anew: bool) -> None:
+    def record_refusal(self, now: float, hint: float | None, *, anew: bool) -> None:
         """Note a refusal; ``anew``: the call was admitted after the refusal before, so it is not of the same burst."""
         self.refusals += anew
         pause = 0.0
         if hint is not None:
-            pause = self._backoff.delay(1, self._rng, hint)
+            pause = self._backoff.compute_delay(1, self._rng, hint)
         if anew and self.careful:
-            pause = max(pause, self._backoff.pause(self.refusals - 1, self._rng))
+            pause = max(pause, self._backoff.compute_pause(self.refusals - 1, self._rng))
         self.until = max(self.until, now + pause)
 
-    def answered(self, now: float, *, good: bool, anew: bool) -> None:
-        """Note an answer that is no such refusal; ``good``: it was a reply; ``anew``: as in ``refused``."""
+    def record_answer(self, now: float, *, good: bool, anew: bool) -> None:
+        """Note an answer that is no such refusal; ``good``: it was a reply; ``anew``: as in ``record_refusal``."""
         if anew:
             self.refusals = 0
         if good:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from gavel.models.codec import record
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 RAW_FILE_URL = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 DOWNLOAD_TIMEOUT_S = 900.0
@@ -96,18 +96,18 @@ class Pin:
             raise ValueError(f"sha256 of {self.name} is {self.sha256!r}; allowed: 64 hexadecimal digits, lower case")
 
 
-def default_cache() -> Path:
+def find_default_cache() -> Path:
     """Return the user's cache for pinned files: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``gavel/assets``."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "gavel" / "assets"
 
 
-def cached_path(pin: Pin, cache: Path) -> Path:
+def make_cached_path(pin: Pin, cache: Path) -> Path:
     """Return where ``pin`` lies in ``cache``; its digest is in the path, so that two versions never meet."""
     return cache / pin.sha256[:16] / pin.name
 
 
-def locate(pin: Pin, *, cache: Path, mirror: Path | None = None, offline: bool = False) -> Path:
+def locate_pin(pin: Pin, *, cache: Path, mirror: Path | None = None, offline: bool = False) -> Path:
     """Return the path of a verified copy of ``pin`` in ``cache``, fetching it if it is not there yet.
 
     Args:
@@ -119,28 +119,28 @@ def locate(pin: Pin, *, cache: Path, mirror: Path | None = None, offline: bool =
     Raises:
         AssetError: no source has the file, or one has it with other bytes (which is refused, not passed over).
     """
-    target = cached_path(pin, cache)
+    target = make_cached_path(pin, cache)
     if target.is_file():
         verify_file(pin, target)
         return target
-    _write(target, fetch(pin, mirror=mirror, offline=offline))
+    _write_whole(target, fetch_pin(pin, mirror=mirror, offline=offline))
     return target
 
 
-def fetch(pin: Pin, *, mirror: Path | None = None, offline: bool = False) -> bytes:
+def fetch_pin(pin: Pin, *, mirror: Path | None = None, offline: bool = False) -> bytes:
     """Return the verified bytes of ``pin`` from the first source that has it, leaving the cache alone.
 
     Raises:
-        AssetError: as ``locate``.
+        AssetError: as ``locate_pin``.
     """
     missing: list[str] = []
-    for place, read in _attempts(pin, mirror, offline):
+    for place, read in _list_attempts(pin, mirror, offline):
         try:
             data = read()
         except Unavailable as reason:
             missing.append(f"{place}: {reason}")
             continue
-        verify(pin, data, place)
+        verify_pin(pin, data, place)
         return data
     raise AssetError(
         f"the pinned file {pin.name} could not be had from any source", where=pin.name, found="; ".join(missing) or "no source",
@@ -149,7 +149,7 @@ def fetch(pin: Pin, *, mirror: Path | None = None, offline: bool = False) -> byt
     )  # fmt: skip
 
 
-def verify(pin: Pin, data: bytes, place: str) -> None:
+def verify_pin(pin: Pin, data: bytes, place: str) -> None:
     """Refuse ``data`` unless it is what was pinned.
 
     Raises:
@@ -157,7 +157,7 @@ def verify(pin: Pin, data: bytes, place: str) -> None:
     """
     found = hashlib.sha256(data).hexdigest()
     if found != pin.sha256 or len(data) != pin.size:
-        raise _drift(pin, place, len(data), found, _guess(pin, data))
+        raise _make_drift_error(pin, place, len(data), found, _guess_accident(pin, data))
 
 
 def verify_file(pin: Pin, path: Path, *, remedy: str = "") -> None:
@@ -169,23 +169,23 @@ def verify_file(pin: Pin, path: Path, *, remedy: str = "") -> None:
         remedy: what to do about another file; by default: delete the copy and fetch it again.
 
     Raises:
-        AssetError: as ``verify``.
+        AssetError: as ``verify_pin``.
     """
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
         size = file.tell()
     if found != pin.sha256 or size != pin.size:
-        raise _drift(pin, str(path), size, found, remedy or f"delete {path} and run `gavel prepare` again")
+        raise _make_drift_error(pin, str(path), size, found, remedy or f"delete {path} and run `gavel prepare` again")
 
 
-def _drift(pin: Pin, place: str, size: int, found: str, remedy: str) -> AssetError:
+def _make_drift_error(pin: Pin, place: str, size: int, found: str, remedy: str) -> AssetError:
     return AssetError(
         f"the bytes of {pin.name} are not the pinned ones", where=place, found=f"{size} bytes with SHA-256 {found}",
         allowed=f"{pin.size} bytes with SHA-256 {pin.sha256}", remedy=remedy,
     )  # fmt: skip
 
 
-def _guess(pin: Pin, data: bytes) -> str:
+def _guess_accident(pin: Pin, data: bytes) -> str:
     """Name the usual accident, if it was one: an editor's final newline, or line ends changed on the way."""
     accidents = (
         ("the final newline is missing", data + b"\n"),
@@ -198,7 +198,7 @@ def _guess(pin: Pin, data: bytes) -> str:
     return "take the file again from its source; if upstream changed it on purpose, a new pin is needed"
 
 
-def _attempts(pin: Pin, mirror: Path | None, offline: bool) -> list[tuple[str, Callable[[], bytes]]]:
+def _list_attempts(pin: Pin, mirror: Path | None, offline: bool) -> list[tuple[str, Callable[[], bytes]]]:
     """List the places to try, nearest first, each with the function that reads it."""
     wheels = [source for source in pin.sources if isinstance(source, WheelMember)]
     files = [source for source in pin.sources if isinstance(source, RepositoryFile)]
@@ -235,7 +235,7 @@ def _read_installed(source: WheelMember) -> bytes:
         data = Path(str(distribution.locate_file(source.member))).read_bytes()
     except OSError as failed:
         raise Unavailable(failed.strerror or "cannot be read") from None
-    return _extract(data, source.constant, str(source))
+    return _extract_constant(data, source.constant, str(source))
 
 
 def _read_wheel(source: WheelMember) -> bytes:
@@ -254,8 +254,8 @@ def _read_wheel(source: WheelMember) -> bytes:
             raise Unavailable(f"pip download took more than {DOWNLOAD_TIMEOUT_S:.0f} s") from None
         wheels = sorted(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
-            raise Unavailable(f"pip download failed: {_last_line(done.stderr) or 'no wheel'}")
-        return _extract(_read_member(wheels[0], source), source.constant, str(source))
+            raise Unavailable(f"pip download failed: {_find_last_line(done.stderr) or 'no wheel'}")
+        return _extract_constant(_read_member(wheels[0], source), source.constant, str(source))
 
 
 def _read_member(wheel: Path, source: WheelMember) -> bytes:
@@ -272,11 +272,11 @@ def _read_repository(source: RepositoryFile) -> bytes:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
             data: bytes = answer.read()
     except (urllib.error.URLError, OSError) as failed:
-        raise Unavailable(f"cannot be reached: {shorten(str(failed))}") from None
-    return _extract(data, source.constant, str(source))
+        raise Unavailable(f"cannot be reached: {shorten_value(str(failed))}") from None
+    return _extract_constant(data, source.constant, str(source))
 
 
-def _extract(data: bytes, constant: str | None, place: str) -> bytes:
+def _extract_constant(data: bytes, constant: str | None, place: str) -> bytes:
     return data if constant is None else read_constant(data, constant, place).encode()
 
 
@@ -289,7 +289,7 @@ def read_constant(source: bytes, name: str, place: str) -> str:
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError) as failed:
-        raise AssetError("this file is not Python source", where=place, found=shorten(str(failed))) from None
+        raise AssetError("this file is not Python source", where=place, found=shorten_value(str(failed))) from None
     for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
@@ -299,12 +299,12 @@ def read_constant(source: bytes, name: str, place: str) -> str:
     raise AssetError("this module has no such string constant", where=place, field=name)
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return shorten(lines[-1]) if lines else ""
+    return shorten_value(lines[-1]) if lines else ""
 
 
-def _write(target: Path, data: bytes) -> None:
+def _write_whole(target: Path, data: bytes) -> None:
     """Write whole or not at all: a reader never meets half a file."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".part-")

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from gavel.models.cache import ReplyCache, default_replies
+from gavel.models.cache import ReplyCache, find_default_replies
 from gavel.models.client import ChatClient
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.guard import GuardedModel
 from gavel.models.meter import Meter
-from gavel.models.pinned import default_cache
-from gavel.models.service import Service, config_key, shown_name
+from gavel.models.pinned import find_default_cache
+from gavel.models.service import Service, get_config_key, get_display_name
 from gavel.models.service_check import check_service
 from gavel.models.types import ChatModel
 from gavel.models.vllm import fleet
@@ -31,12 +31,12 @@ class ServicePool:
 
     def __init__(
         self, services: Mapping[str, Service], progress: Callable[[str], None], replies: Path | None = None,
-        key: Callable[[str], str] = config_key,
+        key: Callable[[str], str] = get_config_key,
     ) -> None:  # fmt: skip
         self._services, self._progress, self._key = services, progress, key
         self._cache: ReplyCache | None = None
         if any(service.cache for service in services.values()):
-            self._cache = ReplyCache(replies or default_replies())
+            self._cache = ReplyCache(replies or find_default_replies())
         self.meter = Meter()
         """What went over the network so far, over all services."""
         self._models: dict[str, GuardedModel] = {}
@@ -50,7 +50,7 @@ class ServicePool:
         """Every service by name."""
         return dict(self._models)
 
-    def model(self, name: str) -> ChatModel:
+    def get_model(self, name: str) -> ChatModel:
         """Return the service called ``name``.
 
         Raises:
@@ -60,7 +60,7 @@ class ServicePool:
             raise ConfigError("there is no such service", field=f"services.{name}", allowed=", ".join(self._models))
         return self._models[name]
 
-    def load(self, name: str) -> tuple[int, int, str]:
+    def read_load(self, name: str) -> tuple[int, int, str]:
         """Return a service's calls in flight, its calls that wait for admission, and why it cannot be called, empty if it can."""
         model = self._models[name]
         return model.in_flight, model.client.admission.waiting, model.client.router.problem or ""
@@ -70,20 +70,22 @@ class ServicePool:
         """The servers that were started here."""
         return tuple(self._servers)
 
-    def urls(self, name: str) -> tuple[str, ...]:
+    def list_urls(self, name: str) -> tuple[str, ...]:
         """Return the base URLs of a service, one per replica."""
         return self._urls[name]
 
-    def queue(self) -> str:
+    def describe_queue(self) -> str:
         """Return how many calls each service has in flight, for a progress line; empty if there are none."""
-        return ", ".join(f"{shown_name(name)} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight)
+        return ", ".join(
+            f"{get_display_name(name)} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight
+        )
 
-    def failure(self) -> ServerDied | None:
+    def find_failure(self) -> ServerDied | None:
         """Return why a service cannot be called, or None: fewer of its replicas live than ``min_replicas``.
 
         For a managed service that is for good, and ``report`` has the end of the log; the replicas of an external one may come back.
         """
-        return self._failure or next((died for died in map(self._shortage, self._models.values()) if died is not None), None)
+        return self._failure or next((died for died in map(self._find_shortage, self._models.values()) if died is not None), None)
 
     async def wait_failure(self) -> ServerDied:
         """Return once too many servers of a managed service died, with the reason."""
@@ -94,23 +96,23 @@ class ServicePool:
     async def start(self, *, log_dir: Path, assets: fleet.Assets) -> None:
         """Start what is managed, then make every service callable; used by ``open_services``."""
         managed = {name: service for name, service in self._services.items() if service.mode == "managed"}
-        groups = fleet.group(managed, self._key)
+        groups = fleet.group_services(managed, self._key)
         for name, service in self._services.items():
             if service.mode == "external":  # credentials are read now: a missing one must not cost a server's start
-                self._models[name] = self._guarded(name, service.base_urls)
+                self._models[name] = self._make_guarded(name, service.base_urls)
                 self._urls[name] = service.base_urls
                 if service.is_none:
                     reason = f"there is no model to be asked: none is chosen for {self._key(name)}"
-                    self._models[name].fail(ModelFailure(FailureKind.TRANSPORT_UNREACHABLE, reason))
+                    self._models[name].fail_calls(ModelFailure(FailureKind.TRANSPORT_UNREACHABLE, reason))
         if not groups:
             return
-        plans = await fleet.plan(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)
-        started = await fleet.start(plans, log_dir=log_dir, progress=self._progress)
+        plans = await fleet.plan_servers(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)
+        started = await fleet.start_servers(plans, log_dir=log_dir, progress=self._progress)
         self._servers = [server for replicas in started.values() for server in replicas]
         for group in groups:
-            self._enter(group, started[group.name])
+            self._enter_group(group, started[group.name])
 
-    def _guarded(self, name: str, urls: tuple[str, ...], engine: str = "", tokenizer: Path | None = None) -> GuardedModel:
+    def _make_guarded(self, name: str, urls: tuple[str, ...], engine: str = "", tokenizer: Path | None = None) -> GuardedModel:
         service = self._services[name]
         client = ChatClient(
             name, service, base_urls=urls, engine=engine, cache=self._cache if service.cache else None, meter=self.meter,
@@ -118,29 +120,29 @@ class ServicePool:
         )  # fmt: skip
         return GuardedModel(client, service)
 
-    def _enter(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
+    def _enter_group(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
         urls = tuple(server.base_url for server in servers)
         plan = servers[0].plan
         other = "tokenizer" in (plan.service.engine_args or {})
         folder = Path(plan.model) if plan.local and not other else None
-        guarded = [self._guarded(name, urls, plan.engine, folder) for name in group.names]
+        guarded = [self._make_guarded(name, urls, plan.engine, folder) for name in group.names]
         self._models |= {model.name: model for model in guarded}
         self._urls |= dict.fromkeys(group.names, urls)
 
-        def note(index: int, died: ServerDied) -> None:
+        def note_death(index: int, died: ServerDied) -> None:
             self._progress(died.reason)
             alive = sum(server.failure is None for server in servers)
             for model in guarded:
-                model.client.router.lose(index, died.reason)
+                model.client.router.lose_replica(index, died.reason)
                 if alive < self._services[model.name].min_replicas:
-                    model.fail(died)
+                    model.fail_calls(died)
                     self._failure = self._failure or died
                     self._failed.set()
 
         for index, server in enumerate(servers):
-            server.on_death(partial(note, index))
+            server.notify_death(partial(note_death, index))
 
-    def _shortage(self, model: GuardedModel) -> ServerDied | None:
+    def _find_shortage(self, model: GuardedModel) -> ServerDied | None:
         problem = model.client.router.problem
         if problem is None:
             return None
@@ -158,14 +160,14 @@ class ServicePool:
                 if self._cache.problem is not None:
                     self._progress(self._cache.problem)
         finally:
-            await fleet.stop(self._servers)
+            await fleet.stop_servers(self._servers)
 
 
 @asynccontextmanager
 async def open_services(
     services: Mapping[str, Service], *, log_dir: Path, progress: Callable[[str], None], assets_cache: Path | None = None,
     mirror: Path | None = None, offline: bool = False, replies: Path | None = None,
-    key: Callable[[str], str] = config_key,
+    key: Callable[[str], str] = get_config_key,
 ) -> AsyncIterator[ServicePool]:  # fmt: skip
     """Check and start services; end everything that was started when the block ends, however it does.
 
@@ -178,7 +180,7 @@ async def open_services(
         assets_cache: directory for pinned files and embedded models; None: the user's cache.
         mirror: directory looked into before any download.
         offline: forbids downloads.
-        replies: file of the replies that services with ``cache`` keep; None: ``default_replies``.
+        replies: file of the replies that services with ``cache`` keep; None: ``find_default_replies``.
         key: tells where the config has a service, for errors and progress.
 
     Raises:
@@ -190,7 +192,7 @@ async def open_services(
         check_service(key(name), service)
     pool = ServicePool(services, progress, replies, key)
     try:
-        await pool.start(log_dir=log_dir, assets=fleet.Assets(assets_cache or default_cache(), mirror, offline))
+        await pool.start(log_dir=log_dir, assets=fleet.Assets(assets_cache or find_default_cache(), mirror, offline))
         yield pool
     finally:
         await pool.close()

@@ -20,12 +20,12 @@ _CLAUDE = re.compile(
 )
 
 
-def _reasoning_gpt(model: str) -> bool:
+def _is_reasoning_gpt(model: str) -> bool:
     major = _GPT.search(model)
     return major is not None and int(major.group(1)) >= 5 and "chat" not in model.lower()
 
 
-def _unsampled_claude(model: str) -> bool:
+def _is_unsampled_claude(model: str) -> bool:
     """Tell whether this is Claude Opus from 4.7 or another Claude from 5; both orders of words occur (``claude-4-5-opus``)."""
     found = _CLAUDE.search(model)
     if found is None:
@@ -47,9 +47,9 @@ class Quirk:
 _OPENAI_DROPS = frozenset(("temperature", "top_p", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"))
 
 QUIRKS: tuple[Quirk, ...] = (
-    Quirk("gpt-5 and later, not chat", _reasoning_gpt, _OPENAI_DROPS, "max_completion_tokens"),
+    Quirk("gpt-5 and later, not chat", _is_reasoning_gpt, _OPENAI_DROPS, "max_completion_tokens"),
     Quirk("o-series", lambda model: _O_SERIES.search(model) is not None, _OPENAI_DROPS, "max_completion_tokens"),
-    Quirk("claude of 2026", _unsampled_claude, frozenset(("temperature", "top_p", "top_k"))),
+    Quirk("claude of 2026", _is_unsampled_claude, frozenset(("temperature", "top_p", "top_k"))),
 )
 """The first that matches wins."""
 
@@ -97,11 +97,11 @@ RESERVED_FIELDS = frozenset(("model", "messages", "input", "stream", "n"))
 """Fields of the request body that ``Sampling.extra`` may not set: the client could not read the reply."""
 
 
-def quirk_of(model: str) -> Quirk:
+def find_quirk(model: str) -> Quirk:
     """Return what is special about ``model``; a vendor's prefix does not count, and ``.`` is read as ``-`` (``claude-opus-4.7``)."""
-    name = _basename(model).replace(".", "-")
+    name = _get_basename(model).replace(".", "-")
     return next((quirk for quirk in QUIRKS if quirk.matches(name)), _NO_QUIRK)
 
 
-def _basename(model: str) -> str:
+def _get_basename(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].lower()

@@ -22,14 +22,14 @@ class Regions:
     starts: Sequence[int]
     ends: Sequence[int]
 
-    def holds(self, position: int) -> bool:
+    def contains(self, position: int) -> bool:
         """Tell whether the character at ``position`` lies in one of the parts."""
         place = bisect_right(self.starts, position) - 1
         return place >= 0 and position < self.ends[place]
 
     def start_of(self, position: int) -> int:
         """Return where the part begins that holds ``position``; without one, ``position``."""
-        return self.starts[bisect_right(self.starts, position) - 1] if self.holds(position) else position
+        return self.starts[bisect_right(self.starts, position) - 1] if self.contains(position) else position
 
 
 NOWHERE = Regions((), ())
@@ -39,20 +39,20 @@ def find_fences(text: str) -> Regions:
     """Return the fenced blocks, marks included. A fence that never closes is none: nobody knows what it was meant to hold."""
     if "```" not in text and "~~~" not in text:
         return NOWHERE
-    return _regions(_fences(text))
+    return _make_regions(_find_fences(text))
 
 
 def find_code_spans(text: str) -> Regions:
     """Return the code spans, backticks included; a span does not go over a line's end."""
-    return _regions(_spans(text)) if "`" in text else NOWHERE
+    return _make_regions(_find_spans(text)) if "`" in text else NOWHERE
 
 
-def _regions(found: Iterator[tuple[int, int]]) -> Regions:
+def _make_regions(found: Iterator[tuple[int, int]]) -> Regions:
     pairs = list(found)
     return Regions([start for start, _ in pairs], [end for _, end in pairs])
 
 
-def _fences(text: str) -> Iterator[tuple[int, int]]:
+def _find_fences(text: str) -> Iterator[tuple[int, int]]:
     opened, start = "", 0
     for mark in _FENCE.finditer(text):
         if not opened:
@@ -63,12 +63,12 @@ def _fences(text: str) -> Iterator[tuple[int, int]]:
             opened = ""
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
+def _find_spans(text: str) -> Iterator[tuple[int, int]]:
     for line in _TICKED_LINE.finditer(text):
-        yield from _spans_of(line[0], line.start())
+        yield from _pair_spans(line[0], line.start())
 
 
-def _spans_of(line: str, offset: int) -> Iterator[tuple[int, int]]:
+def _pair_spans(line: str, offset: int) -> Iterator[tuple[int, int]]:
     """Pair each run of backticks with the next one of its length."""
     runs = [(run.start(), run.end()) for run in _TICKS.finditer(line)]
     partner: list[int | None] = [None] * len(runs)

@@ -20,7 +20,7 @@ def encode_messages(messages: Sequence[Message]) -> bytes:
     return orjson.dumps([{"content": message.content, "role": message.role} for message in messages])
 
 
-def text_digest(data: bytes) -> str:
+def compute_text_digest(data: bytes) -> str:
     """Return ``sha256:<64 hex>`` of ``data``."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
@@ -38,4 +38,4 @@ def derive_call_id(seed: bytes, prompt_digest: str, sample: int) -> str:
 def call_id(service: Service, request: ChatRequest) -> str:
     """Return the id of a call: equal for equal service identity, messages, sampling, response format and sample."""
     seed = call_seed(service.identity, request.sampling, request.response_format)
-    return derive_call_id(seed, text_digest(encode_messages(request.messages)), request.sample)
+    return derive_call_id(seed, compute_text_digest(encode_messages(request.messages)), request.sample)

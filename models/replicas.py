@@ -79,7 +79,7 @@ class Ring:
         """Whether every replica is in."""
         return len(self._in) == len(self._replicas)
 
-    def state(self, index: int) -> State:
+    def get_state(self, index: int) -> State:
         """Return the state of a replica."""
         return self._replicas[index].state
 
@@ -91,7 +91,7 @@ class Ring:
         absent = "; ".join(f"{each.name}: {each.reason}" for each in self._replicas if each.state in ("out", "gone"))
         return f"{self._alive} of {len(self._replicas)} replicas are alive, min_replicas={self._least}; {absent}"
 
-    def choose(self, prefix_key: str, tried: Collection[int] = ()) -> int | None:
+    def choose_replica(self, prefix_key: str, tried: Collection[int] = ()) -> int | None:
         """Return the replica for a call, or None if too few are alive.
 
         Args:
@@ -103,21 +103,21 @@ class Ring:
         usable = self._in
         if tried and any(index in tried for index in usable):
             usable = tuple(index for index in usable if index not in tried) or usable
-        usable = usable or self._suspects(tried)
-        return self._placed(prefix_key, usable) if prefix_key else self._least_loaded(usable)
+        usable = usable or self._find_suspects(tried)
+        return self._place_call(prefix_key, usable) if prefix_key else self._find_least_loaded(usable)
 
-    def _suspects(self, tried: Collection[int]) -> tuple[int, ...]:
+    def _find_suspects(self, tried: Collection[int]) -> tuple[int, ...]:
         found = tuple(index for index, each in enumerate(self._replicas) if each.state == "suspect")
         return tuple(index for index in found if index not in tried) or found
 
-    def _placed(self, prefix_key: str, usable: tuple[int, ...]) -> int:
+    def _place_call(self, prefix_key: str, usable: tuple[int, ...]) -> int:
         bound = max(FLOOR, SPILL * self._capacity / len(usable))
-        for index in self._ranks.get(prefix_key) or self._rank(prefix_key):
+        for index in self._ranks.get(prefix_key) or self._rank_replicas(prefix_key):
             if index in usable and self.load[index] < bound:
                 return index
-        return self._least_loaded(usable)
+        return self._find_least_loaded(usable)
 
-    def _rank(self, prefix_key: str) -> tuple[int, ...]:
+    def _rank_replicas(self, prefix_key: str) -> tuple[int, ...]:
         if len(self._ranks) >= _REMEMBERED:
             self._ranks.clear()
         key = prefix_key.encode("utf-8", "surrogatepass")
@@ -125,7 +125,7 @@ class Ring:
         self._ranks[prefix_key] = rank = tuple(sorted(range(len(weights)), key=weights.__getitem__))
         return rank
 
-    def _least_loaded(self, usable: tuple[int, ...]) -> int:
+    def _find_least_loaded(self, usable: tuple[int, ...]) -> int:
         self._turn += 1  # among equals in turn
         size = len(self._replicas)
         return min(usable, key=lambda index: (self.load[index], (index - self._turn) % size))
@@ -138,16 +138,16 @@ class Ring:
         """Note that a call left it, however it ended."""
         self.load[index] -= 1
 
-    def answered(self, index: int) -> bool:
+    def record_answer(self, index: int) -> bool:
         """Note that a replica answered a call; tell whether that brought it back."""
         each = self._replicas[index]
         each.strikes, each.pause = 0, FIRST_PAUSE
         if each.state in ("in", "gone"):
             return False
-        self._set(each, "in")
+        self._set_state(each, "in")
         return True
 
-    def struck(self, index: int, now: float, reason: str, *, refused: bool) -> bool:
+    def record_strike(self, index: int, now: float, reason: str, *, refused: bool) -> bool:
         """Note a try that a replica failed; tell whether that put it out of use.
 
         Args:
@@ -165,19 +165,19 @@ class Ring:
             self._put_out(each, now)
             return True
         if each.state == "in" and each.strikes >= STRIKES:
-            self._set(each, "suspect")
+            self._set_state(each, "suspect")
             each.probe_at = now if each.pause == FIRST_PAUSE else now + each.pause
             return True
         return False
 
-    def remove(self, index: int, reason: str) -> None:
+    def remove_replica(self, index: int, reason: str) -> None:
         """Take a replica out for good."""
         each = self._replicas[index]
         each.reason = reason
-        self._set(each, "gone")
+        self._set_state(each, "gone")
 
-    def due(self, now: float) -> list[int]:
-        """Return the replicas to be probed now; each is named once until ``probed`` is called."""
+    def list_due(self, now: float) -> list[int]:
+        """Return the replicas to be probed now; each is named once until ``record_probe`` is called."""
         found = []
         for index, each in enumerate(self._replicas):
             asked = each.probing_since is not None and now - each.probing_since < 2 * PROBE_PATIENCE
@@ -186,14 +186,14 @@ class Ring:
                 found.append(index)
         return found
 
-    def probed(self, index: int, now: float, problem: str | None) -> bool:
+    def record_probe(self, index: int, now: float, problem: str | None) -> bool:
         """Note what a probe found (None: it lives); tell whether that changed the replica's state."""
         each = self._replicas[index]
         each.probing_since = None
         if each.state in ("in", "gone"):
             return False
         if problem is None:
-            self._set(each, "in")
+            self._set_state(each, "in")
             each.strikes, each.pause = STRIKES - 1, min(2 * each.pause, LONGEST_PAUSE)
             return True
         was, each.reason = each.state, problem
@@ -203,9 +203,9 @@ class Ring:
     def _put_out(self, each: _Replica, now: float) -> None:
         each.probe_at = now + each.pause
         each.pause = min(2 * each.pause, LONGEST_PAUSE)
-        self._set(each, "out")
+        self._set_state(each, "out")
 
-    def _set(self, each: _Replica, state: State) -> None:
+    def _set_state(self, each: _Replica, state: State) -> None:
         each.state = state
         self._in = tuple(index for index, other in enumerate(self._replicas) if other.state == "in")
         self._alive = sum(other.state in ("in", "suspect") for other in self._replicas)

@@ -1,6 +1,6 @@
 """What the requests to one service look like: the names of fields, the fields it refuses, the form of a response format.
 
-A form begins with what the config says and the table of models knows. Where a server refuses a request in plain words (``learn``), the
+A form begins with what the config says and the table of models knows. Where a server refuses a request in plain words (``learn_form``), the
 form is changed so that the same request passes without what was refused; each lesson is a note in the receipts of the calls after it.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gavel.models.quirks import quirk_of
+from gavel.models.quirks import find_quirk
 from gavel.models.service import Service
 
 MAX_TOKENS, MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
@@ -44,9 +44,9 @@ class Lesson:
     told: str
 
 
-def form_of(service: Service, model: str) -> RequestForm:
+def make_form(service: Service, model: str) -> RequestForm:
     """Return the form that a service's config and its model's name give; the config's word counts before the name's."""
-    quirk = quirk_of(model)
+    quirk = find_quirk(model)
     omit = {**dict.fromkeys(quirk.drops, BY_MODEL), **dict.fromkeys(service.omit, BY_CONFIG)}
     return RequestForm(
         service.max_tokens_field or quirk.max_tokens,
@@ -94,7 +94,7 @@ _NAMED = tuple(
 _ONLY_DEFAULT = re.compile(r"\b(\w+)[`'\"]? (?:does not support|must be|only supports?).{0,80}?only the default", re.IGNORECASE)
 
 
-def learn(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:
+def learn_form(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:
     """Return the form under which the refused request may pass, or None where the words are not plain or nothing is left to change.
 
     Never touched: a field of ``extra_body``, which the user wrote for this very server, and a value out of range.
@@ -121,7 +121,7 @@ def _learn_limit(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Le
         return None
     other = MAX_COMPLETION_TOKENS if form.max_tokens_field == MAX_TOKENS else MAX_TOKENS
     advised = re.search(rf"\buse\b[^.]*\b{other}\b", message, re.IGNORECASE) is not None
-    if not advised and form.max_tokens_field not in set(_named(message)):
+    if not advised and form.max_tokens_field not in set(_find_named(message)):
         return None
     return Lesson(replace(form, max_tokens_field=other, limit_learned=True), f"takes the output limit as {other}")
 
@@ -137,7 +137,7 @@ def _learn_format(form: RequestForm, message: str, sent: Mapping[str, Any]) -> L
         return None
     if _WANTS_VALUE.search(message) and form.response_format == "json_schema":
         after = "tgi"
-    elif wants_word or (place in _named(message) and not re.search(r"\btype\b|json_schema", message, re.IGNORECASE)):
+    elif wants_word or (place in _find_named(message) and not re.search(r"\btype\b|json_schema", message, re.IGNORECASE)):
         after = "none"
     elif nowhere or _REFUSED.search(message):
         after = _FORMAT_AFTER[form.response_format]
@@ -151,7 +151,7 @@ def _learn_refused(form: RequestForm, message: str, sent: Mapping[str, Any]) -> 
     mine = [
         name for name in sent if name not in form.extra_body and name not in form.learned and name not in LIMITS and name not in FORMATS
     ]
-    refused = set(_refused(message, sent))
+    refused = set(_find_refused(message, sent))
     gone = [name for name in mine if name in refused]
     if not gone:
         return None
@@ -159,18 +159,18 @@ def _learn_refused(form: RequestForm, message: str, sent: Mapping[str, Any]) -> 
     return Lesson(replace(form, omit=omit), f"refused {', '.join(gone)}, which is not sent from now on")
 
 
-def _refused(message: str, sent: Mapping[str, Any]) -> Iterator[str]:
+def _find_refused(message: str, sent: Mapping[str, Any]) -> Iterator[str]:
     words = set(re.findall(r"\w+", message))
     if {"temperature", "top_p"} <= words and {"temperature", "top_p"} <= sent.keys() and _BOTH.search(message):
         yield "top_p"
         return
     if "top_p" in words and sent.get("top_p") == 1.0:  # to cut nothing off is what happens without it too
         yield "top_p"
-    yield from _named(message)
+    yield from _find_named(message)
     yield from (found[1] for found in _ONLY_DEFAULT.finditer(message))
 
 
-def _named(message: str) -> Iterator[str]:
+def _find_named(message: str) -> Iterator[str]:
     """Yield the fields that a message says are not taken; of a list (``['a', 'b']``) each."""
     for pattern in _NAMED:
         for found in pattern.finditer(message):

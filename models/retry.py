@@ -43,7 +43,7 @@ class Refusal:
         """Whether the try says that the server does not work: no answer, or a status from 500 on."""
         return not self.paced and (self.status is None or self.status >= 500)
 
-    def hinted(self, seconds: float | None) -> Refusal:
+    def add_hint(self, seconds: float | None) -> Refusal:
         """Return this refusal with the wait that the server asks for; one that is busy and says until when is paced."""
         busy = self.overloaded and self.kind is _K.PROVIDER_UNAVAILABLE
         return replace(self, retry_after=seconds, paced=self.paced or (busy and seconds is not None))
@@ -110,7 +110,7 @@ def classify_exception(error: BaseException) -> Refusal:
     """Classify one of ``TRANSPORT_ERRORS``."""
     rule = next(rule for kind, rule in _EXCEPTIONS if isinstance(error, kind))
     assert rule.kind is not None
-    text = _worded(error) or type(error).__name__
+    text = _describe_error(error) or type(error).__name__
     return Refusal(rule.kind, f"{type(error).__name__}: {text}"[:300], rule.retryable, trips=rule.trips, overloaded=rule.overloaded)
 
 
@@ -118,7 +118,7 @@ _TLS = re.compile(r" ssl:(?:<[^>]*>|\S+)")
 _NOT_TAKEN = re.compile(r"(?:\[Errno (\d+)\] )?Connect call failed")
 
 
-def _worded(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Say what was wrong; of a connection that was not taken, where and in the operating system's words if it gave a number."""
     if not isinstance(error, aiohttp.ClientConnectorError) or isinstance(error, aiohttp.ClientSSLError):
         return str(error)
@@ -133,7 +133,7 @@ def classify_status(status: int, message: str, role: CallRole, host: str = "") -
     """Classify an HTTP status with the body's message (cut, and free of secrets) and the name of the host it came from."""
     meaning = read_meaning(status, message, host)
     rule = _MEANINGS[meaning] if meaning else STATUSES.get(status) or (_AGAIN if status >= 500 else _REFUSED)
-    return _refuse(rule, role, f"HTTP {status}: {message or 'no message'}", status)
+    return _make_refusal(rule, role, f"HTTP {status}: {message or 'no message'}", status)
 
 
 def classify_error_body(code: int | None, message: str, role: CallRole, host: str = "") -> Refusal:
@@ -141,10 +141,10 @@ def classify_error_body(code: int | None, message: str, role: CallRole, host: st
     if code is not None and 400 <= code < 600:
         return replace(classify_status(code, message, role, host), status=200)
     meaning = read_meaning(200, message, host)
-    return _refuse(_MEANINGS[meaning] if meaning else _AGAIN, role, f"an error under status 200: {message or 'no message'}", 200)
+    return _make_refusal(_MEANINGS[meaning] if meaning else _AGAIN, role, f"an error under status 200: {message or 'no message'}", 200)
 
 
-def _refuse(rule: _Rule, role: CallRole, reason: str, status: int) -> Refusal:
+def _make_refusal(rule: _Rule, role: CallRole, reason: str, status: int) -> Refusal:
     own = _K.JUDGE_FAILED if role == "judge" else _K.PROVIDER_UNAVAILABLE
     return Refusal(rule.kind or own, reason, rule.retryable, status, rule.trips, rule.overloaded, paced=rule.paced)
 
@@ -156,14 +156,14 @@ class Backoff:
     base: float = 0.75
     cap: float = 8.0
 
-    def delay(self, failures: int, rng: Random, retry_after: float | None = None) -> float:
+    def compute_delay(self, failures: int, rng: Random, retry_after: float | None = None) -> float:
         """Return the wait after the ``failures``-th failed try (from 1); never less than ``retry_after``."""
         ceiling = min(self.cap, self.base * 2 ** min(failures - 1, 30))
         if retry_after is None:
             return rng.uniform(0.0, ceiling)
         return retry_after + rng.uniform(0.0, min(self.base, ceiling))  # spread the herd that was told the same second
 
-    def pause(self, refusals: int, rng: Random) -> float:
+    def compute_pause(self, refusals: int, rng: Random) -> float:
         """Return how long a whole service rests after the ``refusals``-th refusal in a row (from 1) that gave no hint: from half the
         ceiling on, for there is no herd."""
         ceiling = min(self.cap, self.base * 2 ** min(refusals - 1, 30))

@@ -16,7 +16,7 @@ from gavel.models.transport import Transport
 _NO_SUCH_PATH = frozenset((401, 403, 404, 405, 501))
 
 
-def _ignore(line: str) -> None:
+def _ignore_line(line: str) -> None:
     pass
 
 
@@ -41,7 +41,7 @@ class Router:
         self._name, self._transport, self._clock = name, transport, clock
         self._bases = [base.rstrip("/") for base in bases]
         self._urls = [base + path for base in self._bases]
-        self._progress = progress or _ignore
+        self._progress = progress or _ignore_line
         self._ring = Ring(self._bases, least, capacity)
         self._several = len(self._bases) > 1
         self._probes: set[asyncio.Task[None]] = set()
@@ -56,60 +56,60 @@ class Router:
         """Why no call may be made (too few replicas are alive), or None."""
         return self._ring.problem
 
-    def pick(self, prefix_key: str, tried: Collection[int]) -> int | None:
+    def pick_replica(self, prefix_key: str, tried: Collection[int]) -> int | None:
         """Return the replica for a try, or None if too few are alive; asks for probes that are due."""
         if not self._several and self._ring.whole:
             return 0
         if not self._ring.whole:
             self._probe_absent()
-        return self._ring.choose(prefix_key, tried)
+        return self._ring.choose_replica(prefix_key, tried)
 
-    def url(self, index: int) -> str:
+    def get_url(self, index: int) -> str:
         """Return where the calls to a replica go."""
         return self._urls[index]
 
-    def base_of_any(self) -> str:
+    def get_any_base(self) -> str:
         """Return the base URL of a replica that is alive, else of the first."""
-        return self._bases[self._ring.choose("") or 0] if self._several else self._bases[0]
+        return self._bases[self._ring.choose_replica("") or 0] if self._several else self._bases[0]
 
-    def usable(self, index: int) -> bool:
+    def is_usable(self, index: int) -> bool:
         """Tell whether a replica is in."""
-        return self._ring.state(index) == "in"
+        return self._ring.get_state(index) == "in"
 
-    def lose(self, index: int, reason: str) -> None:
+    def lose_replica(self, index: int, reason: str) -> None:
         """Take a replica out for good: its server is ours and ended."""
-        self._ring.remove(index, reason)
+        self._ring.remove_replica(index, reason)
 
-    def answered(self, index: int) -> None:
+    def record_answer(self, index: int) -> None:
         """Note that a replica answered."""
-        if self._several and self._ring.answered(index):
+        if self._several and self._ring.record_answer(index):
             self._progress(f"{self._name}: replica {self._bases[index]} is back")
 
-    def failed(self, index: int, refusal: Refusal) -> None:
+    def record_failure(self, index: int, refusal: Refusal) -> None:
         """Note a failed try: one that says that the replica may be dead, or one that shows it alive."""
         if not self._several or refusal.kind is FailureKind.SHUTDOWN:
             return
         if not refusal.broken or (refusal.overloaded and refusal.status is not None):
-            self.answered(index)
+            self.record_answer(index)
             return
         refused = refusal.kind is FailureKind.TRANSPORT_UNREACHABLE
-        if self._ring.struck(index, self._clock(), refusal.reason, refused=refused):
+        if self._ring.record_strike(index, self._clock(), refusal.reason, refused=refused):
             self._tell_absent(index, refusal.reason)
         self._probe_absent()
 
     def _tell_absent(self, index: int, reason: str) -> None:
-        state = "out" if self._ring.state(index) == "out" else "suspect"
+        state = "out" if self._ring.get_state(index) == "out" else "suspect"
         self._progress(f"{self._name}: replica {self._bases[index]} is {state}, {self._ring.alive} are alive: {reason}")
 
     def _probe_absent(self) -> None:
-        for index in self._ring.due(self._clock()):
-            task = asyncio.get_running_loop().create_task(self._probe(index))
+        for index in self._ring.list_due(self._clock()):
+            task = asyncio.get_running_loop().create_task(self._probe_replica(index))
             self._probes.add(task)
             task.add_done_callback(self._probes.discard)
 
-    async def _probe(self, index: int) -> None:
-        problem = await probe(self._transport, self._bases[index])
-        if not self._ring.probed(index, self._clock(), problem):
+    async def _probe_replica(self, index: int) -> None:
+        problem = await probe_replica(self._transport, self._bases[index])
+        if not self._ring.record_probe(index, self._clock(), problem):
             return
         if problem is None:
             self._progress(f"{self._name}: replica {self._bases[index]} is back")
@@ -131,13 +131,13 @@ def probe_urls(base: str) -> tuple[str, str]:
     return base.removesuffix("/v1") + "/health", base + "/models"
 
 
-async def probe(transport: Transport, base: str) -> str | None:
+async def probe_replica(transport: Transport, base: str) -> str | None:
     """Ask a replica whether it lives; nothing is generated. Return None if it does, else why not."""
     for url in probe_urls(base):
         try:
             answered = await transport.get(url, PROBE_PATIENCE / 2)
         except TRANSPORT_ERRORS as error:
-            return f"{url}: {transport.redact(str(error) or type(error).__name__)}"[:300]
+            return f"{url}: {transport.redact_secrets(str(error) or type(error).__name__)}"[:300]
         if answered.status not in _NO_SUCH_PATH:
             return None if answered.status < 400 else f"{url} answered {answered.status}"
     return None  # it answers, though it shows nothing of this to us

@@ -58,7 +58,7 @@ def _order_parts(stem: str) -> tuple[str, ...]:
     return (*sorted(part for part in parts if not part.isdecimal()), *version)
 
 
-def same_model(requested: str, served: str) -> bool:
+def is_same_model(requested: str, served: str) -> bool:
     """Tell whether two names may be those of one model: equal stems, and equal stamps and makers where both have one.
 
     ``gpt-4o`` and ``gpt-4o-2024-08-06`` may be; ``gpt-4o-mini`` and ``gpt-4o``, or ``gpt-5.2`` and ``gpt-5``, or ``a/gpt-4o`` and

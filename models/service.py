@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from gavel.models.codec import digest, record
+from gavel.models.codec import compute_digest, record
 from gavel.models.types import Sampling
 
 OMITTED = ("temperature", "top_p", "max_response_tokens", "seed", "stop", "reasoning_effort")
@@ -39,7 +39,7 @@ class Price:
     cached: float | None = None
     currency: str | None = None
 
-    def money(self, prompt: int, completion: int, cached: int = 0) -> float:
+    def compute_cost(self, prompt: int, completion: int, cached: int = 0) -> float:
         """Return what these tokens cost; ``cached`` are part of ``prompt``."""
         held = self.input if self.cached is None else self.cached
         return ((prompt - cached) * self.input + cached * held + completion * self.output) / 1_000_000
@@ -133,7 +133,7 @@ class Service:
     def identity(self) -> str:
         """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports, limits."""
         written = [sorted(self.omit), self.response_format, self.thinking_tokens, self.extra_body]
-        return digest([
+        return compute_digest([
             self.model, self.revision, self.dtype, self.quantization, self.chat_template_kwargs, self.max_context_length, self.api,
             # What is not set is left out: services without it keep their digest.
             *(("thinking_opened",) if self.thinking_opened else ()),
@@ -141,11 +141,11 @@ class Service:
         ])  # fmt: skip
 
 
-def config_key(name: str) -> str:
+def get_config_key(name: str) -> str:
     """Return the key of the config at which a verb's service stands: the service ``general`` is the config's ``judge``."""
     return _KEYS.get(name, f"services.{name}")
 
 
-def shown_name(name: str) -> str:
+def get_display_name(name: str) -> str:
     """Return what tables call a service: as the user wrote it, so ``general`` is ``judge``."""
     return _KEYS.get(name, name)

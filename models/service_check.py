@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.quirks import RESERVED_FIELDS
-from gavel.models.secrets import header_names_a_credential, looks_like_a_key, names_a_credential, suspect_field
+from gavel.models.secrets import find_suspect_field, is_credential_header, is_credential_name, is_likely_key
 from gavel.models.service import OMITTED, RESERVED_PORTS, Service
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,7 +52,7 @@ class Range:
     high: float = float("inf")
     above: bool = False
 
-    def holds(self, number: float) -> bool:
+    def contains(self, number: float) -> bool:
         """Tell whether a number is allowed; NaN never is."""
         return (number > self.low if self.above else number >= self.low) and number <= self.high
 
@@ -93,8 +93,8 @@ def _check_ranges(name: str, service: Service) -> None:
         value: Any = service
         for part in key.split("."):
             value = getattr(value, part)
-        if value is not None and not allowed.holds(value):
-            raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten(value), allowed=str(allowed))
+        if value is not None and not allowed.contains(value):
+            raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten_value(value), allowed=str(allowed))
 
 
 _PRICE = Range(0.0, 1e9)
@@ -103,7 +103,7 @@ _PRICE = Range(0.0, 1e9)
 def _check_price(name: str, service: Service) -> None:
     price = service.price
     for key, value in () if price is None else (("input", price.input), ("output", price.output), ("cached", price.cached)):
-        if value is not None and not _PRICE.holds(value):
+        if value is not None and not _PRICE.contains(value):
             raise ConfigError(
                 "this is no price of a million tokens", field=f"{name}.price.{key}", found=str(value), allowed=str(_PRICE)
             )
@@ -133,7 +133,7 @@ def check_effects(name: str, service: Service) -> None:
             raise ConfigError(
                 f"this key has no effect here: {why}",
                 field=f"{name}.{key}",
-                found=shorten(getattr(service, key)),
+                found=shorten_value(getattr(service, key)),
                 remedy=f"remove it, or unset it on the command line: ~{name}.{key}",
             )
     if service.api == "responses" and service.response_format == "tgi":
@@ -159,7 +159,7 @@ def _check_body(name: str, service: Service) -> None:
             raise ConfigError(
                 "there is no such field to leave out",
                 field=f"{name}.omit",
-                found=shorten(field),
+                found=shorten_value(field),
                 allowed=", ".join(OMITTED),
                 remedy=f"a response format is left out by {name}.response_format=none" if "format" in field else "",
             )
@@ -167,7 +167,7 @@ def _check_body(name: str, service: Service) -> None:
             raise ConfigError(
                 f"this key has no effect here: {name}.omit leaves the field out",
                 field=f"{name}.sampling.{field}",
-                found=shorten(getattr(service.sampling, field)),
+                found=shorten_value(getattr(service.sampling, field)),
                 remedy=f"set {name}.sampling.{field}=null (it is not sent then), or take it out of {name}.omit",
             )
     for field in service.extra_body or {}:
@@ -202,7 +202,7 @@ def check_secrets(name: str, service: Service) -> None:
     for header, variable in (service.header_env or {}).items():
         _check_variable(f"{name}.header_env.{header}", variable)
     for header, value in (service.default_headers or {}).items():
-        if header_names_a_credential(header) or suspect_field([value]) is not None:
+        if is_credential_header(header) or find_suspect_field([value]) is not None:
             raise ConfigError(
                 "a header that holds a credential may not stand in a config", field=f"{name}.default_headers.{header}",
                 remedy=f"give the variable that holds it: {name}.header_env.{header}=VARIABLE",
@@ -211,7 +211,7 @@ def check_secrets(name: str, service: Service) -> None:
         ("sampling.extra", service.sampling.extra), ("engine_args", service.engine_args),
         ("chat_template_kwargs", service.chat_template_kwargs), ("extra_body", service.extra_body), ("query", service.query),
     ):  # fmt: skip
-        if (path := suspect_field(held)) is not None:
+        if (path := find_suspect_field(held)) is not None:
             raise ConfigError(
                 "a credential may not stand in a config", field=f"{name}.{key}.{path}", found="(not shown)",
                 remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own variables",
@@ -221,7 +221,7 @@ def check_secrets(name: str, service: Service) -> None:
 
 
 def _check_variable(field: str, variable: str) -> None:
-    if not _VARIABLE.fullmatch(variable) or looks_like_a_key(variable):
+    if not _VARIABLE.fullmatch(variable) or is_likely_key(variable):
         raise ConfigError(
             "this is not the name of an environment variable", field=field,
             found=f"a text of {len(variable)} characters (not shown: it may be a key)",
@@ -244,44 +244,44 @@ def _check_external(name: str, service: Service) -> None:
 
 
 def _check_url(field: str, url: str) -> None:
-    parts = _split(field, url)
+    parts = _split_url(field, url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("this is not an HTTP URL", field=field, found=shorten(url), allowed=_URL)
+        raise ConfigError("this is not an HTTP URL", field=field, found=shorten_value(url), allowed=_URL)
     if parts.query or parts.fragment:
         raise ConfigError(
             "a base URL may not have parameters: the path of each call is put after it", field=field,
-            found=f"{_bare(parts)}?…", allowed=_URL,
+            found=f"{_strip_url(parts)}?…", allowed=_URL,
             remedy=f"put what follows the ? into query: {field.rpartition('.')[0]}.query={{name: value}}",
         )  # fmt: skip
 
 
 def _check_url_secrets(field: str, url: str) -> None:
-    parts = _split(field, url)
+    parts = _split_url(field, url)
     if parts.username or parts.password:
         raise ConfigError(
             "a URL may not hold a user or a password", field=field, found=f"{parts.scheme}://…@{parts.hostname}",
             remedy="use api_key_env or header_env",
         )  # fmt: skip
     names = [word.partition("=")[0] for word in re.split(r"[&;]", parts.query)]
-    if any(map(names_a_credential, names)) or suspect_field([parts.path, parts.query, parts.fragment]) is not None:
+    if any(map(is_credential_name, names)) or find_suspect_field([parts.path, parts.query, parts.fragment]) is not None:
         raise ConfigError(
             "a URL may not hold a key", field=field, found=f"{parts.scheme}://{parts.hostname}/… (the rest is not shown)",
             remedy="use api_key_env or header_env; if a key was pasted, revoke it",
         )  # fmt: skip
 
 
-def _split(field: str, url: str) -> SplitResult:
+def _split_url(field: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         ports = parts.port  # raises for one that is no number or beyond 65535
     except ValueError as failed:
-        raise ConfigError(f"this is not an HTTP URL: {failed}", field=field, found=shorten(url), allowed=_URL) from None
+        raise ConfigError(f"this is not an HTTP URL: {failed}", field=field, found=shorten_value(url), allowed=_URL) from None
     if ports == 0:
-        raise ConfigError("this is not an HTTP URL: nothing listens at port 0", field=field, found=shorten(url), allowed=_URL)
+        raise ConfigError("this is not an HTTP URL: nothing listens at port 0", field=field, found=shorten_value(url), allowed=_URL)
     return parts
 
 
-def _bare(parts: SplitResult) -> str:
+def _strip_url(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
@@ -290,7 +290,7 @@ def _check_managed(name: str, service: Service) -> None:
     local = model.startswith(("embedded:", "/", "./", "../", "~"))
     if not local and not _REVISION.fullmatch(service.revision or ""):
         raise ConfigError(
-            "a managed model is pinned by revision", field=f"{name}.revision", found=shorten(service.revision),
+            "a managed model is pinned by revision", field=f"{name}.revision", found=shorten_value(service.revision),
             allowed="40 hexadecimal digits (the commit of the model's repository)",
             remedy=f"set {name}.revision=…, or give a local directory as {name}.model",
         )  # fmt: skip

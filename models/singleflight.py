@@ -26,7 +26,7 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._waiting: dict[bytes, deque[asyncio.Future[T | _Turn]]] = {}
 
-    async def run(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+    async def run_once(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
         """Return the result for ``key``, and whether another caller's work gave it.
 
         Raises:
@@ -35,7 +35,7 @@ class SingleFlight(Generic[T]):
         waiting = self._waiting.get(key)
         if waiting is None:
             self._waiting[key] = deque()
-            return await self._lead(key, work), False
+            return await self._lead_work(key, work), False
         turn: asyncio.Future[T | _Turn] = asyncio.get_running_loop().create_future()
         waiting.append(turn)
         try:
@@ -45,10 +45,10 @@ class SingleFlight(Generic[T]):
                 self._hand_over(key)  # the lead had just come to us
             raise
         if isinstance(result, _Turn):
-            return await self._lead(key, work), False
+            return await self._lead_work(key, work), False
         return result, True
 
-    async def _lead(self, key: bytes, work: Callable[[], Awaitable[T]]) -> T:
+    async def _lead_work(self, key: bytes, work: Callable[[], Awaitable[T]]) -> T:
         try:
             result = await work()
         except ModelFailure as failure:

@@ -38,7 +38,7 @@ def read_special_tokens(folder: Path) -> SpecialTokens:
     return _make_tokens(documents, template)
 
 
-def tokenizer_url(base_url: str) -> str:
+def make_tokenizer_url(base_url: str) -> str:
     """Return where a server tells of its tokenizer, beside its ``/v1``."""
     return base_url.rstrip("/").removesuffix("/v1") + ENDPOINT
 
@@ -46,7 +46,7 @@ def tokenizer_url(base_url: str) -> str:
 async def ask_special_tokens(transport: Transport, base_url: str) -> SpecialTokens | None:
     """Ask a server for its tokenizer; ``NO_TOKENS`` where it does not tell, None where it did not answer and may be asked again."""
     try:
-        answer = await transport.get(tokenizer_url(base_url), PATIENCE_S)
+        answer = await transport.get(make_tokenizer_url(base_url), PATIENCE_S)
         found: Any = orjson.loads(answer.body) if answer.status == _OK else None
     except orjson.JSONDecodeError:
         return NO_TOKENS
@@ -55,7 +55,7 @@ async def ask_special_tokens(transport: Transport, base_url: str) -> SpecialToke
     return _make_tokens({ENDPOINT: found}, "") if isinstance(found, dict) else NO_TOKENS
 
 
-def tokenizer_folder(service: Service, environment: Mapping[str, str]) -> Path | None:
+def find_tokenizer_folder(service: Service, environment: Mapping[str, str]) -> Path | None:
     """Return the folder that holds the files of a service's tokenizer; None where they are not on this machine."""
     own = service.engine_args or {}
     model, revision = own.get("tokenizer", service.model), own.get("tokenizer_revision", service.revision)
@@ -67,13 +67,13 @@ def find_snapshot(model: str, revision: str | None, environment: Mapping[str, st
     if model.startswith(("/", "./", "../", "~")):
         folder = Path(model).expanduser()
     elif revision:
-        folder = _hub_cache(environment) / f"models--{model.replace('/', '--')}" / "snapshots" / revision
+        folder = _find_hub_cache(environment) / f"models--{model.replace('/', '--')}" / "snapshots" / revision
     else:
         return None
     return folder if folder.is_dir() else None
 
 
-def _hub_cache(environment: Mapping[str, str]) -> Path:
+def _find_hub_cache(environment: Mapping[str, str]) -> Path:
     """Return where huggingface_hub keeps repositories, by its own variables."""
     if found := environment.get("HF_HUB_CACHE"):
         return Path(found)
@@ -91,18 +91,18 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 def _make_tokens(documents: Mapping[str, Mapping[str, Any]], template: str) -> SpecialTokens:
     """Keep what is special, and what the chat template writes: some tokenizers mark `<think>` as ordinary. Other added tokens are runs
     of blanks and tags of HTML, which answers may hold."""
-    template += "".join(_templates(found.get("chat_template") for found in documents.values()))
+    template += "".join(_iter_templates(found.get("chat_template") for found in documents.values()))
     tokens: set[str] = set()
     sources = []
     for name, document in documents.items():
-        mine = {text for text, special in _added(document) if _is_markup(text) and (special or text in template)}
+        mine = {text for text, special in _iter_added(document) if _is_markup(text) and (special or text in template)}
         if mine:
             sources.append(name)
         tokens |= mine
     return SpecialTokens(tuple(sorted(tokens)), ", ".join(sources))
 
 
-def _templates(found: Iterable[Any]) -> Iterator[str]:
+def _iter_templates(found: Iterable[Any]) -> Iterator[str]:
     for template in found:  # one text, or a list of named ones
         if isinstance(template, str):
             yield template
@@ -110,7 +110,7 @@ def _templates(found: Iterable[Any]) -> Iterator[str]:
             yield from (one["template"] for one in template if isinstance(one, dict) and isinstance(one.get("template"), str))
 
 
-def _added(document: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+def _iter_added(document: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield the added tokens of a document, and whether they are special."""
     decoder, added = document.get("added_tokens_decoder"), document.get("added_tokens")
     entries: list[Any] = [*(decoder.values() if isinstance(decoder, dict) else ()), *(added if isinstance(added, list) else ())]
@@ -119,18 +119,18 @@ def _added(document: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
             yield entry["content"], entry.get("special") is True
     for name, value in document.items():
         if name.endswith("_token") or name in ("additional_special_tokens", "extra_special_tokens"):
-            yield from ((text, True) for text in _texts(value))
+            yield from ((text, True) for text in _iter_texts(value))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iter_texts(value: Any) -> Iterator[str]:
     """Yield the tokens of one entry: a text, an object with ``content``, or several of them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict) and "content" in value:
-        yield from _texts(value["content"])
+        yield from _iter_texts(value["content"])
     elif isinstance(value, dict | Sequence):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+            yield from _iter_texts(one)
 
 
 def _is_markup(text: str) -> bool:

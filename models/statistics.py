@@ -26,25 +26,25 @@ _T975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622
 _Z975 = 1.959964
 
 
-def encode(names: Iterable[Hashable]) -> Codes:
+def encode_names(names: Iterable[Hashable]) -> Codes:
     """Return an integer from 0 up for each name, equal for equal names, in order of first appearance."""
     seen: dict[Hashable, int] = {}
     return np.fromiter((seen.setdefault(name, len(seen)) for name in names), dtype=np.int64)
 
 
-def clustered_mean(values: Floats, clusters: Codes, *, bounded: bool) -> tuple[float, tuple[float, float] | None]:
+def compute_clustered_mean(values: Floats, clusters: Codes, *, bounded: bool) -> tuple[float, tuple[float, float] | None]:
     """Return the mean and its interval; None for the interval where there is a single cluster.
 
     Args:
         values: shape (rows,), at least one row; in [0, 1] where ``bounded``.
-        clusters: shape (rows,), from ``encode``.
+        clusters: shape (rows,), from ``encode_names``.
         bounded: whether the mean cannot leave [0, 1].
     """
-    value, variance, count = _clustered(values, clusters)
-    return value, _interval(value, variance, count, bounded=bounded)
+    value, variance, count = _compute_clustered(values, clusters)
+    return value, _compute_interval(value, variance, count, bounded=bounded)
 
 
-def _clustered(values: Floats, clusters: Codes) -> tuple[float, float, int]:
+def _compute_clustered(values: Floats, clusters: Codes) -> tuple[float, float, int]:
     """Return the mean, its variance and the number of clusters."""
     n, center = len(values), float(values.mean())
     sizes = np.bincount(clusters)
@@ -56,17 +56,17 @@ def _clustered(values: Floats, clusters: Codes) -> tuple[float, float, int]:
     return center, max(robust, float(values.var()) / n), count
 
 
-def _interval(value: float, variance: float, clusters: int, *, bounded: bool) -> tuple[float, float] | None:
+def _compute_interval(value: float, variance: float, clusters: int, *, bounded: bool) -> tuple[float, float] | None:
     if clusters < 2:
         return None
-    t = t975(clusters - 1)
+    t = compute_t975(clusters - 1)
     if not bounded:
         half = t * math.sqrt(variance)
         return value - half, value + half
-    return wilson(value, value * (1 - value) / variance if variance > 0 else clusters, t)
+    return compute_wilson(value, value * (1 - value) / variance if variance > 0 else clusters, t)
 
 
-def wilson(share: float, n: float, quantile: float = _Z975) -> tuple[float, float]:
+def compute_wilson(share: float, n: float, quantile: float = _Z975) -> tuple[float, float]:
     """Return Wilson's score interval of a share seen in ``n`` (effective) rows, within [0, 1] and holding ``share``."""
     z2 = quantile**2 / n
     center = (share + z2 / 2) / (1 + z2)
@@ -74,7 +74,7 @@ def wilson(share: float, n: float, quantile: float = _Z975) -> tuple[float, floa
     return max(0.0, min(share, center - half)), min(1.0, max(share, center + half))
 
 
-def t975(df: int) -> float:
+def compute_t975(df: int) -> float:
     """Return Student's t quantile at 0.975: a table to 9 degrees of freedom, then Abramowitz and Stegun 26.7.5 (error under 2e-4)."""
     if df <= len(_T975):
         return _T975[df - 1]

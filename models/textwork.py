@@ -32,7 +32,7 @@ _HEAD = 8
 _COMMAND = "from gavel.models.textwork import main; main()"
 
 
-async def work_on(length: int, function: Callable[..., T], *arguments: Any) -> T:
+async def run_on_text(length: int, function: Callable[..., T], *arguments: Any) -> T:
     """Return ``function(*arguments)``; raises what it raises.
 
     Args:
@@ -46,10 +46,10 @@ async def work_on(length: int, function: Callable[..., T], *arguments: Any) -> T
         job = pickle.dumps((function, arguments), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         return await asyncio.to_thread(function, *arguments)
-    return await asyncio.get_running_loop().run_in_executor(_workers().threads, _workers().run, job, function, arguments)
+    return await asyncio.get_running_loop().run_in_executor(_get_workers().threads, _get_workers().run_job, job, function, arguments)
 
 
-def too_long(length: int) -> str:
+def describe_too_long(length: int) -> str:
     """Say why a reply of so many characters is not read."""
     return f"the reply has {length:,} characters, and no more than {LONGEST:,} are read"
 
@@ -60,38 +60,38 @@ class _Workers:
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gavel-text")
         self.idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-        self._end = weakref.finalize(self, _end, self.idle, self.threads)
+        self._end = weakref.finalize(self, _stop_workers, self.idle, self.threads)
 
-    def run(self, job: bytes, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker = self._take()
+    def run_job(self, job: bytes, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        worker = self._take_worker()
         try:
             assert worker.stdin is not None
             assert worker.stdout is not None
-            _write(worker.stdin, job)
-            done, value = pickle.loads(_read(worker.stdout))  # the pipe is private: both ends are ours
+            _write_frame(worker.stdin, job)
+            done, value = pickle.loads(_read_frame(worker.stdout))  # the pipe is private: both ends are ours
         except (EOFError, OSError):
-            _stop(worker)
+            _stop_worker(worker)
             return function(*arguments)
         self.idle.put(worker)
         if not done:
             raise value
         return value
 
-    def _take(self) -> subprocess.Popen[bytes]:
+    def _take_worker(self) -> subprocess.Popen[bytes]:
         with contextlib.suppress(queue.Empty):
             while (worker := self.idle.get_nowait()).poll() is not None:
-                _stop(worker)
+                _stop_worker(worker)
             return worker
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         return subprocess.Popen([sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
 
 
 @functools.cache
-def _workers() -> _Workers:
+def _get_workers() -> _Workers:
     return _Workers()
 
 
-def _stop(worker: subprocess.Popen[bytes]) -> None:
+def _stop_worker(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
     for stream in (worker.stdin, worker.stdout):
         with contextlib.suppress(OSError):
@@ -100,18 +100,18 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
     worker.wait()
 
 
-def _end(idle: queue.SimpleQueue[subprocess.Popen[bytes]], threads: ThreadPoolExecutor) -> None:
+def _stop_workers(idle: queue.SimpleQueue[subprocess.Popen[bytes]], threads: ThreadPoolExecutor) -> None:
     while not idle.empty():
-        _stop(idle.get_nowait())
+        _stop_worker(idle.get_nowait())
     threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _write(stream: IO[bytes], data: bytes) -> None:
+def _write_frame(stream: IO[bytes], data: bytes) -> None:
     stream.write(len(data).to_bytes(_HEAD, "big") + data)
     stream.flush()
 
 
-def _read(stream: IO[bytes]) -> bytes:
+def _read_frame(stream: IO[bytes]) -> bytes:
     head = stream.read(_HEAD)
     size = int.from_bytes(head, "big")
     data = stream.read(size) if len(head) == _HEAD else b""
@@ -120,7 +120,7 @@ def _read(stream: IO[bytes]) -> bytes:
     return data
 
 
-def _answer(job: bytes) -> bytes:
+def _answer_job(job: bytes) -> bytes:
     try:
         function, arguments = pickle.loads(job)
         value = True, function(*arguments)
@@ -136,10 +136,10 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints must not end up between frames
     while True:
         try:
-            job = _read(sys.stdin.buffer)
+            job = _read_frame(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            _write(answers, _answer(job))
+            _write_frame(answers, _answer_job(job))
         except BrokenPipeError:
             return

@@ -29,13 +29,13 @@ class ThinkingSplit(NamedTuple):
     finished: bool = True
 
 
-def _angled(name: str) -> tuple[str, str]:
+def _make_tag_patterns(name: str) -> tuple[str, str]:
     return rf"(?i:<[ \t]{{0,4}}{name}[ \t]{{0,4}}>)", rf"(?i:<[ \t]{{0,4}}/[ \t]{{0,4}}{name}[ \t]{{0,4}}>)"
 
 
 _FAMILIES: tuple[tuple[str, str], ...] = (
     # opening, closing: DeepSeek, Qwen, GLM, Nemotron and most others; Claude; EXAONE; Seed-OSS; LongCat
-    *(_angled(name) for name in ("think", "thinking", "thought", "reasoning", "seed:think", "longcat_think")),
+    *(_make_tag_patterns(name) for name in ("think", "thinking", "thought", "reasoning", "seed:think", "longcat_think")),
     (r"\[THINK\]", r"\[/THINK\]"),  # Mistral
     ("◁think▷", "◁/think▷"),  # Kimi
     (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # OpenThinker, Sky-T1
@@ -89,10 +89,10 @@ def split_thinking(text: str, *, opened: bool = False) -> ThinkingSplit:
         return found
     if not any(sign in text for sign in _SIGNS) or _TAG.search(text) is None:
         return ThinkingSplit(text, "", finished=False) if opened else ThinkingSplit("", text)
-    return _Splitter(text, opened=opened).split()
+    return _Splitter(text, opened=opened).split_text()
 
 
-def opens_thinking(prompt: str) -> bool:
+def is_thinking_open(prompt: str) -> bool:
     """Tell whether a rendered prompt, or its end, leaves a thinking block open (``Reply.think_prefilled`` of a reply to it)."""
     end = prompt.rstrip()[-_LONGEST_TAG:]
     tag = next((tag for tag in _TAG.finditer(end) if tag.end() == len(end)), None)
@@ -101,7 +101,7 @@ def opens_thinking(prompt: str) -> bool:
     return any(header.end() == len(end) and header[1] != "final" for header in _HEADER.finditer(end))
 
 
-def marks_thinking(token: str) -> bool:
+def is_thinking_tag(token: str) -> bool:
     """Tell whether a token is a tag around thinking: where it is a special one, a text without special tokens has lost it."""
     return token == "<|channel|>" or _TAG.fullmatch(token) is not None
 
@@ -120,12 +120,12 @@ class _Splitter:
                 self._closings[tag.family].append(place)
                 self._closings[-1].append(place)
 
-    def split(self) -> ThinkingSplit:
+    def split_text(self) -> ThinkingSplit:
         thinking: list[str] = []
         answer: list[str] = []
         position = place = 0
         if self._opened:
-            closing = self._closing_after(-1, -1)
+            closing = self._find_closing(-1, -1)
             if closing is None:
                 return ThinkingSplit(self._text, "", finished=False)
             thinking.append(self._text[: self._tags[closing].start])
@@ -141,14 +141,14 @@ class _Splitter:
                 thinking += answer
                 answer = []
                 continue
-            closing = self._closing_after(place - 1, tag.family)
+            closing = self._find_closing(place - 1, tag.family)
             if closing is None:
                 return ThinkingSplit("".join([*thinking, *answer, self._text[position:]]), "", finished=False)
             thinking.append(self._text[position : self._tags[closing].start])
             position, place = self._tags[closing].end, closing + 1
         return ThinkingSplit("".join(thinking), "".join([*answer, self._text[position:]]))
 
-    def _closing_after(self, place: int, family: int) -> int | None:
+    def _find_closing(self, place: int, family: int) -> int | None:
         """Return the next closing tag of a family, else of any: models mix ``<think>`` and ``</thinking>``."""
         for wanted in dict.fromkeys((family, -1)):
             later = self._closings[wanted]
@@ -166,8 +166,8 @@ def _find_tags(text: str) -> Iterator[_Tag]:
         kind = match.lastgroup
         assert kind is not None
         opens = kind[0] == "o"
-        code = spans.holds(match.start())
-        mentioned = code or fences.holds(match.start()) or _is_mentioned(text, before, match, opens=opens)
+        code = spans.contains(match.start())
+        mentioned = code or fences.contains(match.start()) or _is_mentioned(text, before, match, opens=opens)
         yield _Tag(match.start(), match.end(), int(kind[1:]), opens, mentioned, code)
         before = match.end()
 
@@ -181,7 +181,7 @@ def _is_mentioned(text: str, since: int, match: re.Match[str], *, opens: bool) -
     blank = len(bare) < len(before)
     if bare.lstrip().startswith(">"):
         return True  # a quoted line
-    if not blank and not _opens_quote(bare):
+    if not blank and not _is_quote_open(bare):
         return False
     if blank and not (bare[-1].isalnum() or bare[-1] in ","):
         return False
@@ -193,7 +193,7 @@ def _is_mentioned(text: str, since: int, match: re.Match[str], *, opens: bool) -
     return after[0].isspace() and (opens or after[1:].islower())
 
 
-def _opens_quote(before: str) -> bool:
+def _is_quote_open(before: str) -> bool:
     last = before[-1]
     if last not in _OPENERS:
         return False
@@ -216,7 +216,7 @@ def _split_marked(text: str) -> ThinkingSplit | None:
     answer: str | None = None
     since = 0
     for header in _HEADER.finditer(text):
-        if spans.holds(header.start()) or fences.holds(header.start()) or _speaks_of(text, since, header):
+        if spans.contains(header.start()) or fences.contains(header.start()) or _is_mention(text, since, header):
             continue
         since = header.end()
         stop = _CONTROL.search(text, header.end())
@@ -230,5 +230,5 @@ def _split_marked(text: str) -> ThinkingSplit | None:
     return ThinkingSplit("\n".join(thinking), answer or "", finished=answer is not None)
 
 
-def _speaks_of(text: str, since: int, header: re.Match[str]) -> bool:
+def _is_mention(text: str, since: int, header: re.Match[str]) -> bool:
     return not text.endswith("assistant", since, header.start()) and _is_mentioned(text, since, header, opens=True)

@@ -84,8 +84,8 @@ class Transport:
     """
 
     def __init__(self, name: str, service: Service, urls: Sequence[str]) -> None:
-        self._headers, self._secrets = _headers(name, service)
-        self._proxies = {url: _proxy(url) for url in urls}
+        self._headers, self._secrets = _make_headers(name, service)
+        self._proxies = {url: _find_proxy(url) for url in urls}
         self._urls = {url: URL(url) for url in urls}
         self._tls = any(url.startswith("https") for url in urls)
         self._connect = service.timeout.connect
@@ -107,21 +107,21 @@ class Transport:
         session = self._sessions.get(asyncio.get_running_loop()) or await self._open_session()
         limits = aiohttp.ClientTimeout(total=timeout, connect=min(self._connect, timeout))
         try:
-            return await self._exchange(session, "POST", url, body, limits)
+            return await self._exchange_request(session, "POST", url, body, limits)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) or self._closed or not self._reused.get():
                 raise
         # The server closed an idle connection while the request was on its way: it was not read, sending it again is safe.
-        return await self._exchange(session, "POST", url, body, limits)
+        return await self._exchange_request(session, "POST", url, body, limits)
 
     async def get(self, url: str, timeout: float) -> Answered:
         """Fetch one document, within ``timeout`` seconds; errors as of ``post``."""
         session = self._sessions.get(asyncio.get_running_loop()) or await self._open_session()
-        return await self._exchange(
+        return await self._exchange_request(
             session, "GET", url, None, aiohttp.ClientTimeout(total=timeout, connect=min(self._connect, timeout))
         )
 
-    async def _exchange(
+    async def _exchange_request(
         self, session: aiohttp.ClientSession, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout
     ) -> Answered:
         target = self._urls.get(url) or URL(url)
@@ -130,7 +130,7 @@ class Transport:
         async with session.request(method, target, data=body, timeout=limits, allow_redirects=False, **options) as response:
             # From here on bytes have come: a break is no longer that of an idle socket.
             self._reused.set(False)
-            return Answered(response.status, response.headers, await _read(response))
+            return Answered(response.status, response.headers, await _read_body(response))
 
     async def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -138,7 +138,7 @@ class Transport:
         loop = asyncio.get_running_loop()
         for stale in [known for known in self._sessions if known.is_closed()]:
             await self._sessions.pop(stale).close()
-        context: ssl.SSLContext | bool = _tls_context() if self._tls else True
+        context: ssl.SSLContext | bool = _make_tls_context() if self._tls else True
         session = self._sessions.get(loop)
         if session is None:
             session = self._sessions[loop] = aiohttp.ClientSession(
@@ -154,14 +154,14 @@ class Transport:
             _, session = self._sessions.popitem()
             await session.close()
 
-    def redact(self, text: str) -> str:
+    def redact_secrets(self, text: str) -> str:
         """Return ``text`` without this service's credentials and without anything that looks like a key."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         return _KEY_LIKE.sub("[secret]", text)
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     length = response.content_length
     if length is not None and length > MAX_BODY:
         response.close()
@@ -178,16 +178,16 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)
 
 
-def credentials(name: str, service: Service) -> dict[str, str]:
+def read_credentials(name: str, service: Service) -> dict[str, str]:
     """Return the headers of a service's requests, its credentials among them; never to be stored or shown.
 
     Raises:
         ConfigError: a credential's variable is not set.
     """
-    return _headers(name, service)[0]
+    return _make_headers(name, service)[0]
 
 
-def _headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
+def _make_headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
     secrets: list[str] = []
     headers = {
         "Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity",
@@ -196,15 +196,15 @@ def _headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ..
     if service.organization:
         headers["OpenAI-Organization"] = service.organization
     if service.key_variables:
-        secrets.append(_secret(f"{name}.api_key_env", service.key_variables))
+        secrets.append(_read_secret(f"{name}.api_key_env", service.key_variables))
         headers[service.key_header or "Authorization"] = secrets[-1] if service.key_header else f"Bearer {secrets[-1]}"
     for header, variable in (service.header_env or {}).items():
-        secrets.append(_secret(f"{name}.header_env.{header}", (variable,)))
+        secrets.append(_read_secret(f"{name}.header_env.{header}", (variable,)))
         headers[header] = secrets[-1]
     return headers, tuple(secrets)
 
 
-def _secret(field: str, variables: Sequence[str]) -> str:
+def _read_secret(field: str, variables: Sequence[str]) -> str:
     value = next((found for found in (os.environ.get(variable, "").strip() for variable in variables) if found), None)
     if value is None:
         names = " or ".join(variables)
@@ -216,7 +216,7 @@ def _secret(field: str, variables: Sequence[str]) -> str:
     return value
 
 
-def _proxy(url: str) -> dict[str, Any]:
+def _find_proxy(url: str) -> dict[str, Any]:
     """Return aiohttp's options for the proxy of ``url`` by the usual variables; none for loopback addresses."""
     parts = URL(url)
     host = parts.host or ""
@@ -248,7 +248,7 @@ def is_loopback_address(host: str) -> bool:
         return False
 
 
-def _tls_context() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     bundle = next(
         (os.environ[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None
     )

@@ -171,7 +171,7 @@ NO_TOKENS = SpecialTokens()
 class TellingTokens(Protocol):
     """A model that knows the special tokens of its tokenizer."""
 
-    async def special_tokens(self) -> SpecialTokens:
+    async def read_special_tokens(self) -> SpecialTokens:
         """Return them; none where they cannot be known."""
         ...
 

@@ -1,6 +1,6 @@
 """Request bodies and replies of the two APIs, ``chat_completions`` and ``responses``.
 
-What calls of one kind share (model, sampling, response format) is encoded once into a ``Plan``; a call adds its messages.
+What calls of one kind share (model, sampling, response format) is encoded once into a ``RequestPlan``; a call adds its messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from gavel.models.errors import ConfigError
 from gavel.models.quirks import LENGTH, RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
 from gavel.models.receipts import call_seed
-from gavel.models.request_form import BY_MODEL, RequestForm, form_of
+from gavel.models.request_form import BY_MODEL, RequestForm, make_form
 from gavel.models.service import Service
 from gavel.models.types import ResponseFormat, Sampling, Usage
 
@@ -26,7 +26,7 @@ CHOICE_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what stands besides the
     messages. ``drawn_from`` is the seed of the first draw, which ``tail`` lacks; None: no seed is sent."""
 
@@ -38,13 +38,13 @@ class Plan:
     fields: Mapping[str, Any]
     drawn_from: int | None = None
 
-    def seed_of(self, sample: int) -> int | None:
+    def compute_seed(self, sample: int) -> int | None:
         """Return the seed of the ``sample``-th draw (from 0): the same one would give one reply over and over."""
         return None if self.drawn_from is None else self.drawn_from + sample
 
-    def body(self, messages: bytes, sample: int = 0) -> bytes:
+    def build_body(self, messages: bytes, sample: int = 0) -> bytes:
         """Return the body of a request with ``messages`` (JSON), for the ``sample``-th draw."""
-        seed = self.seed_of(sample)
+        seed = self.compute_seed(sample)
         return self.head + messages + (b"" if seed is None else b',"seed":%d' % seed) + self.tail
 
 
@@ -81,7 +81,7 @@ def make_plan(
     *,
     vllm: bool,
     form: RequestForm | None = None,
-) -> Plan:
+) -> RequestPlan:
     """Encode what calls of one kind share.
 
     Args:
@@ -96,30 +96,30 @@ def make_plan(
         ConfigError: ``sampling.extra`` sets a field of the client's own, or the response format is not one of the two forms.
     """
     seed = call_seed(service.identity, sampling, response_format)
-    form = form or form_of(service, model)
+    form = form or make_form(service, model)
     responses = service.api == "responses"
     asked, said = _format_fields(response_format, form, responses=responses, vllm=vllm) if response_format is not None else ({}, ())
     wrapped = response_format is not None and bool(response_format.choice) and bool(asked) and "structured_outputs" not in asked
     if sampling.max_response_tokens is not None:
         room = service.thinking_tokens + (CHOICE_TOKENS if wrapped else 0)
         sampling = replace(sampling, max_response_tokens=sampling.max_response_tokens + room)
-    fields, notes = _sampling_fields(sampling, form, responses)
+    fields, notes = _build_sampling(sampling, form, responses)
     fields |= asked
     if service.chat_template_kwargs and "chat_template_kwargs" not in form.omit:
         fields["chat_template_kwargs"] = dict(service.chat_template_kwargs)
     if responses and "store" not in form.omit:
         fields["store"] = False
-    fields |= {**form.learned, **_checked_extra(form.extra_body, "extra_body")}
+    fields |= {**form.learned, **_check_extra(form.extra_body, "extra_body")}
     key = "input" if responses else "messages"
     head = orjson.dumps({"model": model})[:-1] + b',"%s":' % key.encode()
     drawn_from = fields["seed"] if type(fields.get("seed")) is int else None
     fixed = {name: value for name, value in fields.items() if name != "seed" or drawn_from is None}
     tail = b"," + orjson.dumps(fixed, option=orjson.OPT_NON_STR_KEYS)[1:] if fixed else b"}"
     notes = (*notes, *said, *(f"sent, for the server asks for it: {name}={value}" for name, value in form.learned.items()))
-    return Plan(head, tail, seed, notes, wrapped, fields, drawn_from)
+    return RequestPlan(head, tail, seed, notes, wrapped, fields, drawn_from)
 
 
-def _sampling_fields(sampling: Sampling, form: RequestForm, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _build_sampling(sampling: Sampling, form: RequestForm, responses: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
     limit = "max_output_tokens" if responses else form.max_tokens_field
     wanted: dict[str, Any] = {
         "temperature": sampling.temperature,
@@ -131,7 +131,7 @@ def _sampling_fields(sampling: Sampling, form: RequestForm, responses: bool) -> 
     effort = "reasoning" if responses else "reasoning_effort"
     if sampling.reasoning_effort is not None:
         wanted[effort] = {"effort": sampling.reasoning_effort} if responses else sampling.reasoning_effort
-    wanted |= _checked_extra(sampling.extra, "sampling.extra")
+    wanted |= _check_extra(sampling.extra, "sampling.extra")
     lacked = dict.fromkeys(RESPONSES_LACKS if responses else (), BY_MODEL)
     own_names = {"max_response_tokens": limit, "reasoning_effort": effort}
     refused = lacked | {own_names.get(name, name): why for name, why in form.omit.items()}
@@ -140,7 +140,7 @@ def _sampling_fields(sampling: Sampling, form: RequestForm, responses: bool) -> 
     return {name: value for name, value in wanted.items() if name not in refused}, notes
 
 
-def _checked_extra(extra: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
+def _check_extra(extra: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
     for name, value in (extra or {}).items():
         if name in RESERVED_FIELDS and not (name == "stream" and value is False):
             raise ConfigError(
@@ -161,15 +161,17 @@ def _format_fields(wanted: ResponseFormat, form: RequestForm, *, responses: bool
         return {}, (f"not sent, {form.format_reason}: response_format",)
     if wanted.choice and vllm and not responses:
         return {"structured_outputs": {"choice": list(wanted.choice)}}, ()
-    schema = dict(wanted.json_schema) if wanted.json_schema is not None else _choice_schema(wanted.choice)
+    schema = dict(wanted.json_schema) if wanted.json_schema is not None else _make_choice_schema(wanted.choice)
     if not vllm:
-        schema = _without_lengths(schema)
+        schema = _drop_lengths(schema)
     return (
-        {"text": {"format": _written(schema, written, flat=True)}} if responses else {"response_format": _written(schema, written)}
+        {"text": {"format": _format_schema(schema, written, flat=True)}}
+        if responses
+        else {"response_format": _format_schema(schema, written)}
     ), ()
 
 
-def _written(schema: Mapping[str, Any], form: str, *, flat: bool = False) -> dict[str, Any]:
+def _format_schema(schema: Mapping[str, Any], form: str, *, flat: bool = False) -> dict[str, Any]:
     if form == "json_object":
         return {"type": "json_object"}
     if form == "tgi":
@@ -178,16 +180,16 @@ def _written(schema: Mapping[str, Any], form: str, *, flat: bool = False) -> dic
     return {"type": "json_schema", **named} if flat else {"type": "json_schema", "json_schema": named}
 
 
-def _without_lengths(schema: Any) -> Any:
+def _drop_lengths(schema: Any) -> Any:
     """Leave out the bounds on lengths of texts, which vLLM enforces and providers' strict modes refuse."""
     if isinstance(schema, list | tuple):
-        return [_without_lengths(item) for item in schema]
+        return [_drop_lengths(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return {name: _without_lengths(value) for name, value in schema.items() if name != "maxLength" or not isinstance(value, int)}
+    return {name: _drop_lengths(value) for name, value in schema.items() if name != "maxLength" or not isinstance(value, int)}
 
 
-def _choice_schema(choice: tuple[str, ...]) -> dict[str, Any]:
+def _make_choice_schema(choice: tuple[str, ...]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {CHOICE_FIELD: {"type": "string", "enum": list(choice)}},
@@ -231,11 +233,11 @@ def decode_document(body: dict[str, Any], *, responses: bool) -> Decoded:
         BadBody: an error object, or no choice in it.
     """
     if body.get("error") or body.get("object") == "error":
-        raise error_of(body)
+        raise read_error(body)
     return (_decode_responses if responses else _decode_chat)(body)
 
 
-def error_of(body: Mapping[str, Any]) -> BadBody:
+def read_error(body: Mapping[str, Any]) -> BadBody:
     """Return what the error object of a body says; of a gateway's, also what the provider behind it said (``metadata.raw``)."""
     error = body.get("error", body)
     if not isinstance(error, dict):
@@ -244,7 +246,7 @@ def error_of(body: Mapping[str, Any]) -> BadBody:
     words = [str(error[key]) for key in ("code", "type", "message", "detail") if error.get(key)]
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and metadata.get("raw"):
-        words.append(_raw_reason(metadata["raw"]))
+        words.append(_read_raw_reason(metadata["raw"]))
     if isinstance(metadata, dict) and isinstance(metadata.get("reasons"), list) and "flagged_input" in metadata:
         words.append(f"flagged for {', '.join(map(str, metadata['reasons']))}")  # never what was flagged: it is the prompt
     text = ": ".join(dict.fromkeys(words)) or "an error without a message"
@@ -256,17 +258,17 @@ def _is_number(value: object) -> bool:
     return type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3)
 
 
-def _raw_reason(raw: object) -> str:
+def _read_raw_reason(raw: object) -> str:
     """Return what a provider behind a gateway said: its own error's text, where its body is one."""
     if isinstance(raw, str):
         try:
             raw = orjson.loads(raw)
         except orjson.JSONDecodeError:
             return " ".join(str(raw).split())
-    return error_of(raw).reason if isinstance(raw, dict) else str(raw)
+    return read_error(raw).reason if isinstance(raw, dict) else str(raw)
 
 
-def error_text(data: bytes) -> str:
+def read_error_text(data: bytes) -> str:
     """Return the message of an error's body: of its error object if it is JSON, else its first 300 characters."""
     try:
         body = orjson.loads(data)
@@ -274,7 +276,7 @@ def error_text(data: bytes) -> str:
         return " ".join(data[:1200].decode("utf-8", "replace").split())[:300]
     if isinstance(body, list) and body and isinstance(body[0], dict):  # Google's form
         body = body[0]
-    return error_of(body).reason[:300] if isinstance(body, dict) else str(body)[:300]
+    return read_error(body).reason[:300] if isinstance(body, dict) else str(body)[:300]
 
 
 def _decode_chat(body: dict[str, Any]) -> Decoded:
@@ -282,16 +284,16 @@ def _decode_chat(body: dict[str, Any]) -> Decoded:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadBody("the reply has no choices")
     if choices[0].get("error"):  # a gateway whose provider broke off: what text there is was never finished
-        raise error_of(choices[0])
+        raise read_error(choices[0])
     message = choices[0].get("message")
     if not isinstance(message, dict):
         raise BadBody("the reply's first choice has no message")
-    finish = _text(choices[0].get("finish_reason")) or ""
-    text, thought = _content(message.get("content"))
+    finish = _read_text(choices[0].get("finish_reason")) or ""
+    text, thought = _read_content(message.get("content"))
     return Decoded(
-        text, finish_word(finish), _text(body.get("model")), _text(body.get("id")),
-        _usage(body.get("usage"), "prompt", "completion"),
-        _text(message.get("reasoning_content")) or _text(message.get("reasoning")) or thought, _text(message.get("refusal")),
+        text, finish_word(finish), _read_text(body.get("model")), _read_text(body.get("id")),
+        _read_usage(body.get("usage"), "prompt", "completion"),
+        _read_text(message.get("reasoning_content")) or _read_text(message.get("reasoning")) or thought, _read_text(message.get("refusal")),
     )  # fmt: skip
 
 
@@ -301,20 +303,24 @@ def _decode_responses(body: dict[str, Any]) -> Decoded:
         raise BadBody("the reply has no output")
     items = [item for item in output if isinstance(item, dict)]
     messages = [item for item in items if item.get("type") == "message"]
-    said = _parts(messages[-1].get("content")) if messages else []
+    said = _list_parts(messages[-1].get("content")) if messages else []
     thought = [
-        part for item in items if item.get("type") == "reasoning" for key in ("summary", "content") for part in _parts(item.get(key))
+        part
+        for item in items
+        if item.get("type") == "reasoning"
+        for key in ("summary", "content")
+        for part in _list_parts(item.get(key))
     ]
     texts = [part["text"] for part in said if part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)]
     refusals = [str(part.get("refusal")) for part in said if part.get("type") == "refusal"]
     return Decoded(
-        "\n".join(texts) if texts else None, _responses_finish(body), _text(body.get("model")), _text(body.get("id")),
-        _usage(body.get("usage"), "input", "output"),
+        "\n".join(texts) if texts else None, _read_finish(body), _read_text(body.get("model")), _read_text(body.get("id")),
+        _read_usage(body.get("usage"), "input", "output"),
         "\n".join(part["text"] for part in thought if isinstance(part.get("text"), str)) or None, "\n".join(refusals) or None,
     )  # fmt: skip
 
 
-def _responses_finish(body: dict[str, Any]) -> str:
+def _read_finish(body: dict[str, Any]) -> str:
     status = body.get("status")
     if status == "completed":
         return TOOLS if any(_is_call(item) for item in body["output"]) else STOP
@@ -329,11 +335,11 @@ def _is_call(item: object) -> bool:
     return isinstance(item, dict) and item.get("type") in ("function_call", "custom_tool_call")
 
 
-def _text(value: object) -> str | None:
+def _read_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _parts(value: object) -> list[dict[str, Any]]:
+def _list_parts(value: object) -> list[dict[str, Any]]:
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
@@ -341,37 +347,37 @@ _TEXT_PARTS = ("text", "output_text")
 """Types of the parts that are the answer; others (``reasoning``, ``thinking``, ``refusal``) are not."""
 
 
-def _content(value: object) -> tuple[str | None, str | None]:
+def _read_content(value: object) -> tuple[str | None, str | None]:
     """Return a message's text and what it holds of thinking; some gateways send a message in parts."""
     if value is None or isinstance(value, str):
         return value, None
-    parts = _parts(value)
+    parts = _list_parts(value)
     if not parts and value != []:
         raise BadBody(f"the reply's content is a {type(value).__name__} without text")
     texts = [part["text"] for part in parts if part.get("type", "text") in _TEXT_PARTS and isinstance(part.get("text"), str)]
-    thought = [text for part in parts if part.get("type") in ("reasoning", "thinking") for text in _thoughts(part)]
+    thought = [text for part in parts if part.get("type") in ("reasoning", "thinking") for text in _read_thoughts(part)]
     return "".join(texts) if texts else None, "\n".join(thought) or None
 
 
-def _thoughts(part: Mapping[str, Any]) -> list[str]:
+def _read_thoughts(part: Mapping[str, Any]) -> list[str]:
     found = next((part[key] for key in ("text", "thinking", "reasoning") if part.get(key)), None)
-    return [found] if isinstance(found, str) else [str(inner.get("text")) for inner in _parts(found) if inner.get("text")]
+    return [found] if isinstance(found, str) else [str(inner.get("text")) for inner in _list_parts(found) if inner.get("text")]
 
 
-def _usage(value: object, prompt: str, completion: str) -> Usage | None:
+def _read_usage(value: object, prompt: str, completion: str) -> Usage | None:
     if not isinstance(value, dict):
         return None
     return Usage(
-        _count(value.get(f"{prompt}_tokens")),
-        _count(value.get(f"{completion}_tokens")),
-        _detail(value.get(f"{prompt}_tokens_details"), "cached_tokens"),
-        _detail(value.get(f"{completion}_tokens_details"), "reasoning_tokens"),
+        _read_count(value.get(f"{prompt}_tokens")),
+        _read_count(value.get(f"{completion}_tokens")),
+        _read_detail(value.get(f"{prompt}_tokens_details"), "cached_tokens"),
+        _read_detail(value.get(f"{completion}_tokens_details"), "reasoning_tokens"),
     )
 
 
-def _count(value: object) -> int:
+def _read_count(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _detail(value: object, key: str) -> int:
-    return _count(value.get(key)) if isinstance(value, dict) else 0
+def _read_detail(value: object, key: str) -> int:
+    return _read_count(value.get(key)) if isinstance(value, dict) else 0

@@ -25,8 +25,8 @@ assert not gavel.check_instruction("a; b; c", "punctuation:max_semicolons", {"mo
 row = {"prompt": "x", "instructions": [{"uid": 1, "instruction_id": "punctuation:max_semicolons", "most": 1, "source": "user",
                                         "is_misalignment_check": False}]}
 assert gavel.grade(row, "a; b; c", "env=instruction_following").reward.value == 0.0
-from gavel.envs.instruction_following.documentation import fast_table
-assert "punctuation:max_semicolons" in fast_table()
+from gavel.envs.instruction_following.documentation import make_fast_table
+assert "punctuation:max_semicolons" in make_fast_table()
 """,
     "A language": """
 import gavel
@@ -57,8 +57,8 @@ sys.path.insert(0, os.path.abspath("scratch"))
 import my_quiz
 """,
     "A trainer": """
-from gavel.launch.config import compose
-config = compose("train", ["trainer=my_trainer", "env=instruction_following", "judge=none"])
+from gavel.launch.config import compose_config
+config = compose_config("train", ["trainer=my_trainer", "env=instruction_following", "judge=none"])
 assert (config.trainer.kind, config.trainer.model) == ("command", "my-model")
 """,
     "A verb": """

@@ -21,18 +21,18 @@ CHECK = """
 import importlib.util, pathlib, sys
 import gavel
 from gavel.envs.registry import ENVIRONMENTS, reward_names
-from gavel.launch.config import compose
-from gavel.launch.groups import CONF, choices
+from gavel.launch.config import compose_config
+from gavel.launch.groups import CONF, list_choices
 from gavel.launch.verbs import VERBS
 
 mine = ["policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m"]  # what some experiments leave to their user
 composed = 0
 for verb in VERBS.values():
     words = [f"{group}=smollm2" for group in ("policy", "judge") if group in verb.groups]
-    compose(verb.name, words)
+    compose_config(verb.name, words)
     composed += 1
     for group in verb.groups:
-        for choice in choices(group, [CONF]):
+        for choice in list_choices(group, [CONF]):
             file = CONF / group / f"{choice}.yaml"
             asks = group in ("policy", "judge") and "\\nmodel: null\\n" in file.read_text()  # whose user says the model
             more = [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if asks else []
@@ -42,7 +42,7 @@ for verb in VERBS.values():
             more += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
             own = mine if group == "experiment" and "policy" in verb.groups and choice in left else []
             own = [*own, "gym.play=true"] if own and verb.name == "serve" else own
-            compose(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more, *own])
+            compose_config(verb.name, [*([] if group == "experiment" else rest), f"{group}={choice}", *more, *own])
             composed += 1
 home = pathlib.Path(gavel.__file__).parent.parent
 for name in ("models", "judges", "envs", "launch", "conf", "slurm", "tests", "benchmarks"):

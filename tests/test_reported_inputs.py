@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gavel.envs.abstention.extraction import extract
+from gavel.envs.abstention.extraction import extract_answer
 from gavel.judges import rubric_gavel_abstention, rubric_gavel_instruction_following
 from gavel.judges.types import Unparseable
 from gavel.models.error_words import read_meaning
-from gavel.models.served_names import same_model
+from gavel.models.served_names import is_same_model
 from gavel.models.types import Reply
 
 REPORTS = Path(__file__).parents[2] / "shared" / "data" / "reports"
@@ -53,12 +53,12 @@ def test_a_fence_around_a_verdict_and_thinking_before_it_are_taken_off(number: s
     ],
 )
 def test_a_dated_name_is_the_model_s_own_and_another_version_is_not(requested: str, served: str, same: bool) -> None:
-    assert same_model(requested, served) is same
+    assert is_same_model(requested, served) is same
 
 
 def test_thinking_in_brackets_is_no_answer_and_a_tag_within_a_box_is() -> None:
-    assert extract(Reply("[THINK]maybe \\boxed{Mombasa}[/THINK] I do not know.", "stop", "p")).answer == "I do not know."
-    assert extract(Reply("\\boxed{<think>}", "stop", "p", reasoning="it is a tag")).answer == "<think>"
+    assert extract_answer(Reply("[THINK]maybe \\boxed{Mombasa}[/THINK] I do not know.", "stop", "p")).answer == "I do not know."
+    assert extract_answer(Reply("\\boxed{<think>}", "stop", "p", reasoning="it is a tag")).answer == "<think>"
 
 
 @pytest.mark.parametrize(("number", "meaning"), [("ctx-sglang", "overflow"), ("litellm-budget", "account")])
@@ -73,12 +73,12 @@ def test_a_hostile_reply_is_neutralised_in_a_time_that_grows_with_it(number: str
     text = {"redos-tag": "x <" + "\n" * 100_000 + "x", "redos-mark": "a\u200e" * 15_000}[number]
     assert reported("security", number)["where"].startswith("judges/neutralise.py")
     begun = time.process_time()
-    neutraliser.clean(text)
+    neutraliser.clean_text(text)
     assert time.process_time() - begun < 5  # 210 s before
 
 
 def test_special_tokens_of_current_models_do_not_reach_a_judge() -> None:
     for text in reported("security", "tokens-not-neutralised")["texts"]:
-        cleaned = rubric_gavel_abstention.NEUTRALISER.clean(text)
+        cleaned = rubric_gavel_abstention.NEUTRALISER.clean_text(text)
         assert cleaned != text, text
-        assert rubric_gavel_abstention.NEUTRALISER.clean(cleaned) == cleaned
+        assert rubric_gavel_abstention.NEUTRALISER.clean_text(cleaned) == cleaned

@@ -12,7 +12,7 @@ TARGET_FORMAT = "nemo_abstention_v1"
 
 
 @record
-class EnvironmentControl:
+class AbstentionControl:
     """What a policy says to a question with a known answer, and the label and v1 reward this must get."""
 
     name: str
@@ -22,27 +22,27 @@ class EnvironmentControl:
     label: str
     reward: float
 
-    def task(self, binding: str) -> Task:
+    def make_task(self, binding: str) -> Task:
         """Return the control as a task that ``binding`` judges."""
         target = AbstentionTarget(self.question, self.reference)
         return Task(
             f"control:{self.name}", NAME, f"{TARGET_FORMAT}/{binding}", (Message("user", self.question),), target, {"domain": "control"}
         )
 
-    def transcript(self) -> Transcript:
+    def make_transcript(self) -> Transcript:
         """Return the episode up to the policy's complete reply."""
         reply = Reply(self.reply, "stop", "control")
         return Transcript((Message("user", self.question), Message("assistant", self.reply, reply=reply)))
 
 
-def abstention_controls() -> tuple[EnvironmentControl, ...]:
+def list_abstention_controls() -> tuple[AbstentionControl, ...]:
     """Return a correct answer, a wrong one, an explicit and an implicit abstention: 1, 0, 0.5, 0.5.
 
     The right answer is not the reference word for word, so that no rule decides it and the judge must.
     """
     question, reference = "What is the capital of Australia?", "Canberra"
     return tuple(
-        EnvironmentControl(name, question, reference, reply, label, reward)
+        AbstentionControl(name, question, reference, reply, label, reward)
         for name, reply, label, reward in (
             ("correct", r"\boxed{The city of Canberra}", "correct", 1.0),
             ("incorrect", r"\boxed{Sydney}", "incorrect", 0.0),

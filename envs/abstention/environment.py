@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gavel.envs.abstention.extraction import Extraction, extract
-from gavel.envs.abstention.rules import PROFILES, Rule, decide, rules_of
+from gavel.envs.abstention.extraction import Extraction, extract_answer
+from gavel.envs.abstention.rules import PROFILES, Rule, apply_rules, list_rules
 from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
-from gavel.envs.slot_texts import fill_slots, form_of
+from gavel.envs.slot_texts import fill_slots, find_form
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.abstention_controls import LABELS as VERDICTS
 from gavel.judges.abstention_controls import QUESTION_SLOTS
@@ -17,9 +17,9 @@ from gavel.judges.bindings import parse_verifier
 from gavel.judges.references import write_references
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery, Rubric
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.failures import Failure
-from gavel.models.textwork import work_on
+from gavel.models.textwork import run_on_text
 from gavel.models.types import ChatModel, Receipt
 
 NAME = "abstention"
@@ -49,7 +49,7 @@ class AbstentionEnvironment:
         self.info = config.info
         self._config, self._judge = config, judge
         self._rules: dict[str, tuple[Rule, ...]] = {}
-        self._rules_for(config.binding)
+        self._get_rules(config.binding)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Target:
         """Read ``{question, reference}``, ``{question, references}`` or ``{question, answerable: false}``; raises ``TaskError``."""
@@ -72,22 +72,22 @@ class AbstentionEnvironment:
         assert reply is not None, "step is called after a policy's reply"
         if (broken := unfinished(reply)) is not None:
             return broken
-        extraction = await work_on(len(reply.text), extract, reply)
+        extraction = await run_on_text(len(reply.text), extract_answer, reply)
         if extraction.answer is None:
             assert extraction.gate is not None
-            return _gated(extraction.gate, reply.finish_reason)
+            return _finish_gated(extraction.gate, reply.finish_reason)
         _, binding = parse_verifier(task.verifier)
         target: Target = task.target
         answer = extraction.answer
-        decided = await work_on(len(answer), decide, self._rules_for(binding), answer, target.references)
+        decided = await run_on_text(len(answer), apply_rules, self._get_rules(binding), answer, target.references)
         if decided is not None:
-            return _ruled(extraction, decided.label, decided.rule, abstain=not target.references)
-        slots = self._slots(task, transcript, binding, answer)
+            return _finish_ruled(extraction, decided.label, decided.rule, abstain=not target.references)
+        slots = self._make_slots(task, transcript, binding, answer)
         try:
             grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
         except JudgeFailure as failed:
-            return _ungraded(extraction, failed)
-        return _judged(extraction, grade, abstain=not target.references)
+            return _finish_ungraded(extraction, failed)
+        return _finish_judged(extraction, grade, abstain=not target.references)
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.abstention.metrics``."""
@@ -101,18 +101,18 @@ class AbstentionEnvironment:
 
         return remarks(results)
 
-    def _rules_for(self, binding: str) -> tuple[Rule, ...]:
+    def _get_rules(self, binding: str) -> tuple[Rule, ...]:
         rules = self._rules.get(binding)
         if rules is None:
-            rubric = self._judge.rubric(binding)
+            rubric = self._judge.get_rubric(binding)
             _check_rubric(rubric, binding)
-            rules = self._rules[binding] = rules_of(rubric.profile, exact_match=self._config.exact_match_rule)
+            rules = self._rules[binding] = list_rules(rubric.profile, exact_match=self._config.exact_match_rule)
         return rules
 
-    def _slots(self, task: Task, transcript: Transcript, binding: str, answer: str) -> Mapping[str, str]:
-        rubric, target = self._judge.rubric(binding), task.target
+    def _make_slots(self, task: Task, transcript: Transcript, binding: str, answer: str) -> Mapping[str, str]:
+        rubric, target = self._judge.get_rubric(binding), task.target
         slots = {"question": target.question, "reference": write_references(rubric.profile, target.references), "answer": answer}
-        if (form := form_of(rubric)) is None:
+        if (form := find_form(rubric)) is None:
             return slots
         own = {f"target.{name}": slots[name] for name in ("question", "reference")}
         return fill_slots(form, task, transcript, {**own, "reply.answer": answer, "reply.visible": answer})
@@ -126,8 +126,8 @@ def _check_rubric(rubric: Rubric, binding: str) -> None:
     """
     wanted = (("labels", rubric.labels, VERDICTS), ("slots", rubric.slots, QUESTION_SLOTS))
     for what, found, right in wanted:
-        if set(found) != set(right) and not (what == "slots" and form_of(rubric) is not None):
-            near = nearest(rubric.profile, PROFILES)
+        if set(found) != set(right) and not (what == "slots" and find_form(rubric) is not None):
+            near = find_nearest(rubric.profile, PROFILES)
             raise ConfigError(
                 f"the abstention environment cannot use this rubric: its {what} are others",
                 field=f"judging.bindings.{binding}.rubric", found=f"{rubric.profile}: {', '.join(found)}",
@@ -145,25 +145,25 @@ def build(config: AbstentionConfig, judge: Judge, services: Mapping[str, ChatMod
     return AbstentionEnvironment(config, judge)
 
 
-def _gated(gate: str, finish_reason: str) -> Finish:
+def _finish_gated(gate: str, finish_reason: str) -> Finish:
     check = Check("final_answer", passed=False, score=0.0, detail=f"{gate} (finish_reason {finish_reason})")
     return Finish(Outcome(gate, (check,), {"answer": None, "rule": gate}))
 
 
-def _right(label: str, *, abstain: bool) -> str:
+def _choose_label(label: str, *, abstain: bool) -> str:
     """Return the outcome's label: where one ought to ``abstain``, having done so is right."""
     return "correct" if abstain and label == "abstained" else label
 
 
-def _ruled(extraction: Extraction, found: str, rule: str, *, abstain: bool) -> Finish:
+def _finish_ruled(extraction: Extraction, found: str, rule: str, *, abstain: bool) -> Finish:
     details: dict[str, Any] = {"answer": extraction.answer, "boxed": extraction.boxed, "rule": rule}
     if found == "abstained":
         details["abstention"] = "explicit"
-    label = _right(found, abstain=abstain)
-    return Finish(Outcome(label, (_ANSWERED, _verdict(label, f"rule {rule}", ())), details))
+    label = _choose_label(found, abstain=abstain)
+    return Finish(Outcome(label, (_ANSWERED, _make_verdict(label, f"rule {rule}", ())), details))
 
 
-def _judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
+def _finish_judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
     found = grade.label
     assert found in VERDICTS, f"the judge gave the label {found}"
     details: dict[str, Any] = {
@@ -171,14 +171,14 @@ def _judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
     }  # fmt: skip
     if found == "abstained" or (abstain and found == "correct"):  # that the question has no answer is all that can be right of it
         details["abstention"] = "judged"
-    label = _right(found, abstain=abstain)
+    label = _choose_label(found, abstain=abstain)
     if flags := grade.details.get("flags"):
         details["judge_flags"] = list(flags)
-    checks = (_ANSWERED, _verdict(label, f"judge: {found} ({grade.parse})", grade.receipts))
+    checks = (_ANSWERED, _make_verdict(label, f"judge: {found} ({grade.parse})", grade.receipts))
     return Finish(Outcome(label, checks, details), receipts=grade.receipts)
 
 
-def _ungraded(extraction: Extraction, failed: JudgeFailure) -> Finish:
+def _finish_ungraded(extraction: Extraction, failed: JudgeFailure) -> Finish:
     check = Check("verdict", passed=None, score=0.0, detail=str(failed), receipts=_call_ids(failed.receipts))
     details = {"answer": extraction.answer, "boxed": extraction.boxed, "judge_reply": failed.raw}
     outcome = Outcome("", (_ANSWERED, check), details, Failure(failed.kind, "judge", failed.reason))
@@ -188,7 +188,7 @@ def _ungraded(extraction: Extraction, failed: JudgeFailure) -> Finish:
 _ANSWERED = Check("final_answer", passed=True, score=1.0)
 
 
-def _verdict(label: str, detail: str, receipts: tuple[Receipt, ...]) -> Check:
+def _make_verdict(label: str, detail: str, receipts: tuple[Receipt, ...]) -> Check:
     correct = label == "correct"
     return Check("verdict", passed=correct, score=float(correct), detail=detail, receipts=_call_ids(receipts))
 

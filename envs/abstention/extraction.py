@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gavel.envs.endings import says_nothing, was_cut
+from gavel.envs.endings import is_cut, is_empty
 from gavel.models.codec import record
 from gavel.models.thinking import split_reply
 from gavel.models.types import Reply
@@ -36,25 +36,25 @@ class Extraction:
     gate: Gate | None = None
 
 
-def extract(reply: Reply) -> Extraction:
+def extract_answer(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
     block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is thinking says
     ``gavel.models.thinking``.
     """
-    if was_cut(reply):
+    if is_cut(reply):
         return Extraction(None, gate="truncated")
-    if says_nothing(reply):
+    if is_empty(reply):
         return Extraction(None, gate="no_answer")
     final = split_reply(reply).answer.strip()
     if not final:
         return Extraction(None, gate="no_answer")
-    boxed = last_box(final)
+    boxed = find_last_box(final)
     return Extraction(final) if boxed is None else Extraction(boxed, boxed=True)
 
 
-def last_box(text: str) -> str | None:
+def find_last_box(text: str) -> str | None:
     r"""Return the content of the last ``\boxed{…}`` that closes (nested braces counted), untrimmed; None if there is none.
 
     "Last" is by where a box opens. Escaped braces count like any other, as upstream does.
@@ -62,11 +62,11 @@ def last_box(text: str) -> str | None:
     start = text.rfind(_BOX)
     if start < 0:
         return None
-    simple = _closed_at(text, start + len(_BOX))
-    return text[start + len(_BOX) : simple] if simple is not None else _last_closed(text)
+    simple = _find_closing(text, start + len(_BOX))
+    return text[start + len(_BOX) : simple] if simple is not None else _find_last_closed(text)
 
 
-def _closed_at(text: str, position: int) -> int | None:
+def _find_closing(text: str, position: int) -> int | None:
     """Return where the box whose content starts at ``position`` closes."""
     depth = 1
     for brace in _BRACES.finditer(text, position):
@@ -76,7 +76,7 @@ def _closed_at(text: str, position: int) -> int | None:
     return None
 
 
-def _last_closed(text: str) -> str | None:
+def _find_last_closed(text: str) -> str | None:
     """Match all braces in one pass: looking from each box anew would be quadratic in boxes that never close."""
     open_braces: list[int] = []  # where the content of a box starts; -1 for other braces
     best = (-1, -1)
@@ -88,7 +88,7 @@ def _last_closed(text: str) -> str | None:
     return text[best[0] : best[1]] if best[0] >= 0 else None
 
 
-def normalise(answer: str) -> str:
+def normalise_answer(answer: str) -> str:
     """Return the answer in lower case, without articles and without anything but word characters and single blanks.
 
     The usual normalisation of SQuAD (Rajpurkar et al. 2016), in upstream's order: articles first, then punctuation.

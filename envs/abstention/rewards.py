@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gavel.envs.types import Outcome, Reward, RewardError
-from gavel.models.codec import plain, record
+from gavel.models.codec import record, to_plain
 from gavel.models.errors import ConfigError
 
 V1 = {"correct": 1.0, "abstain": 0.5, "incorrect": 0.0}
@@ -43,11 +43,11 @@ class LabelRewards:
 
     def __init__(self, name: str, *, correct: float, abstain: float, incorrect: float) -> None:
         self.name = name
-        self.ablation = _ablation(correct=correct, abstain=abstain, incorrect=incorrect) if name == "tiered" else None
+        self.ablation = _describe_ablation(correct=correct, abstain=abstain, incorrect=incorrect) if name == "tiered" else None
         self.bounds = (min(0.0, incorrect), max(0.0, correct)) if correct > incorrect else None
         unanswered = min(0.0, abstain)
         self._rewards: Mapping[str, Reward] = {
-            label: _reward(component, value)
+            label: _make_reward(component, value)
             for label, component, value in (
                 ("correct", "correct", correct), ("abstained", "abstain", abstain), ("incorrect", "incorrect", incorrect),
                 ("truncated", "unanswered", unanswered), ("no_answer", "unanswered", unanswered),
@@ -69,17 +69,17 @@ class LabelRewards:
         return reward
 
 
-def _ablation(**tiers: float) -> str | None:
+def _describe_ablation(**tiers: float) -> str | None:
     changed = [f"{name}={value:g} instead of {V1[name]:g}" for name, value in tiers.items() if value != V1[name]]
     return f"ablation of the v1 objective: {', '.join(changed)}" if changed else None
 
 
-def _reward(component: str, value: float) -> Reward:
+def _make_reward(component: str, value: float) -> Reward:
     components = dict.fromkeys(("correct", "abstain", "incorrect", "unanswered"), 0.0)
     return Reward(float(value), {**components, component: float(value)})
 
 
-def tiered(config: TieredConfig) -> LabelRewards:
+def make_tiered(config: TieredConfig) -> LabelRewards:
     """Correct, abstained, incorrect: three tiers, by default the 1, 0.5, 0 of the v1 objective.
 
     Raises:
@@ -95,13 +95,13 @@ def tiered(config: TieredConfig) -> LabelRewards:
     return LabelRewards("tiered", correct=config.correct, abstain=config.abstain, incorrect=config.incorrect)
 
 
-def omniscience(config: OmniscienceConfig) -> LabelRewards:
+def make_omniscience(config: OmniscienceConfig) -> LabelRewards:
     """+1, 0, -1: the mean over graded rows is the omniscience index (Artificial Analysis, AA-Omniscience).
 
     Raises:
         ConfigError: another value was asked for.
     """
-    for field, fixed in plain(OmniscienceConfig()).items():
+    for field, fixed in to_plain(OmniscienceConfig()).items():
         if (found := getattr(config, field)) != fixed:
             raise ConfigError(
                 "the omniscience reward has fixed values", field=f"reward.{field}", found=f"{found:g}", allowed=f"{fixed:g}",

@@ -6,11 +6,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 
-from gavel.envs.abstention.extraction import normalise
+from gavel.envs.abstention.extraction import normalise_answer
 from gavel.models.codec import record
 
 ABSTENTION_TOKEN = "[IDK]"
-_NORMALISED_TOKEN = normalise(ABSTENTION_TOKEN)
+_NORMALISED_TOKEN = normalise_answer(ABSTENTION_TOKEN)
 _WORD = re.compile(r"\w")
 _FINAL_PERIOD = re.compile(r"[\w\"'`”’»)\]}]\.\Z")
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»"}
@@ -35,7 +35,7 @@ Rule = Callable[[str, References], Decided | None]
 """From (answer, accepted answers) to a verdict, or None where the judge must say."""
 
 
-def fold(text: str) -> str:
+def fold_answer(text: str) -> str:
     """Return ``text`` after NFC, trimmed, blanks collapsed, without one outer pair of quotes or backticks and one final period.
 
     Nothing else is folded: case, signs and inner punctuation can be the answer (``23<45`` is not ``23>45``, C++ is not C). A period
@@ -59,20 +59,20 @@ def _drop_quotes(text: str) -> str:
     return inside.strip() if whole else text
 
 
-def _normalised_token(answer: str, _: References) -> Decided | None:
-    return Decided("abstained", "abstention_token") if normalise(answer) == _NORMALISED_TOKEN else None
+def _match_normalised_token(answer: str, _: References) -> Decided | None:
+    return Decided("abstained", "abstention_token") if normalise_answer(answer) == _NORMALISED_TOKEN else None
 
 
-def _exact_token(answer: str, _: References) -> Decided | None:
-    return Decided("abstained", "abstention_token") if fold(answer) == ABSTENTION_TOKEN else None
+def _match_exact_token(answer: str, _: References) -> Decided | None:
+    return Decided("abstained", "abstention_token") if fold_answer(answer) == ABSTENTION_TOKEN else None
 
 
-def _exact_match(answer: str, references: References) -> Decided | None:
-    folded = fold(answer)
-    return Decided("correct", "exact_match") if folded and any(folded == fold(reference) for reference in references) else None
+def _match_exactly(answer: str, references: References) -> Decided | None:
+    folded = fold_answer(answer)
+    return Decided("correct", "exact_match") if folded and any(folded == fold_answer(reference) for reference in references) else None
 
 
-def _nothing_said(answer: str, references: References) -> Decided | None:
+def _match_nothing_said(answer: str, references: References) -> Decided | None:
     """Answers that no reference can support: empty, no word where all references have one, or only the words before an answer."""
     if not answer.strip():
         return Decided("incorrect", "empty_answer")
@@ -86,22 +86,22 @@ def _nothing_said(answer: str, references: References) -> Decided | None:
 
 NATIVE, STRICT = "nvidia/qa-abstention-v1", "gavel/qa-abstention-v1"
 _PROFILES: Mapping[str, tuple[Rule, ...]] = {
-    NATIVE: (_normalised_token,),
-    STRICT: (_exact_token, _exact_match, _nothing_said),
+    NATIVE: (_match_normalised_token,),
+    STRICT: (_match_exact_token, _match_exactly, _match_nothing_said),
 }
 PROFILES = tuple(_PROFILES)
 """The grading profiles whose rules are their own."""
 
 
-def rules_of(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
+def list_rules(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
     """Return a profile's rules in the order they apply; without ``exact_match`` equality with the reference is the judge's to see.
 
     A profile that is not one of ``PROFILES``, of a file or a plugin, has those of ours.
     """
-    return tuple(rule for rule in _PROFILES.get(profile, _PROFILES[STRICT]) if exact_match or rule is not _exact_match)
+    return tuple(rule for rule in _PROFILES.get(profile, _PROFILES[STRICT]) if exact_match or rule is not _match_exactly)
 
 
-def decide(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:
+def apply_rules(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:
     """Return the verdict of the first rule that has one."""
     for rule in rules:
         if (decided := rule(answer, references)) is not None:

@@ -8,9 +8,9 @@ from typing import Any, cast, get_args
 
 from gavel.envs.abstention.answers import MORE, is_written_list, read_target
 from gavel.envs.abstention.environment import NAME
-from gavel.envs.sources import Licence, json_cell, optional_id, slice_value, text_field
+from gavel.envs.sources import Licence, read_json_cell, read_optional_id, read_text_field, slice_value
 from gavel.envs.types import Task, TaskError
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.types import Message, Role
 
 DATASET = "nvidia/Nemotron-RL-QA-Abstention-v1"
@@ -24,7 +24,7 @@ _DOMAINS = (
 """Domain by how an id starts, inferred from the public rows."""
 
 
-def domain_of(task_id: str) -> str:
+def find_domain(task_id: str) -> str:
     """Return the domain an id tells: ``law``, ``health``, ``software``, ``general``, or ``other``."""
     return next((domain for pattern, domain in _DOMAINS if pattern.match(task_id)), "other")
 
@@ -50,26 +50,26 @@ class NemoAbstentionV1:
 
     def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
         """Tell whether the rows seem to be the publisher's; an id of a person's own is mostly in none of its domains."""
-        return dataset == DATASET or any(domain_of(task_id) != "other" for task_id in task_ids)
+        return dataset == DATASET or any(find_domain(task_id) != "other" for task_id in task_ids)
 
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
         """Return the row's task; raises ``TaskError`` naming the field."""
-        task_id = optional_id(row)
+        task_id = read_optional_id(row)
         target = read_target(row)
-        given = _input(row)
-        domain = slice_value(row, "domain") or domain_of(task_id)
+        given = _read_input(row)
+        domain = slice_value(row, "domain") or find_domain(task_id)
         metadata: dict[str, Any] = {"source": self.name, "id": row.get("id"), "domain": domain, "judge_query": given}
         if any(isinstance(row.get(field), str) and is_written_list(row[field]) for field in ("answer", *MORE)):
             metadata["answers_listed_in_a_text"] = True
-        return Task(task_id, self.env, f"{self.name}/{binding}", _messages(given), target, metadata)
+        return Task(task_id, self.env, f"{self.name}/{binding}", _read_messages(given), target, metadata)
 
 
-def _input(row: Mapping[str, Any]) -> list[Any]:
-    params = json_cell(row.get("responses_create_params"))
+def _read_input(row: Mapping[str, Any]) -> list[Any]:
+    params = read_json_cell(row.get("responses_create_params"))
     field = "responses_create_params.input"
     if params is None and "prompt" in row:
         roles = (("system", "system"), ("prompt", "user"))
-        return [{"role": role, "content": text_field(row, name)} for name, role in roles if row.get(name) is not None]
+        return [{"role": role, "content": read_text_field(row, name)} for name, role in roles if row.get(name) is not None]
     if not isinstance(params, Mapping) or "input" not in params:
         raise TaskError(
             "this field is missing", field=field, found=f"the fields {', '.join(sorted(row))}",
@@ -77,14 +77,14 @@ def _input(row: Mapping[str, Any]) -> list[Any]:
             remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}, or "prompt": "…" and, if there is one, '
             '"system": "…"; docs/prepare.md has a whole row',
         )  # fmt: skip
-    given = json_cell(params["input"])
+    given = read_json_cell(params["input"])
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a list of at least one message")
+        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a list of at least one message")
     return given
 
 
-def _messages(given: list[Any]) -> tuple[Message, ...]:
-    messages = tuple(_message(item, f"responses_create_params.input.{index}.") for index, item in enumerate(given))
+def _read_messages(given: list[Any]) -> tuple[Message, ...]:
+    messages = tuple(_read_message(item, f"responses_create_params.input.{index}.") for index, item in enumerate(given))
     if not any(message.role == "user" for message in messages):
         raise TaskError(
             "no message asks anything", field="responses_create_params.input", found=f"roles {', '.join(m.role for m in messages)}",
@@ -93,10 +93,10 @@ def _messages(given: list[Any]) -> tuple[Message, ...]:
     return messages
 
 
-def _message(item: Any, prefix: str) -> Message:
+def _read_message(item: Any, prefix: str) -> Message:
     if not isinstance(item, Mapping):
-        raise TaskError("this is not a message", field=prefix.rstrip("."), found=shorten(item), allowed="{role, content}")
-    role = text_field(item, "role", prefix=prefix)
+        raise TaskError("this is not a message", field=prefix.rstrip("."), found=shorten_value(item), allowed="{role, content}")
+    role = read_text_field(item, "role", prefix=prefix)
     if role not in _ROLES:
         raise TaskError("there is no such role", field=f"{prefix}role", found=role, allowed=", ".join(_ROLES))
-    return Message(cast("Role", role), text_field(item, "content", prefix=prefix))
+    return Message(cast("Role", role), read_text_field(item, "content", prefix=prefix))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from gavel.envs.types import TaskError
 from gavel.models.codec import decode, record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 
 SEVERAL = (
     'several accepted answers: "answer": ["…", "…"], or "answer": "…" with "aliases": ["…"]; '
@@ -71,14 +71,15 @@ def parse_target(raw: Mapping[str, Any]) -> Target:
     """
     if isinstance(raw, _FORMS):
         return raw
-    return _check_texts(decode(_form_of(raw), raw, prefix="target", error=TaskError))
+    return _check_texts(decode(_choose_form(raw), raw, prefix="target", error=TaskError))
 
 
-def _form_of(raw: Mapping[str, Any]) -> type[Target]:
+def _choose_form(raw: Mapping[str, Any]) -> type[Target]:
     given = [name for name in ("reference", "references", "answerable") if name in raw]
     if len(given) != 1 or isinstance(raw.get("reference", ""), list | None):
         found = (
-            ", ".join(f"{name}: {shorten(raw[name])}" for name in given) or f"the fields {', '.join(sorted(map(str, raw))) or '(none)'}"
+            ", ".join(f"{name}: {shorten_value(raw[name])}" for name in given)
+            or f"the fields {', '.join(sorted(map(str, raw))) or '(none)'}"
         )
         raise TaskError(
             "a target says in one way what is right", field=f"target.{(given or ['reference'])[0]}", found=found,

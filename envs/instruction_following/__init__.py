@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gavel.envs.instruction_following.checking import check_instruction
-from gavel.envs.instruction_following.instructions import LanguageUnsupported, supported_instructions
+from gavel.envs.instruction_following.instructions import LanguageUnsupported
+from gavel.envs.instruction_following.instructions import list_supported_instructions as supported_instructions
 from gavel.envs.types import TaskError
 
 __all__ = ["LanguageUnsupported", "TaskError", "check_instruction", "supported_instructions"]

@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 
-def _words(words: str) -> frozenset[str]:
+def _split_words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def _sets(words: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    return MappingProxyType({code: _words(listed) for code, listed in words.items()})
+def _make_sets(words: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    return MappingProxyType({code: _split_words(listed) for code, listed in words.items()})
 
 
-NEVER: Mapping[str, frozenset[str]] = _sets(
+NEVER: Mapping[str, frozenset[str]] = _make_sets(
     {
         "en": "mr mrs Ms messrs dr Drs prof profs e.g i.e viz cf Hon Esqs attn",
         "es": "D dña Dª sr sra srta sres sras dr dra dres lic Ing prof profa excmo excma ilmo ilma cf p.ej p.e por.ej",
@@ -41,7 +41,7 @@ NEVER: Mapping[str, frozenset[str]] = _sets(
     }
 )  # fmt: skip
 
-BEFORE_NAMES: Mapping[str, frozenset[str]] = _sets(
+BEFORE_NAMES: Mapping[str, frozenset[str]] = _make_sets(
     {
         "en": "Rev Gov Sen Rep Gen Col Capt Lt Sgt Cpl Pvt Maj Cmdr Cdr Adm Brig Pres Supt Det Insp Amb Fr Br Sr Ft Mt Mts St "
         "Sts incl vs v u.s u.k u.n e.u approx est",
@@ -53,7 +53,7 @@ BEFORE_NAMES: Mapping[str, frozenset[str]] = _sets(
     }
 )  # fmt: skip
 
-BEFORE_SMALL: Mapping[str, frozenset[str]] = _sets(
+BEFORE_SMALL: Mapping[str, frozenset[str]] = _make_sets(
     {
         "en": "p pp vol ed min max approx est sec para fn cl cit ca Mon Tue Tues Wed Thu Thur Thurs Fri Sat Sun Jan Feb Mar "
         "Apr Jun Jul Aug Sep Sept Oct Nov Dec lb lbs oz hr hrs secs mins incl excl eq eqs ch chap ft yd pts fig figs Fig sect "
@@ -99,7 +99,7 @@ TELLS: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 
-STARTS: Mapping[str, frozenset[str]] = _sets(
+STARTS: Mapping[str, frozenset[str]] = _make_sets(
     {
         "en": "The A An This That These Those There Here He She It We You I They My Your His Her Its Our Their Who What When "
         "Where Why How Which And But Or So Then Now Later After Before Afterwards Also However Still Yet If While Because "
@@ -139,10 +139,12 @@ STARTS: Mapping[str, frozenset[str]] = _sets(
 )  # fmt: skip
 """Capitalised words that begin sentences, and hardly ever are the name or noun that goes with an abbreviation or a number before it."""
 
-COUNTED: frozenset[str] = _words("vol vols bd bde tom tomo t ch chap cap caps kap abb nr nº núm num pt pts sect sez op teil lib bk")
+COUNTED: frozenset[str] = _split_words(
+    "vol vols bd bde tom tomo t ch chap cap caps kap abb nr nº núm num pt pts sect sez op teil lib bk"
+)
 """After these a single capital can be a Roman numeral (Vol. I of it, but: at 5 p.m. I left)."""
 
-INITIAL_BEFORE: Mapping[str, frozenset[str]] = _sets(
+INITIAL_BEFORE: Mapping[str, frozenset[str]] = _make_sets(
     {
         "en": "by with and of to from for or",
         "es": "de por y e con a para o la",
@@ -154,7 +156,7 @@ INITIAL_BEFORE: Mapping[str, frozenset[str]] = _sets(
 )
 """After these, at the start of a sentence, or after another full stop a single capital with a full stop is somebody's initial …"""
 
-LETTERED: frozenset[str] = _words(
+LETTERED: frozenset[str] = _split_words(
     "Vitamin Plan Team Group Option Type Class Grade Hepatitis Part Section Appendix Figure Table Room Block Building Exhibit Question "
     "Answer Choice Point Line Level Series Model Version Category Phase Step Side Terminal Gate Vitamina Grupo Gruppo Groupe Opción "
     "Opzione Opção Tipo Clase Classe Parte Punto Ponto Equipo Squadra Time Équipe Vitamine Plano Piano Caso Cas Case Section Sección "
@@ -162,24 +164,24 @@ LETTERED: frozenset[str] = _words(
 )
 """… and after a capitalised word (George W. Bush), unless it is one of these (Plan B. Peter agreed)."""
 
-HINDI_LETTERS: frozenset[str] = _words("ए बी सी डी ई एफ जी एच आई जे के एल एम एन ओ पी क्यू आर एस टी यू वी डब्ल्यू एक्स वाई जेड")
+HINDI_LETTERS: frozenset[str] = _split_words("ए बी सी डी ई एफ जी एच आई जे के एल एम एन ओ पी क्यू आर एस टी यू वी डब्ल्यू एक्स वाई जेड")
 """The names of the Latin letters, with which Hindi writes initials (के. आर. नारायणन)."""
 
-ORDINAL_BEFORE = _words(
+ORDINAL_BEFORE = _split_words(
     "der die das den dem des am im zum zur vom beim ab seit bis dieser diese dieses diesen diesem jeder jede jedes jeden "
     "jedem mein meine meinen meinem meiner dein deine deinen deinem deiner sein seine seinen seinem seiner ihr ihre ihren "
     "ihrem ihrer unser unsere unseren unserem unserer euer eure ein eine einen einem einer kein keine keinen keinem keiner"
 )
 """After these German words a number with a full stop is an ordinal (der 18. Geburtstag) …"""
 
-ORDINAL_NOUNS = _words(
+ORDINAL_NOUNS = _split_words(
     "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember Jan Feb Apr Aug Sept Okt Nov "
     "Dez Jahrhundert Jahrhunderts Geburtstag Jahrestag Platz Klasse Stock Etage Auflage Lebensjahr Weltkrieg Liga Semester "
     "Bezirk Runde"
 )
 """Before these a number with a full stop is an ordinal, whatever stands before it."""
 
-LINE_NOUNS = _words(
+LINE_NOUNS = _split_words(
     "FC Bundesliga Advent Halbzeit Spieltag Person Generation Todestag Hochzeitstag Weihnachtstag Feiertag Schuljahr Obergeschoss OG "
     "Sinfonie Symphonie Ableitung Quartal Halbjahr Jahrtausend Etappe Grad Deutsche Deutscher und bis oder"
 )

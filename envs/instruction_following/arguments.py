@@ -15,7 +15,7 @@ from typing import Any
 
 import regex
 
-from gavel.envs.instruction_following.text import composed, is_seen
+from gavel.envs.instruction_following.text import compose_text, is_seen
 
 AT_LEAST, EQUAL_TO, LESS_THAN = "at least", "equal to", "less than"
 RELATIONS: Mapping[str, str] = MappingProxyType(
@@ -32,7 +32,7 @@ _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArgumentKind:
     """A kind of value: ``allowed`` says in words what is accepted, ``read`` returns the value or raises ``ValueError``."""
 
     name: str
@@ -48,31 +48,31 @@ class Argument:
     """
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     values: Mapping[str, str] = field(default_factory=lambda: _NO_VALUES)
     open: bool = False
 
 
-def whole(minimum: int) -> Kind:
+def make_whole(minimum: int) -> ArgumentKind:
     """Return the kind of whole numbers from ``minimum`` on; ``true`` and ``2.0`` are none."""
 
-    def read(value: Any) -> int:
+    def read_whole(value: Any) -> int:
         if type(value) is not int:
             raise ValueError("this is not a whole number")
         if not minimum <= value <= LARGEST:
             raise ValueError(f"this number is too {'small' if value < minimum else 'large'}")
         return value
 
-    return Kind("whole number", f"a whole number, {minimum} or more", read)
+    return ArgumentKind("whole number", f"a whole number, {minimum} or more", read_whole)
 
 
-def _relation(value: Any) -> str:
+def _read_relation(value: Any) -> str:
     if not isinstance(value, str) or value not in RELATIONS:
         raise ValueError("there is no such relation")
     return RELATIONS[value]
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     if type(value) not in (int, float) or value != value:  # not a number
         raise ValueError("this is not a number")
     if not 0 <= value <= LARGEST:
@@ -80,11 +80,11 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _fraction(value: Any) -> float:
+def _read_fraction(value: Any) -> float:
     if value == math.inf:
         return math.inf
     if type(value) in (int, float):
-        return _number(value)
+        return _read_number(value)
     if not isinstance(value, str):
         raise ValueError("this is not a fraction")
     if value.strip().lower() in ("inf", "infinity"):
@@ -93,39 +93,39 @@ def _fraction(value: Any) -> float:
     parts = [above.strip(), below.strip()] if slash else [above.strip()]
     if not all(_NUMBER.fullmatch(part) for part in parts):
         raise ValueError("this is not a fraction")
-    return _divided(*(Fraction(part) for part in parts))
+    return _divide_parts(*(Fraction(part) for part in parts))
 
 
-def _divided(above: Fraction, below: Fraction = Fraction(1)) -> float:
+def _divide_parts(above: Fraction, below: Fraction = Fraction(1)) -> float:
     if below == 0:
         raise ValueError("this fraction divides by zero")
     return float(above / below)
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("this is not a text")
     if not is_seen(value):
         raise ValueError("this text is blank")
-    return composed(value)
+    return compose_text(value)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError("this is not a list")
     if not value:
         raise ValueError("this list is empty")
-    return tuple(_text(item) for item in value)
+    return tuple(_read_text(item) for item in value)
 
 
-def _letter(value: Any) -> str:
-    text = _text(value).strip()
+def _read_letter(value: Any) -> str:
+    text = _read_text(value).strip()
     if len(regex.findall(r"\X", text)) != 1:
         raise ValueError("this is more than one letter")
     return text
 
 
-def _levels(value: Any) -> tuple[int, ...]:
+def _read_levels(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError("this is not a list")
     if not value:
@@ -133,41 +133,41 @@ def _levels(value: Any) -> tuple[int, ...]:
     return tuple(LIMIT.read(item) for item in value)
 
 
-def _splitter(value: Any) -> str:
-    text = _text(value).strip()
+def _read_splitter(value: Any) -> str:
+    text = _read_text(value).strip()
     if "#" in text or "*" in text:
         raise ValueError("the word must stand without its Markdown marks")
     return text
 
 
-def _one_of(*values: str) -> Kind:
-    def read(value: Any) -> str:
+def _make_one_of(*values: str) -> ArgumentKind:
+    def read_one_of(value: Any) -> str:
         if not isinstance(value, str) or value not in values:
             raise ValueError("there is no such value")
         return value
 
-    return Kind("choice", " | ".join(values), read)
+    return ArgumentKind("choice", " | ".join(values), read_one_of)
 
 
-COUNT = whole(0)
-LIMIT = whole(1)
-RELATION = Kind("relation", f"{AT_LEAST} | {EQUAL_TO} | {LESS_THAN} (or with underscores)", _relation)
-NUMBER = Kind("number", "a number, 0 or more", _number)
-FRACTION = Kind("fraction", 'a number, 0 or more, or a text such as "1/2", "0.5" or "inf"', _fraction)
-TEXT = Kind("text", "a text that is not blank", _text)
-TEXTS = Kind("texts", "a list of texts, at least one, none of them blank", _texts)
-LETTER = Kind("letter", "one letter", _letter)
-LEVELS = Kind("levels", "a list of whole numbers, at least one, each 1 or more", _levels)
-SPLITTER = Kind("splitter", "a word without # and *", _splitter)
+COUNT = make_whole(0)
+LIMIT = make_whole(1)
+RELATION = ArgumentKind("relation", f"{AT_LEAST} | {EQUAL_TO} | {LESS_THAN} (or with underscores)", _read_relation)
+NUMBER = ArgumentKind("number", "a number, 0 or more", _read_number)
+FRACTION = ArgumentKind("fraction", 'a number, 0 or more, or a text such as "1/2", "0.5" or "inf"', _read_fraction)
+TEXT = ArgumentKind("text", "a text that is not blank", _read_text)
+TEXTS = ArgumentKind("texts", "a list of texts, at least one, none of them blank", _read_texts)
+LETTER = ArgumentKind("letter", "one letter", _read_letter)
+LEVELS = ArgumentKind("levels", "a list of whole numbers, at least one, each 1 or more", _read_levels)
+SPLITTER = ArgumentKind("splitter", "a word without # and *", _read_splitter)
 
 
-def choice(name: str, *values: str) -> Argument:
+def make_choice(name: str, *values: str) -> Argument:
     """Return an argument that must be one of ``values``."""
-    return Argument(name, _one_of(*values))
+    return Argument(name, _make_one_of(*values))
 
 
-def defined(name: str, values: Mapping[str, str], *, open: bool = False) -> Argument:
+def make_defined(name: str, values: Mapping[str, str], *, open: bool = False) -> Argument:
     """Return an argument whose values have definitions; ``open``: any other text is accepted as well."""
     if open:
-        return Argument(name, Kind("text", f"a text, such as {', '.join(values)}", _text), values, open=True)
-    return Argument(name, _one_of(*values), values)
+        return Argument(name, ArgumentKind("text", f"a text, such as {', '.join(values)}", _read_text), values, open=True)
+    return Argument(name, _make_one_of(*values), values)

@@ -16,7 +16,7 @@ from gavel.envs.instruction_following.code_text import is_code
 from gavel.envs.instruction_following.languages import BULLETS, TIGHT_BULLETS, Language
 from gavel.envs.instruction_following.line_marks import settle_marks
 from gavel.envs.instruction_following.structure import HEADING, RULE, read_structure
-from gavel.envs.instruction_following.text import is_seen, visible
+from gavel.envs.instruction_following.text import extract_visible, is_seen
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
 _BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
@@ -38,24 +38,24 @@ _WIDTHS = {"\t": 4, "\u3000": 2}
 _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
 
 
-def blocks(text: str, language: Language) -> list[Block]:
+def parse_blocks(text: str, language: Language) -> list[Block]:
     """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
-    lines = _dedent(text.split("\n"))
+    lines = _dedent_lines(text.split("\n"))
     found = list(read_structure(lines))
     prose, position = _Prose(), 0
     for block in found:
-        prose.read(lines, position, block.line)
-        prose.add(block)
+        prose.read_lines(lines, position, block.line)
+        prose.add_block(block)
         position = block.end
-    prose.read(lines, position, len(lines))
+    prose.read_lines(lines, position, len(lines))
     settle_marks(prose.blocks, lines, language)
     return _drop_empty_items(prose.blocks)
 
 
-def _dedent(lines: list[str]) -> list[str]:
+def _dedent_lines(lines: list[str]) -> list[str]:
     """Return the lines of a reply that is indented as a whole without that indentation, unless it is code."""
     indents = [_INDENT.match(line) for line in lines if line]
-    if not lines[0][:1].isspace() or not all(indent and _columns(indent[0]) >= _CODE_INDENT for indent in indents):
+    if not lines[0][:1].isspace() or not all(indent and _count_columns(indent[0]) >= _CODE_INDENT for indent in indents):
         return lines
     if is_code(lines, whole=True):
         return lines
@@ -66,7 +66,7 @@ def _dedent(lines: list[str]) -> list[str]:
 def _drop_empty_items(found: list[Block]) -> list[Block]:
     """Make items without any visible text rules: nothing of them is read. One that holds only a list of its own stays."""
     for place, block in enumerate(found):
-        if block.kind == "item" and not is_seen(visible(block.text)):
+        if block.kind == "item" and not is_seen(extract_visible(block.text)):
             below = found[place + 1] if place + 1 < len(found) else None
             if below is None or below.kind != "item" or below.level <= block.level:
                 block.kind, block.text, block.marker = "rule", "", ""
@@ -85,53 +85,53 @@ class _Prose:
     indents: list[int] = field(default_factory=list)
     fresh: bool = True
 
-    def add(self, block: Block) -> None:
+    def add_block(self, block: Block) -> None:
         """Take a block that is not prose."""
-        _title_of(block)
+        _mark_title(block)
         self.blocks.append(block)
         self.current, self.fresh = None, True
         if block.kind == "heading":
             self.indents.clear()
 
-    def read(self, lines: list[str], start: int, end: int) -> None:
+    def read_lines(self, lines: list[str], start: int, end: int) -> None:
         """Read some lines."""
         for number in range(start, end):
             line = lines[number]
             if line and ">" in line and (quote := _QUOTE.match(line)):
                 line = line[quote.end() :]
             if line.strip():
-                self._line(line, number)
+                self._read_line(line, number)
             else:
                 self.current, self.fresh = None, True
 
-    def _line(self, line: str, number: int) -> None:
+    def _read_line(self, line: str, number: int) -> None:
         content = line.lstrip()
-        indent = _columns(line[: len(line) - len(content)])
+        indent = _count_columns(line[: len(line) - len(content)])
         if (content[0] in "-*_" and RULE.match(content)) or _is_ornament(content):  # the former within a fence of prose
-            self.add(Block("rule", "", number, number + 1))
+            self.add_block(Block("rule", "", number, number + 1))
         elif content[0] == "#" and (heading := HEADING.match(content)):  # there as well
-            self.add(Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end()))
+            self.add_block(Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end()))
         elif "<<" in content[:6] and _TITLE.fullmatch(content):
-            self.add(Block("title", content, number, number + 1))
-        elif (marker := _marker(content)) is not None:
+            self.add_block(Block("title", content, number, number + 1))
+        elif (marker := _match_marker(content)) is not None:
             kind, width = marker
             if content.startswith("[", width) and (box := _CHECK_BOX.match(content, width)) is not None:
                 width = box.end()
-            self._start(Block("item", content[width:], number, number + 1, self._depth(indent), kind))
+            self._start_block(Block("item", content[width:], number, number + 1, self._compute_depth(indent), kind))
         elif self.current is not None:
             self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
             self.current.end = number + 1
         else:
             if indent == 0:
                 self.indents.clear()
-            self._start(Block("paragraph", content, number, number + 1))
+            self._start_block(Block("paragraph", content, number, number + 1))
 
-    def _start(self, block: Block) -> None:
+    def _start_block(self, block: Block) -> None:
         block.first, self.fresh = self.fresh, False
         self.blocks.append(block)
         self.current = block
 
-    def _depth(self, indent: int) -> int:
+    def _compute_depth(self, indent: int) -> int:
         while self.indents and indent < self.indents[-1]:
             self.indents.pop()
         if not self.indents or indent >= self.indents[-1] + 2:
@@ -144,17 +144,17 @@ def _is_ornament(content: str) -> bool:
     return content[0] in BULLETS and len(content) > 2 and not content.strip(f" {BULLETS}")
 
 
-def _title_of(block: Block) -> None:
+def _mark_title(block: Block) -> None:
     """Make a heading that holds ``<<…>>`` a title as well: it keeps its level."""
     if block.kind == "heading" and _TITLE.fullmatch(block.text):
         block.kind = "title"
 
 
-def _columns(blanks: str) -> int:
+def _count_columns(blanks: str) -> int:
     return len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
 
 
-def _marker(content: str) -> tuple[Marker, int] | None:
+def _match_marker(content: str) -> tuple[Marker, int] | None:
     """Return what kind of item a line opens, and the width of its marker; None where it opens none."""
     first = content[0]
     if first.isalpha() and not "一" <= first <= "鿿" and first not in BULLETS:
@@ -168,7 +168,7 @@ def _marker(content: str) -> tuple[Marker, int] | None:
     return None if number is None else ("number", number.end())
 
 
-def title_text(block: Block) -> str:
+def extract_title(block: Block) -> str:
     """Return what stands between ``<<`` and ``>>``."""
     found = _TITLE.fullmatch(block.text)
     return found[1].strip() if found else ""

@@ -58,7 +58,7 @@ class _Worker:
             subprocess.Popen([sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         )
 
-    def ask(self, jobs: Sequence[FastJob]) -> list[Verdicts]:
+    def ask_jobs(self, jobs: Sequence[FastJob]) -> list[Verdicts]:
         """Return the verdicts of each job.
 
         Raises:
@@ -73,7 +73,7 @@ class _Worker:
             raise TimeoutError
         return [tuple(FastVerdict(*verdict) for verdict in verdicts) for verdicts in read_frame(self.process.stdout)]
 
-    def end(self) -> None:
+    def stop_process(self) -> None:
         """Stop the process and wait for it."""
         self.process.kill()
         for stream in (self.process.stdin, self.process.stdout):
@@ -103,7 +103,7 @@ class _Pool:
     idle: queue.SimpleQueue[_Worker] = field(default_factory=queue.SimpleQueue)
     closed: bool = False
 
-    def put(self, waiting: _Waiting) -> bool:
+    def put_job(self, waiting: _Waiting) -> bool:
         """Take a job; return whether one more thread is wanted for it."""
         with self.lock:
             self.waiting.append(waiting)
@@ -112,15 +112,15 @@ class _Pool:
             self.at_work += 1
             return True
 
-    def work(self) -> None:
+    def work_off(self) -> None:
         """Do what waits until nothing does."""
-        while batch := self._next():
-            answers = self._answer([one.job for one in batch])
-            for loop, found in _by_loop(batch, answers):
+        while batch := self._take_jobs():
+            answers = self._answer_jobs([one.job for one in batch])
+            for loop, found in _group_by_loop(batch, answers):
                 with contextlib.suppress(RuntimeError):  # a loop that was closed wants no answer
-                    loop.call_soon_threadsafe(_tell, found)
+                    loop.call_soon_threadsafe(_tell_answers, found)
 
-    def _next(self) -> list[_Waiting]:
+    def _take_jobs(self) -> list[_Waiting]:
         """Return the jobs to do together: a fair part of those that wait, no more characters than ``CHARACTERS_AT_ONCE``."""
         with self.lock:
             most = min(MOST_AT_ONCE, -(-len(self.waiting) // self.workers))
@@ -135,38 +135,38 @@ class _Pool:
                 self.at_work -= 1
             return batch
 
-    def _answer(self, jobs: list[FastJob]) -> list[Verdicts | BaseException]:
+    def _answer_jobs(self, jobs: list[FastJob]) -> list[Verdicts | BaseException]:
         """Return the verdicts or the failure of each job; where several fail together, each is tried alone."""
         if len(jobs) > 1:
-            worker = self._take()
+            worker = self._take_worker()
             try:
-                verdicts = worker.ask(jobs)
+                verdicts = worker.ask_jobs(jobs)
             except (EOFError, OSError):
-                worker.end()
+                worker.stop_process()
             else:
-                self._give_back(worker)
+                self._return_worker(worker)
                 return [*verdicts]
         return [self._answer_alone(job) for job in jobs]
 
     def _answer_alone(self, job: FastJob) -> Verdicts | BaseException:
         try:
-            return self._run(job)
+            return self._run_job(job)
         except Exception as failed:  # noqa: BLE001 - the boundary of a thread: who waits for the verdicts gets what failed
             return failed
 
-    def _run(self, job: FastJob) -> Verdicts:
+    def _run_job(self, job: FastJob) -> Verdicts:
         for _ in range(_TRIES):
-            worker = self._take()
+            worker = self._take_worker()
             try:
-                (verdicts,) = worker.ask([job])
+                (verdicts,) = worker.ask_jobs([job])
             except (EOFError, OSError):
-                worker.end()
+                worker.stop_process()
                 continue
-            self._give_back(worker)
+            self._return_worker(worker)
             return verdicts
         raise WorkerLost(f"a worker process died or hung over a reply of {len(job.reply)} characters, twice")
 
-    def _take(self) -> _Worker:
+    def _take_worker(self) -> _Worker:
         """Return an idle worker, or a new one; those that have died since they were used cost no try."""
         while True:
             try:
@@ -175,18 +175,18 @@ class _Pool:
                 return _Worker.start()
             if worker.process.poll() is None:
                 return worker
-            worker.end()
+            worker.stop_process()
 
-    def _give_back(self, worker: _Worker) -> None:
+    def _return_worker(self, worker: _Worker) -> None:
         if self.closed:
-            worker.end()
+            worker.stop_process()
         else:
             self.idle.put(worker)
 
     def close(self) -> None:
         self.closed = True
         while not self.idle.empty():
-            self.idle.get_nowait().end()
+            self.idle.get_nowait().stop_process()
 
 
 class Checkers:
@@ -197,14 +197,14 @@ class Checkers:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or min(MOST_WORKERS, _cpus())
-        self._begin()
+        self.workers = workers or min(MOST_WORKERS, _count_cpus())
+        self._start_pool()
 
-    def _begin(self) -> None:
+    def _start_pool(self) -> None:
         self._owner = os.getpid()
         self._pool = _Pool(self.workers)
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="gavel-checkers")
-        self._end = weakref.finalize(self, _close, self._owner, self._pool, self._threads)
+        self._end = weakref.finalize(self, _close_pool, self._owner, self._pool, self._threads)
 
     async def check(self, job: FastJob) -> tuple[FastVerdict, ...]:
         """Return a verdict for each item of a job, in order.
@@ -214,11 +214,11 @@ class Checkers:
         """
         if self._owner != os.getpid():  # threads do not come along into a child, and the workers are the parent's
             self._end.detach()
-            self._begin()
+            self._start_pool()
         loop = asyncio.get_running_loop()
         waiting = _Waiting(job, loop, loop.create_future())
-        if self._pool.put(waiting):
-            self._threads.submit(self._pool.work)
+        if self._pool.put_job(waiting):
+            self._threads.submit(self._pool.work_off)
         return await waiting.verdicts
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class Checkers:
         self._end()
 
 
-def _by_loop(
+def _group_by_loop(
     batch: Sequence[_Waiting], answers: Sequence[Verdicts | BaseException]
 ) -> Iterator[tuple[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Verdicts], Verdicts | BaseException]]]]:
     """Yield what each loop is to be told, in one call for all of it."""
@@ -234,7 +234,7 @@ def _by_loop(
         yield loop, [(one.verdicts, answer) for one, answer in zip(batch, answers, strict=True) if one.loop is loop]
 
 
-def _tell(found: Sequence[tuple[asyncio.Future[Verdicts], Verdicts | BaseException]]) -> None:
+def _tell_answers(found: Sequence[tuple[asyncio.Future[Verdicts], Verdicts | BaseException]]) -> None:
     for future, answer in found:
         if future.done():
             continue  # nobody waits any more
@@ -244,11 +244,11 @@ def _tell(found: Sequence[tuple[asyncio.Future[Verdicts], Verdicts | BaseExcepti
             future.set_result(answer)
 
 
-def _cpus() -> int:
+def _count_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _close(owner: int, pool: _Pool, threads: ThreadPoolExecutor) -> None:
+def _close_pool(owner: int, pool: _Pool, threads: ThreadPoolExecutor) -> None:
     if owner != os.getpid():
         return
     pool.close()

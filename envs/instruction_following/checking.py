@@ -15,7 +15,7 @@ from gavel.envs.instruction_following.checks_letters import LETTERS
 from gavel.envs.instruction_following.checks_punctuation import PUNCTUATION
 from gavel.envs.instruction_following.checks_startend import START_END
 from gavel.envs.instruction_following.document import Document
-from gavel.envs.instruction_following.instructions import instruction, read_arguments, require_language
+from gavel.envs.instruction_following.instructions import find_instruction, read_arguments, require_language
 from gavel.envs.instruction_following.table_fast import FAST
 from gavel.envs.instruction_following.verdicts import CheckFunction
 from gavel.envs.types import Check, TaskError
@@ -44,9 +44,9 @@ def check_instruction(response: str, instruction_id: str, arguments: Mapping[str
         TaskError: unknown or judged instruction, or an argument that is missing or does not fit (named, with what is allowed).
         LanguageUnsupported: unknown language, or the instruction does not exist in it.
     """
-    _fast(instruction_id)
+    _check_fast(instruction_id)
     read = read_arguments(instruction_id, arguments)
-    return _run(Document(response, require_language(instruction_id, language)), instruction_id, read)
+    return _run_check(Document(response, require_language(instruction_id, language)), instruction_id, read)
 
 
 def check_document(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
@@ -55,19 +55,19 @@ def check_document(document: Document, instruction_id: str, arguments: Mapping[s
     Raises:
         TaskError: as ``check_instruction``.
     """
-    _fast(instruction_id)
-    return _run(document, instruction_id, read_arguments(instruction_id, arguments))
+    _check_fast(instruction_id)
+    return _run_check(document, instruction_id, read_arguments(instruction_id, arguments))
 
 
-def _fast(instruction_id: str) -> None:
-    if instruction(instruction_id).kind != "fast":
+def _check_fast(instruction_id: str) -> None:
+    if find_instruction(instruction_id).kind != "fast":
         raise TaskError(
             "only a judge can decide this instruction", field="instruction_id", found=instruction_id,
             allowed="a fast instruction", remedy="put it into a task and run the environment with a judge",
         )  # fmt: skip
 
 
-def _run(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
+def _run_check(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
     if not document.is_seen:
         return Check(instruction_id, passed=False, score=0.0, detail="the reply is empty")
     passed, reason = CHECKS[instruction_id](document, arguments)

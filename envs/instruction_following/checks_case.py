@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType
 
-from gavel.envs.instruction_following.checks_letters import vowels_and_consonants
+from gavel.envs.instruction_following.checks_letters import count_vowels_and_consonants
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import END_MARKS
-from gavel.envs.instruction_following.matching import occurrences
-from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, every, within
+from gavel.envs.instruction_following.matching import find_occurrences
+from gavel.envs.instruction_following.verdicts import (
+    Arguments,
+    CheckFunction,
+    CheckVerdict,
+    check_between,
+    check_none_wrong,
+    make_count_check,
+)
 
 _NEUTRAL = str.maketrans({"ª": "", "º": "", "ß": "SS"})
 _ORDINALS = str.maketrans({"ª": "", "º": ""})
@@ -24,25 +31,27 @@ _RUN = re.compile(r"[^\W\d_]+")
 _TOKEN = re.compile(r"\S+")
 
 
-def _all_upper(text: str) -> bool:
+def _is_all_upper(text: str) -> bool:
     return text.isupper() if text.isascii() else text.translate(_NEUTRAL).isupper()
 
 
-def _all_lower(text: str) -> bool:
+def _is_all_lower(text: str) -> bool:
     return text.islower() if text.isascii() else text.translate(_ORDINALS).islower()
 
 
-def _alternates(run: str) -> bool:
+def _is_alternating_run(run: str) -> bool:
     """Whether the letters of a run take turns; letters without case do not count."""
     cased = [letter.isupper() for letter in run if letter.isupper() or letter.islower()]
     return all(one != other for one, other in pairwise(cased))
 
 
-def _alternating(text: str) -> bool:
-    return any(letter.isupper() or letter.islower() for letter in text) and all(_alternates(run[0]) for run in _RUN.finditer(text))
+def _is_alternating(text: str) -> bool:
+    return any(letter.isupper() or letter.islower() for letter in text) and all(
+        _is_alternating_run(run[0]) for run in _RUN.finditer(text)
+    )
 
 
-def _capitalised(token: str) -> bool:
+def _is_capitalised(token: str) -> bool:
     """Whether the first letter is upper-case and the others are not, unless a mark stands right before them (Well-Known, L'Ami)."""
     before = ""
     seen = token[:1].isdigit()
@@ -57,73 +66,75 @@ def _capitalised(token: str) -> bool:
     return True
 
 
-def _target_capitalised(found: str) -> bool:
-    return any(letter.isupper() for letter in found) and all(_strictly_capitalised(token) for token in found.split())
+def _is_target_capitalised(found: str) -> bool:
+    return any(letter.isupper() for letter in found) and all(_is_strictly_capitalised(token) for token in found.split())
 
 
-def _strictly_capitalised(token: str) -> bool:
-    return all(_starts_capital(part) for part in re.split(r"[-‐‑/]", token))
+def _is_strictly_capitalised(token: str) -> bool:
+    return all(_is_capital_start(part) for part in re.split(r"[-‐‑/]", token))
 
 
-def _starts_capital(part: str) -> bool:
+def _is_capital_start(part: str) -> bool:
     """Whether a part of a compound has its capital in front; another may follow an elision or a name's particle (L'Ami, O'Brien)."""
     before, apostrophe, after = part.partition("'")
-    if apostrophe and (len(_letters(before)) == 1 or _letters(before).lower() in _ELIDED) and len(_letters(after)) > 1:
-        return _starts_capital(before) and (_starts_capital(after) or after.islower())
-    letters = _letters(part)
+    if apostrophe and (len(_keep_letters(before)) == 1 or _keep_letters(before).lower() in _ELIDED) and len(_keep_letters(after)) > 1:
+        return _is_capital_start(before) and (_is_capital_start(after) or after.islower())
+    letters = _keep_letters(part)
     return not letters or (letters[0] == letters[0].upper() and letters[1:] == letters[1:].lower())
 
 
-def _letters(part: str) -> str:
+def _keep_letters(part: str) -> str:
     return "".join(letter for letter in part if letter.isalpha())
 
 
-def _target(fits: Callable[[str], bool], what: str) -> CheckFunction:
-    def check(document: Document, arguments: Arguments) -> Verdict:
-        found = occurrences(document, arguments["target_string"])
+def _make_target_check(fits: Callable[[str], bool], what: str) -> CheckFunction:
+    def check(document: Document, arguments: Arguments) -> CheckVerdict:
+        found = find_occurrences(document, arguments["target_string"])
         if not found:
-            return Verdict(False, f"{arguments['target_string']} does not occur")
-        return every((one for one in found if not fits(one)), f"{what} every time")
+            return CheckVerdict(False, f"{arguments['target_string']} does not occur")
+        return check_none_wrong((one for one in found if not fits(one)), f"{what} every time")
 
     return check
 
 
-def _whole(fits: Callable[[str], bool], what: str) -> CheckFunction:
-    def check(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+def _make_whole_check(fits: Callable[[str], bool], what: str) -> CheckFunction:
+    def check(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
         passed = fits(document.text)
-        return Verdict(passed, what if passed else f"not {what}")
+        return CheckVerdict(passed, what if passed else f"not {what}")
 
     return check
 
 
-def _first_letter_cap(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+def _check_first_letter_cap(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
     if not any(character.isupper() for character in document.letters_as_written):
-        return Verdict(False, "no upper-case letter")
-    return every((token[0] for token in _TOKEN.finditer(document.prose) if not _capitalised(token[0])), "every word capitalised")
+        return CheckVerdict(False, "no upper-case letter")
+    return check_none_wrong(
+        (token[0] for token in _TOKEN.finditer(document.prose) if not _is_capitalised(token[0])), "every word capitalised"
+    )
 
 
-def _case_ratio(document: Document, arguments: Arguments) -> Verdict:
+def _check_case_ratio(document: Document, arguments: Arguments) -> CheckVerdict:
     letters = document.letters_as_written
     lower = sum(times for letter, times in letters.items() if letter.islower() and letter not in "ªº")
     upper = sum(times for letter, times in letters.items() if letter.isupper())
-    return _ratio(lower, upper, arguments, "lower-case to upper-case letters")
+    return _check_ratio(lower, upper, arguments, "lower-case to upper-case letters")
 
 
-def _balance(document: Document, arguments: Arguments) -> Verdict:
-    return _ratio(*vowels_and_consonants(document), arguments, "vowels to consonants")
+def _check_vowel_balance(document: Document, arguments: Arguments) -> CheckVerdict:
+    return _check_ratio(*count_vowels_and_consonants(document), arguments, "vowels to consonants")
 
 
-def _ratio(above: int, below: int, arguments: Arguments, unit: str) -> Verdict:
+def _check_ratio(above: int, below: int, arguments: Arguments, unit: str) -> CheckVerdict:
     if above + below == 0:
-        return Verdict(False, "no letters")
-    return within(above / below if below else math.inf, arguments["min_fraction"], arguments["max_fraction"], unit)
+        return CheckVerdict(False, "no letters")
+    return check_between(above / below if below else math.inf, arguments["min_fraction"], arguments["max_fraction"], unit)
 
 
-def _first_letter_sentence(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
-    return every(_small_starts(document), "every sentence starts with a capital")
+def _check_first_letter_sentence(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
+    return check_none_wrong(_find_small_starts(document), "every sentence starts with a capital")
 
 
-def _small_starts(document: Document) -> Iterator[str]:
+def _find_small_starts(document: Document) -> Iterator[str]:
     if not document.sentences and not document.words:
         yield "no words"
     for sentence in document.sentences:
@@ -132,12 +143,12 @@ def _small_starts(document: Document) -> Iterator[str]:
             yield sentence
 
 
-def _last_letter(document: Document, arguments: Arguments) -> Verdict:
+def _check_last_letter(document: Document, arguments: Arguments) -> CheckVerdict:
     kind: str = arguments["case"]
     last = document.text.rstrip(END_MARKS + _CLOSERS).removesuffix("](").rstrip(END_MARKS + _CLOSERS)[-1:]  # a link without its target
     if kind == "special" and not last:
-        return Verdict(False, "nothing but closing marks")
-    return Verdict(_LAST[kind](last), f"the last character is {last!r}; wanted: {kind}")
+        return CheckVerdict(False, "nothing but closing marks")
+    return CheckVerdict(_LAST[kind](last), f"the last character is {last!r}; wanted: {kind}")
 
 
 _LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
@@ -145,33 +156,37 @@ _LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
 )
 
 
-def _upper_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+def _count_upper_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     if document.prose.isascii():
         return sum([word.isupper() for word in document.words])
-    return sum(map(_all_upper, document.words))
+    return sum(map(_is_all_upper, document.words))
 
 
-def _lower_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+def _count_lower_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     if document.prose.isascii():
         return sum([word.islower() for word in document.words])
-    return sum(map(_all_lower, document.words))
+    return sum(map(_is_all_lower, document.words))
 
 
 CASE: Mapping[str, CheckFunction] = MappingProxyType(
     {
-        "change_case:all_caps": _whole(_all_upper, "all letters upper-case"),
-        "change_case:lowercase": _whole(_all_lower, "all letters lower-case"),
-        "change_case:alternating": _whole(_alternating, "letters alternating in case"),
-        "change_case:first_letter_cap": _first_letter_cap,
-        "change_case:capital_word_frequency": counted(_upper_words, "capital_frequency", "upper-case words", "capital_relation"),
-        "change_case:lowercase_word_frequency": counted(_lower_words, "lowercase_frequency", "lower-case words", "lowercase_relation"),
-        "change_case:all_caps_target": _target(_all_upper, "upper-case"),
-        "change_case:lowercase_target": _target(_all_lower, "lower-case"),
-        "change_case:alternating_target": _target(_alternating, "alternating"),
-        "change_case:first_letter_cap_target": _target(_target_capitalised, "capitalised"),
-        "change_case:case_ratio": _case_ratio,
-        "change_case:first_letter_sentence": _first_letter_sentence,
-        "change_case:last_letter": _last_letter,
-        "change_case:vowel_consonant_balance": _balance,
+        "change_case:all_caps": _make_whole_check(_is_all_upper, "all letters upper-case"),
+        "change_case:lowercase": _make_whole_check(_is_all_lower, "all letters lower-case"),
+        "change_case:alternating": _make_whole_check(_is_alternating, "letters alternating in case"),
+        "change_case:first_letter_cap": _check_first_letter_cap,
+        "change_case:capital_word_frequency": make_count_check(
+            _count_upper_words, "capital_frequency", "upper-case words", "capital_relation"
+        ),
+        "change_case:lowercase_word_frequency": make_count_check(
+            _count_lower_words, "lowercase_frequency", "lower-case words", "lowercase_relation"
+        ),
+        "change_case:all_caps_target": _make_target_check(_is_all_upper, "upper-case"),
+        "change_case:lowercase_target": _make_target_check(_is_all_lower, "lower-case"),
+        "change_case:alternating_target": _make_target_check(_is_alternating, "alternating"),
+        "change_case:first_letter_cap_target": _make_target_check(_is_target_capitalised, "capitalised"),
+        "change_case:case_ratio": _check_case_ratio,
+        "change_case:first_letter_sentence": _check_first_letter_sentence,
+        "change_case:last_letter": _check_last_letter,
+        "change_case:vowel_consonant_balance": _check_vowel_balance,
     }
 )

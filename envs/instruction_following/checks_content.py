@@ -10,8 +10,8 @@ import regex
 
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import Language
-from gavel.envs.instruction_following.text import NUMBER, fold, folded, spans, visible
-from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted
+from gavel.envs.instruction_following.text import NUMBER, extract_visible, find_spans, fold_phrase, fold_text
+from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, CheckVerdict, make_count_check
 
 _BRACKETS = regex.compile(r"(?<![A-Za-z0-9_])!?[\[［]((?>[^\[\]［］\n]+))[\]］](?!\(|: (?:https?:|<))")
 _BRACES = regex.compile(r"\{((?>[^{}\"':\n]+))\}")
@@ -39,16 +39,16 @@ _MOST_WORDS = 4
 """Words from which on a formula that shows no operator is prose."""
 
 
-def _placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+def _count_placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     """Count what stands in brackets and could be filled in: no links, references, citations, footnotes, check boxes or mathematics."""
-    text = _without_math(_REFERENCE.sub(" ", document.markdown_without_code))
+    text = _strip_math(_REFERENCE.sub(" ", document.markdown_without_code))
     found = [match[1] for match in _BRACKETS.finditer(text) if match[0][0] != "!"]
     if document.language.braces:
         found += [match[1] for match in _BRACES.finditer(text)]
     return sum(1 for name in found if not _NO_NAME.fullmatch(name) and not _CITATION.fullmatch(name))
 
 
-def _without_math(text: str) -> str:
+def _strip_math(text: str) -> str:
     """Drop mathematics: ``\\[ … \\]``, ``$$ … $$``, and what reads as such between ``\\( \\)`` or dollars (prices do not)."""
     if "\\" not in text and "$" not in text:
         return text
@@ -66,12 +66,12 @@ def _drop_math(found: regex.Match[str]) -> str:
     return " " if spaced and len(_WORDS.findall(inside)) <= _MOST_WORDS else found[0]
 
 
-def _postscript(document: Document, arguments: Arguments) -> Verdict:
-    passed = _ends_in_postscript(_split_parts(document), folded(visible(arguments["postscript_marker"])).strip())
-    return Verdict(passed, "postscript found" if passed else "the reply does not end in a postscript with this marker")
+def _check_postscript(document: Document, arguments: Arguments) -> CheckVerdict:
+    passed = _is_postscript_last(_split_parts(document), fold_phrase(extract_visible(arguments["postscript_marker"])).strip())
+    return CheckVerdict(passed, "postscript found" if passed else "the reply does not end in a postscript with this marker")
 
 
-def _ends_in_postscript(parts: list[list[str]], marker: str) -> bool:
+def _is_postscript_last(parts: list[list[str]], marker: str) -> bool:
     """Whether the last part of a reply is a postscript, from a line that begins with the marker on.
 
     A list below belongs to it, and so do further postscripts, and the one part after a marker that stands alone.
@@ -109,24 +109,24 @@ def _split_parts(document: Document) -> list[list[str]]:
     parts: list[list[str]] = [[]]
     for line in document.lines:
         if line.strip("-*_ \t"):
-            parts[-1].append(fold(visible(line)).lstrip(" \"'>(\t"))
+            parts[-1].append(fold_text(extract_visible(line)).lstrip(" \"'>(\t"))
         elif not line.strip():
             parts.append([])
     return [part for part in parts if part]
 
 
-def _numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
+def _count_numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     found = sum(1 for _ in NUMBER.finditer(document.text))
     numerals = document.language.numerals
     if numerals and any(numeral in document.text for numeral in numerals):
-        found += _numeral_runs(document.prose, document.language)
+        found += _count_numeral_runs(document.prose, document.language)
     return found
 
 
-def _numeral_runs(text: str, language: Language) -> int:
+def _count_numeral_runs(text: str, language: Language) -> int:
     """Count the numbers written in numerals: words of numerals only, those in a row as one, none that goes on with digits (3万)."""
     runs, inside = 0, False
-    for start, end in spans(text, language):
+    for start, end in find_spans(text, language):
         is_numeral = all(letter in language.numerals for letter in text[start:end])
         runs += is_numeral and not inside
         inside = is_numeral or text[end - 1].isdigit()
@@ -135,8 +135,8 @@ def _numeral_runs(text: str, language: Language) -> int:
 
 CONTENT: Mapping[str, CheckFunction] = MappingProxyType(
     {
-        "detectable_content:number_placeholders": counted(_placeholders, "num_placeholders", "placeholders"),
-        "detectable_content:postscript": _postscript,
-        "detectable_content:numeric_inclusion": counted(_numbers, "num_numbers", "numbers"),
+        "detectable_content:number_placeholders": make_count_check(_count_placeholders, "num_placeholders", "placeholders"),
+        "detectable_content:postscript": _check_postscript,
+        "detectable_content:numeric_inclusion": make_count_check(_count_numbers, "num_numbers", "numbers"),
     }
 )

@@ -10,11 +10,18 @@ import orjson
 import regex
 
 from gavel.envs.instruction_following.block import Block, Marker
-from gavel.envs.instruction_following.blocks import title_text
+from gavel.envs.instruction_following.blocks import extract_title
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.json_grammar import is_json
-from gavel.envs.instruction_following.text import fold, folded, is_seen, visible
-from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, Verdict, counted, each, every
+from gavel.envs.instruction_following.text import extract_visible, fold_phrase, fold_text, is_seen
+from gavel.envs.instruction_following.verdicts import (
+    Arguments,
+    CheckFunction,
+    CheckVerdict,
+    check_none_wrong,
+    compare_each,
+    make_count_check,
+)
 
 _LABEL = regex.compile(r"\A[ \t]*[\w.+-]*(?:[ \t]+\w+=\S+)*[ \t]*\s")
 _TITLE_END = r"(?:\s*(?:/|\p{L}{1,4})\s*\p{Nd}{1,3}(?=$|\W))?(?:$|\s*[:.)\-–—|،、。，\]}=~#*+»】」』》）>]|\s+\()"
@@ -23,17 +30,17 @@ _DECORATION = r"[\[({=~#*+:\-–—_|>«【「『《（\s]*"
 _SECTION_NUMBER = r"(?:\p{Nd}+|[ivx]{1,5}(?!\w)|[一二三四五六七八九十]{1,3})"
 
 
-def _json(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
-    text = _unfenced(document.literal)
+def _check_json(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
+    text = _strip_fence(document.literal)
     try:
         structured = isinstance(orjson.loads(text), dict | list)
     except ValueError as failed:  # also for what is well-formed, but too large or too deep to be read
         structured = is_json(text) and text.lstrip()[0] in "{["
-        return Verdict(structured, "JSON" if structured else f"not JSON: {failed}")
-    return Verdict(structured, "JSON" if structured else "a single JSON value, neither object nor array")
+        return CheckVerdict(structured, "JSON" if structured else f"not JSON: {failed}")
+    return CheckVerdict(structured, "JSON" if structured else "a single JSON value, neither object nor array")
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """Return what stands in the code fence around a whole reply; what is no JSON within it is not looked for."""
     for fence in ("```", "~~~"):
         if text.startswith(fence) and text.endswith(fence) and len(text) > 2 * len(fence):
@@ -41,114 +48,122 @@ def _unfenced(text: str) -> str:
     return text
 
 
-def _title(document: Document, arguments: Arguments) -> Verdict:  # noqa: ARG001
+def _check_title(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
     first = document.blocks[0] if document.blocks else None
-    title = title_text(first) if first is not None and first.kind == "title" else ""
-    return Verdict(is_seen(visible(title).strip("*_# ")), f"title: {title}" if title else "the first line is no title in << and >>")
+    title = extract_title(first) if first is not None and first.kind == "title" else ""
+    return CheckVerdict(
+        is_seen(extract_visible(title).strip("*_# ")), f"title: {title}" if title else "the first line is no title in << and >>"
+    )
 
 
-def _headings(document: Document) -> list[Block]:
-    return [block for block in document.of_kind("heading", "title") if block.level]
+def _list_headings(document: Document) -> list[Block]:
+    return [block for block in document.list_blocks("heading", "title") if block.level]
 
 
-def _heading_depth(document: Document, arguments: Arguments) -> Verdict:
-    found = {block.level for block in _headings(document)}
-    return every((str(level) for level in arguments["levels"] if level not in found), "a heading of every level")
+def _check_heading_depth(document: Document, arguments: Arguments) -> CheckVerdict:
+    found = {block.level for block in _list_headings(document)}
+    return check_none_wrong((str(level) for level in arguments["levels"] if level not in found), "a heading of every level")
 
 
-def _sections(document: Document, arguments: Arguments) -> int:
-    splitter = " ".join(folded(arguments["section_splitter"]).split())
+def _count_sections(document: Document, arguments: Arguments) -> int:
+    splitter = " ".join(fold_phrase(arguments["section_splitter"]).split())
     if splitter not in document.folded:
         return 0
-    in_heading, in_line = _section_patterns(splitter)
-    heads = sum(1 for block in _headings(document) if in_heading.match(fold(visible(block.text))))
-    return heads + sum(1 for block in document.of_kind("paragraph", "item") for line in _lines(block, splitter) if in_line.match(line))
+    in_heading, in_line = _make_section_patterns(splitter)
+    heads = sum(1 for block in _list_headings(document) if in_heading.match(fold_text(extract_visible(block.text))))
+    return heads + sum(
+        1 for block in document.list_blocks("paragraph", "item") for line in _iter_lines(block, splitter) if in_line.match(line)
+    )
 
 
-def _lines(block: Block, splitter: str) -> Iterable[str]:
-    if splitter[0] in fold(block.text):
+def _iter_lines(block: Block, splitter: str) -> Iterable[str]:
+    if splitter[0] in fold_text(block.text):
         for line in block.text.split("\n"):
-            yield fold(visible(line)).strip()
+            yield fold_text(extract_visible(line)).strip()
 
 
 @lru_cache(maxsize=1024)
-def _section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
+def _make_section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
     """Return what a heading and what a line of its own must begin with: there the number must end the title or its label."""
     word = r"\s+".join(map(regex.escape, splitter.split()))
     start = rf"(?:{word}\s*(?:#|№|nº|no\.?(?=\s))?\s*{_SECTION_NUMBER}|[第제]\s*{_SECTION_NUMBER}\s*{word})"
     return regex.compile(rf"\W*{start}"), regex.compile(_DECORATION + start + _TITLE_END)
 
 
-def _items(marker: Marker, number: str) -> CheckFunction:
-    return counted(lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items")
+def _make_items_check(marker: Marker, number: str) -> CheckFunction:
+    return make_count_check(lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items")
 
 
-def _nested(document: Document, arguments: Arguments) -> Verdict:
+def _check_nested(document: Document, arguments: Arguments) -> CheckVerdict:
     depth, wanted = arguments["min_depth"], arguments["num_subitems"]
     deepest, longest = 0, 0
     lengths: list[int] = []  # of the lists around the current item
-    for item in document.of_kind("item"):
+    for item in document.list_blocks("item"):
         lengths = [*lengths[: item.level], *[0] * (item.level - len(lengths))]
         lengths[-1] += 1
         deepest = max(deepest, item.level)
         if item.level >= depth:
             longest = max(longest, lengths[-1])
-    return Verdict(longest >= wanted, f"depth {deepest}, most items at depth {depth} or deeper: {longest}; wanted: {wanted}")
+    return CheckVerdict(longest >= wanted, f"depth {deepest}, most items at depth {depth} or deeper: {longest}; wanted: {wanted}")
 
 
-def _table(document: Document, arguments: Arguments) -> Verdict:
-    tables = document.of_kind("table")
+def _check_table(document: Document, arguments: Arguments) -> CheckVerdict:
+    tables = document.list_blocks("table")
     passed = any(table.rows >= arguments["min_rows"] and table.columns >= arguments["min_cols"] for table in tables)
-    return Verdict(passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}")
+    return CheckVerdict(passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}")
 
 
-def _paragraph_size(document: Document, arguments: Arguments) -> Verdict:
+def _check_paragraph_size(document: Document, arguments: Arguments) -> CheckVerdict:
     if not document.paragraphs:
-        return Verdict(False, "no paragraph")
+        return CheckVerdict(False, "no paragraph")
     limit: int = arguments["max_chars"]
-    return every((one.text for one in document.paragraphs if len(one.text) > limit), f"paragraphs of {limit} characters at most")
+    return check_none_wrong(
+        (one.text for one in document.paragraphs if len(one.text) > limit), f"paragraphs of {limit} characters at most"
+    )
 
 
-def _sentences_each(document: Document, arguments: Arguments) -> Verdict:
+def _check_sentences_each(document: Document, arguments: Arguments) -> CheckVerdict:
     counts = [max(1, found) for found in document.sentences_of_paragraphs]
-    return each(counts, arguments, "num_sentences", "paragraphs by sentences")
+    return compare_each(counts, arguments, "num_sentences", "paragraphs by sentences")
 
 
-def _indentation(document: Document, arguments: Arguments) -> Verdict:
+def _check_indentation(document: Document, arguments: Arguments) -> CheckVerdict:
     blank = "\t" if arguments["indent_type"] == "tab" else " "
     size: int = arguments["size"]
     indents = [line[: len(line) - len(line.lstrip())] for line in document.lines]
     used = [indent for indent in indents if indent]
     wrong = sum(1 for indent in used if indent.strip(blank) or len(indent) % size)
-    return Verdict(bool(used) and not wrong, f"{len(used)} indented lines, {wrong} of them otherwise")
+    return CheckVerdict(bool(used) and not wrong, f"{len(used)} indented lines, {wrong} of them otherwise")
 
 
-def _section_balance(document: Document, arguments: Arguments) -> Verdict:
+def _check_section_balance(document: Document, arguments: Arguments) -> CheckVerdict:
     bullets, wanted = arguments["element_type"] == "bullets", arguments["count"]
-    counts = [_bullets(document, *part) if bullets else document.sentences_between(*part) for part in document.sections()]
+    counts = [_count_bullets(document, *part) if bullets else document.count_sentences(*part) for part in document.list_sections()]
     wrong = [str(found) for found in counts if found != wanted]
-    return Verdict(bool(counts) and not wrong, f"{len(counts)} sections; {', '.join(wrong[:5]) or 'all'}; wanted: {wanted} each")
+    return CheckVerdict(bool(counts) and not wrong, f"{len(counts)} sections; {', '.join(wrong[:5]) or 'all'}; wanted: {wanted} each")
 
 
-def _bullets(document: Document, first: int, end: int) -> int:
+def _count_bullets(document: Document, first: int, end: int) -> int:
     return sum(block.marker == "bullet" for block in document.blocks[first:end])
 
 
 FORMAT: Mapping[str, CheckFunction] = MappingProxyType(
     {
-        "detectable_format:json_format": _json,
-        "detectable_format:title": _title,
-        "detectable_format:heading_depth": _heading_depth,
-        "detectable_format:multiple_sections": counted(_sections, "num_sections", "sections"),
-        "detectable_format:numbered_list": _items("number", "num_numbered_items"),
-        "detectable_format:number_bullet_lists": _items("bullet", "num_bullets"),
-        "detectable_format:nested_list": _nested,
-        "detectable_format:table": _table,
-        "detectable_format:number_paragraphs": counted(lambda document, _: len(document.paragraphs), "num_paragraphs", "paragraphs"),
-        "detectable_format:max_paragraph_length": _paragraph_size,
-        "detectable_format:sentences_per_paragraph": _sentences_each,
-        "detectable_format:sentence_count": counted(lambda document, _: len(document.sentences), "num_sentences", "sentences"),
-        "detectable_format:indentation": _indentation,
-        "detectable_format:section_balance": _section_balance,
+        "detectable_format:json_format": _check_json,
+        "detectable_format:title": _check_title,
+        "detectable_format:heading_depth": _check_heading_depth,
+        "detectable_format:multiple_sections": make_count_check(_count_sections, "num_sections", "sections"),
+        "detectable_format:numbered_list": _make_items_check("number", "num_numbered_items"),
+        "detectable_format:number_bullet_lists": _make_items_check("bullet", "num_bullets"),
+        "detectable_format:nested_list": _check_nested,
+        "detectable_format:table": _check_table,
+        "detectable_format:number_paragraphs": make_count_check(
+            lambda document, _: len(document.paragraphs), "num_paragraphs", "paragraphs"
+        ),
+        "detectable_format:max_paragraph_length": _check_paragraph_size,
+        "detectable_format:sentences_per_paragraph": _check_sentences_each,
+        "detectable_format:sentence_count": make_count_check(lambda document, _: len(document.sentences), "num_sentences", "sentences"),
+        "detectable_format:indentation": _check_indentation,
+        "detectable_format:section_balance": _check_section_balance,
     }
 )

@@ -22,7 +22,7 @@ _NO_DATE = {**_DATE, "pass_criteria": "NO"}
 
 
 @record
-class EnvironmentControl:
+class InstructionControl:
     """What a policy says to a request whose items have known verdicts, and the label and reward this must get."""
 
     name: str
@@ -32,13 +32,13 @@ class EnvironmentControl:
     label: str
     reward: float
 
-    def task(self, binding: str) -> Task:
+    def make_task(self, binding: str) -> Task:
         """Return the control as a task that ``binding`` judges."""
         target = parse_target({"instructions": list(self.instructions), "llm_judge": list(self.questions)})
         asked = (Message("user", _ASKED),)
         return Task(f"control:{self.name}", NAME, f"{TARGET_FORMAT}/{binding}", asked, target, {"domain": "control"})
 
-    def transcript(self) -> Transcript:
+    def make_transcript(self) -> Transcript:
         """Return the episode up to the policy's complete reply."""
         reply = Reply(self.reply, "stop", "control")
         return Transcript((Message("user", _ASKED), Message("assistant", self.reply, reply=reply)))
@@ -48,12 +48,12 @@ _KIND = "Dear neighbours! Would you please join us for a barbecue on Saturday? T
 _RUDE = "You lot. Come over on Saturday or stay at home for all I care."
 
 
-def instruction_controls() -> tuple[EnvironmentControl, ...]:
+def list_instruction_controls() -> tuple[InstructionControl, ...]:
     """Return replies that pass everything, and ones that fail only a fast check, only a judged one, only a question: 1, 0, 0, 0."""
     items = (_COMMA, _POLITE)
     return (
-        EnvironmentControl("all_followed", items, (_DATE,), _KIND, FOLLOWED, 1.0),
-        EnvironmentControl("fast_failed", items, (_DATE,), _KIND.replace("Would", "Well, would"), NOT_FOLLOWED, 0.0),
-        EnvironmentControl("judged_failed", items, (_DATE,), _RUDE, NOT_FOLLOWED, 0.0),
-        EnvironmentControl("question_failed", items, (_NO_DATE,), _KIND, NOT_FOLLOWED, 0.0),
+        InstructionControl("all_followed", items, (_DATE,), _KIND, FOLLOWED, 1.0),
+        InstructionControl("fast_failed", items, (_DATE,), _KIND.replace("Would", "Well, would"), NOT_FOLLOWED, 0.0),
+        InstructionControl("judged_failed", items, (_DATE,), _RUDE, NOT_FOLLOWED, 0.0),
+        InstructionControl("question_failed", items, (_NO_DATE,), _KIND, NOT_FOLLOWED, 0.0),
     )

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from gavel.envs.instruction_following import text as texts
 from gavel.envs.instruction_following.block import Block
-from gavel.envs.instruction_following.blocks import blocks
+from gavel.envs.instruction_following.blocks import parse_blocks
 from gavel.envs.instruction_following.languages import Language
-from gavel.envs.instruction_following.sentences import end_marks, sentences
+from gavel.envs.instruction_following.sentences import find_end_marks, split_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Document:
     def __init__(self, response: str, language: Language) -> None:
         self.language = language
         self._response = response
-        self.source = texts.show(response).strip("\n")
+        self.source = texts.show_reply(response).strip("\n")
         self.text = self.source.strip()
 
     @cached_property
     def literal(self) -> str:
         """The reply as it was written, HTML and all, in NFC and trimmed: for JSON and for phrases that hold HTML themselves."""
-        return texts.normal(self._response).strip().strip("\ufeff")
+        return texts.normalise_text(self._response).strip().strip("\ufeff")
 
     @cached_property
     def lines(self) -> list[str]:
@@ -51,22 +51,22 @@ class Document:
     @cached_property
     def blocks(self) -> list[Block]:
         """All blocks in order."""
-        return blocks(self.source, self.language)
+        return parse_blocks(self.source, self.language)
 
-    def of_kind(self, *kinds: str) -> list[Block]:
+    def list_blocks(self, *kinds: str) -> list[Block]:
         """Return the blocks of some kinds."""
         return [block for block in self.blocks if block.kind in kinds]
 
     @cached_property
     def _visible(self) -> list[str]:
         """For each block what a reader sees of it; empty for code and rules."""
-        return [texts.visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks]
+        return [texts.extract_visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks]
 
     @cached_property
     def _sentences(self) -> list[list[str]]:
         """For each block its sentences; headings, titles and tables have none."""
         return [
-            sentences(seen, self.language) if block.kind in ("paragraph", "item") else []
+            split_sentences(seen, self.language) if block.kind in ("paragraph", "item") else []
             for block, seen in zip(self.blocks, self._visible, strict=True)
         ]
 
@@ -85,9 +85,9 @@ class Document:
                 if block.first or not groups:
                     groups.append([])
                 groups[-1].append(place)
-        return [self._paragraph(group) for group in groups if any(texts.has_word(self._visible[place]) for place in group)]
+        return [self._make_paragraph(group) for group in groups if any(texts.has_word(self._visible[place]) for place in group)]
 
-    def _paragraph(self, group: list[int]) -> Paragraph:
+    def _make_paragraph(self, group: list[int]) -> Paragraph:
         first, *others = (self.blocks[place] for place in group)
         rest = "".join(f"\n{line}" for block in others for line in self.lines[block.line : block.end])
         return Paragraph(first.text + rest, tuple(group))
@@ -112,7 +112,7 @@ class Document:
         """For each block its words; where no blanks separate words, a line break within prose separates none either."""
         joins = not self.language.spaced
         return [
-            texts.words(seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language)
+            texts.split_words(seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language)
             if seen
             else []
             for block, seen in zip(self.blocks, self._visible, strict=True)
@@ -120,14 +120,14 @@ class Document:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in order, as written; see ``gavel.envs.instruction_following.text.words``."""
+        """The words in order, as written; see ``gavel.envs.instruction_following.text.split_words``."""
         return [word for words in self._block_words for word in words]
 
     @cached_property
     def sentence_lengths(self) -> list[int]:
         """For each sentence its number of words."""
         return [
-            len(texts.words(sentence, self.language)) if len(found) > 1 else len(words)
+            len(texts.split_words(sentence, self.language)) if len(found) > 1 else len(words)
             for found, words in zip(self._sentences, self._block_words, strict=True)
             for sentence in found
         ]
@@ -137,7 +137,7 @@ class Document:
         """The words as they are compared: in lower case, without typographic variants."""
         if self.prose.isascii():
             return [word.lower() for word in self.words]
-        return [texts.fold(word) for word in self.words]
+        return [texts.fold_text(word) for word in self.words]
 
     @cached_property
     def lower_words(self) -> list[str]:
@@ -150,7 +150,7 @@ class Document:
 
         Where no blanks separate words, a line break within prose separates none either."""
         written = self._without_emphasis if self.language.spaced else texts.join_lines(self._without_emphasis)
-        return " ".join(texts.fold(written).split())
+        return " ".join(texts.fold_text(written).split())
 
     @cached_property
     def is_seen(self) -> bool:
@@ -159,22 +159,22 @@ class Document:
 
     @cached_property
     def _without_emphasis(self) -> str:
-        return texts.visible(self.text)
+        return texts.extract_visible(self.text)
 
     @cached_property
     def typeset(self) -> str:
         """The whole reply, code included, without Markdown's emphasis and typographic variants, in its own case."""
-        return texts.plain(self._without_emphasis)
+        return texts.to_plain_text(self._without_emphasis)
 
     @cached_property
     def folded_source(self) -> str:
         """The whole reply with its Markdown, as it is compared; one blank for any run of white space."""
-        return " ".join(texts.fold(self.text).split())
+        return " ".join(texts.fold_text(self.text).split())
 
     @cached_property
     def folded_literal(self) -> str:
         """``literal`` as it is compared; one blank for any run of white space."""
-        return " ".join(texts.fold(self.literal).split())
+        return " ".join(texts.fold_text(self.literal).split())
 
     @cached_property
     def letters_as_written(self) -> Counter[str]:
@@ -192,14 +192,14 @@ class Document:
     @cached_property
     def markdown_without_code(self) -> str:
         """The Markdown of everything but code, neither blocks nor spans."""
-        return "\n\n".join([texts.without_code(block.text) for block in self.blocks if block.kind != "code"])
+        return "\n\n".join([texts.strip_code(block.text) for block in self.blocks if block.kind != "code"])
 
     @cached_property
     def prose_without_code(self) -> str:
         """``prose`` without code spans."""
         return "\n\n".join(
             [
-                texts.visible(texts.without_code(block.text)) if "`" in block.text else seen
+                texts.extract_visible(texts.strip_code(block.text)) if "`" in block.text else seen
                 for block, seen in zip(self.blocks, self._visible, strict=True)
                 if seen
             ]
@@ -208,18 +208,18 @@ class Document:
     @cached_property
     def endings(self) -> frozenset[str]:
         """The different runs of marks that sentences end in."""
-        return frozenset(filter(None, map(end_marks, self.sentences)))
+        return frozenset(filter(None, map(find_end_marks, self.sentences)))
 
-    def sections(self) -> list[tuple[int, int]]:
+    def list_sections(self) -> list[tuple[int, int]]:
         """Return for each heading the range of its blocks (first, end), heading left out; not for one right above a deeper heading."""
         heads = [place for place, block in enumerate(self.blocks) if block.kind in ("heading", "title") and block.level]
         ends = [*heads[1:], len(self.blocks)]
-        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1 or not self._deepens(head)]
+        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1 or not self._is_deepened(head)]
 
-    def _deepens(self, head: int) -> bool:
+    def _is_deepened(self, head: int) -> bool:
         below = self.blocks[head + 1 : head + 2]
         return bool(below) and below[0].level > self.blocks[head].level
 
-    def sentences_between(self, first: int, end: int) -> int:
+    def count_sentences(self, first: int, end: int) -> int:
         """Return how many sentences a range of blocks has."""
         return sum(len(found) for found in self._sentences[first:end])

@@ -21,7 +21,7 @@ from gavel.envs.instruction_following.languages import ALIASES, LANGUAGES, Langu
 _MARKED = regex.compile(r"(?<=<!-- begin (\w+) -->\n).*?(?=<!-- end \1 -->)", regex.DOTALL)
 
 
-def current(page: str) -> str:
+def render_page(page: str) -> str:
     """Return the page with its generated parts made anew.
 
     Raises:
@@ -30,50 +30,52 @@ def current(page: str) -> str:
     return _MARKED.sub(lambda part: f"\n{TABLES[part[1]]()}\n\n", page)
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def _format_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     titles = list(head)
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def _arguments(entry: Instruction) -> str:
-    return "<br>".join(f"`{argument.name}`: {_allowed(argument)}" for argument in entry.arguments) or "–"
+def _format_arguments(entry: Instruction) -> str:
+    return "<br>".join(f"`{argument.name}`: {_format_allowed(argument)}" for argument in entry.arguments) or "–"
 
 
-def _allowed(argument: Argument) -> str:
+def _format_allowed(argument: Argument) -> str:
     if argument.values:
         return f"{', '.join(argument.values)}{' …' if argument.open else ''}"
     return argument.kind.allowed.replace(" | ", ", ")
 
 
-def _languages(entry: Instruction) -> str:
+def _format_languages(entry: Instruction) -> str:
     return "all" if not entry.needs else ", ".join(entry.languages)
 
 
-def fast_table() -> str:
+def make_fast_table() -> str:
     """Return the table of the instructions a program checks."""
     rows = (
-        (f"`{entry.id}`", entry.definition, _order(entry), _languages(entry)) for entry in INSTRUCTIONS.values() if entry.kind == "fast"
+        (f"`{entry.id}`", entry.definition, _format_order(entry), _format_languages(entry))
+        for entry in INSTRUCTIONS.values()
+        if entry.kind == "fast"
     )
-    return _table(("instruction", "a reply follows it if", "arguments", "languages"), rows)
+    return _format_table(("instruction", "a reply follows it if", "arguments", "languages"), rows)
 
 
-def _order(entry: Instruction) -> str:
+def _format_order(entry: Instruction) -> str:
     order = f"<br>`{entry.ordered[0]}` at most `{entry.ordered[1]}`" if entry.ordered else ""
-    return _arguments(entry) + order
+    return _format_arguments(entry) + order
 
 
-def judged_table() -> str:
+def make_judged_table() -> str:
     """Return the table of the instructions a judge decides."""
     rows = (
-        (f"`{entry.id}`", entry.definition, _arguments(entry), entry.mode or "")
+        (f"`{entry.id}`", entry.definition, _format_arguments(entry), entry.mode or "")
         for entry in INSTRUCTIONS.values()
         if entry.kind == "judged"
     )
-    return _table(("instruction", "a reply follows it if", "arguments", "the judge decides whether it"), rows)
+    return _format_table(("instruction", "a reply follows it if", "arguments", "the judge decides whether it"), rows)
 
 
-def value_table() -> str:
+def make_value_table() -> str:
     """Return what a judge is told of each value of an argument."""
     rows = (
         (f"`{entry.id}`", f"`{argument.name}`", "; ".join(f"**{value}**: {meaning}" for value, meaning in argument.values.items()))
@@ -81,23 +83,30 @@ def value_table() -> str:
         for argument in entry.arguments
         if argument.values
     )
-    return _table(("instruction", "argument", "values"), rows)
+    return _format_table(("instruction", "argument", "values"), rows)
 
 
-def language_table() -> str:
+def make_language_table() -> str:
     """Return the table of languages."""
     rows = (
-        (f"`{language.code}`", language.name, _aliases(language), "yes" if language.cased else "no", _unit(language), _notes(language))
+        (
+            f"`{language.code}`",
+            language.name,
+            _format_aliases(language),
+            "yes" if language.cased else "no",
+            _describe_unit(language),
+            _format_notes(language),
+        )
         for language in LANGUAGES.values()
     )
-    return _table(("code", "language", "alias", "letter case", "a word is", "notes"), rows)
+    return _format_table(("code", "language", "alias", "letter case", "a word is", "notes"), rows)
 
 
-def _aliases(language: Language) -> str:
+def _format_aliases(language: Language) -> str:
     return ", ".join(f"`{alias}`" for alias, code in ALIASES.items() if code == language.code) or "–"
 
 
-def _unit(language: Language) -> str:
+def _describe_unit(language: Language) -> str:
     if language.joined:
         return "what stands between blanks"
     return "letters and digits, joined by inner hyphens, apostrophes and dots" if language.spaced else "a word of ICU's dictionary"
@@ -117,22 +126,22 @@ _NOTES: tuple[tuple[Callable[[Language], str], str], ...] = (
 )
 
 
-def _notes(language: Language) -> str:
+def _format_notes(language: Language) -> str:
     return "; ".join(text.format(found) for read, text in _NOTES if (found := read(language))) or "–"
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "fast": fast_table,
-    "judged": judged_table,
-    "values": value_table,
-    "languages": language_table,
+    "fast": make_fast_table,
+    "judged": make_judged_table,
+    "values": make_value_table,
+    "languages": make_language_table,
 }
 
 
 def main(path: Path) -> None:
     """Bring a page up to date."""
     page = path.read_text(encoding="utf-8")
-    path.write_text(current(page), encoding="utf-8")
+    path.write_text(render_page(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

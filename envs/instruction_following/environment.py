@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gavel.envs.endings import says_nothing, unfinished
+from gavel.envs.endings import is_empty, unfinished
 from gavel.envs.instruction_following.checkers import Checkers, WorkerLost
 from gavel.envs.instruction_following.fast import FastJob, FastVerdict
-from gavel.envs.instruction_following.findings import Finding, ItemFacts, facts_of, outcome_of, ruled
+from gavel.envs.instruction_following.findings import Finding, ItemFacts, list_facts, make_finding, make_outcome
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS
-from gavel.envs.instruction_following.judged import queries
+from gavel.envs.instruction_following.judged import make_queries
 from gavel.envs.instruction_following.target import InstructionItem, InstructionTarget, parse_target
-from gavel.envs.instruction_following.visible import visible_text
+from gavel.envs.instruction_following.visible import extract_visible_answer
 from gavel.envs.types import EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
@@ -43,7 +43,7 @@ class InstructionFollowingConfig:
     @property
     def info(self) -> EnvironmentInfo:
         """What the environment needs."""
-        return EnvironmentInfo(policy_turns=1, binding=self.binding, asks_judge=_asks_judge)
+        return EnvironmentInfo(policy_turns=1, binding=self.binding, asks_judge=_has_judged_item)
 
 
 class FastChecks(Protocol):
@@ -95,28 +95,28 @@ class InstructionFollowingEnvironment:
         if (broken := unfinished(reply)) is not None:
             return broken
         target: InstructionTarget = task.target
-        text = "" if says_nothing(reply) else visible_text(reply)
-        facts = facts_of(target)
+        text = "" if is_empty(reply) else extract_visible_answer(reply)
+        facts = list_facts(target)
         if len(text) > self._config.max_reply_characters:
-            return _too_long(len(text), self._config.max_reply_characters, target)
+            return _finish_too_long(len(text), self._config.max_reply_characters, target)
         if not text:
-            findings = [ruled(fact, passed=False, detail=_EMPTY, swap=False) for fact in facts]
+            findings = [make_finding(fact, passed=False, detail=_EMPTY, swap=False) for fact in facts]
         else:
-            findings = await self._findings(task, target, facts, text)
-        outcome = outcome_of(target.language, reply.finish_reason, findings)
-        return Finish(outcome, receipts=_receipts(findings))
+            findings = await self._find_findings(task, target, facts, text)
+        outcome = make_outcome(target.language, reply.finish_reason, findings)
+        return Finish(outcome, receipts=_collect_receipts(findings))
 
-    async def _findings(self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> list[Finding]:
-        found = await self._fast(target, facts, text)
+    async def _find_findings(self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> list[Finding]:
+        found = await self._check_fast(target, facts, text)
         _, binding = parse_verifier(task.verifier)
-        wanted = queries(binding, task.task_id, target, task.messages, text)
+        wanted = make_queries(binding, task.task_id, target, task.messages, text)
         if self._config.short_circuit and any(finding.passed is False for finding in found.values()):
             found |= {place: Finding(facts[place], None, "skipped: a fast check has failed", skipped=True) for place in wanted}
         elif wanted:
-            found |= await self._judged(wanted, facts)
+            found |= await self._ask_judged(wanted, facts)
         return [found[place] for place in range(len(facts))]
 
-    async def _fast(self, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> dict[int, Finding]:
+    async def _check_fast(self, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> dict[int, Finding]:
         places = [place for place, item in enumerate(target.instructions) if _is_fast(item)]
         if not places:
             return {}
@@ -127,24 +127,24 @@ class InstructionFollowingEnvironment:
         except WorkerLost as lost:  # the judge's verdicts on the other items are still worth having
             verdicts = (FastVerdict(None, str(lost)),) * len(places)
         return {
-            place: ruled(facts[place], passed=verdict.passed, detail=verdict.detail)
+            place: make_finding(facts[place], passed=verdict.passed, detail=verdict.detail)
             if verdict.passed is not None
             else Finding(facts[place], None, verdict.detail, Failure(FailureKind.VERIFIER_ERROR, "verifier", verdict.detail))
             for place, verdict in zip(places, verdicts, strict=True)
         }
 
-    async def _judged(self, wanted: Mapping[int, JudgeQuery], facts: Sequence[ItemFacts]) -> dict[int, Finding]:
+    async def _ask_judged(self, wanted: Mapping[int, JudgeQuery], facts: Sequence[ItemFacts]) -> dict[int, Finding]:
         """Ask all at once; the service's admission says how many are in flight."""
-        found = await asyncio.gather(*(self._ask(query, facts[place]) for place, query in wanted.items()))
+        found = await asyncio.gather(*(self._ask_query(query, facts[place]) for place, query in wanted.items()))
         return dict(zip(wanted, found, strict=True))
 
-    async def _ask(self, query: JudgeQuery, fact: ItemFacts) -> Finding:
+    async def _ask_query(self, query: JudgeQuery, fact: ItemFacts) -> Finding:
         try:
             grade = await self._judge.grade(query)
         except JudgeFailure as failed:
             return Finding(fact, None, str(failed), Failure(failed.kind, "judge", failed.reason), receipts=failed.receipts)
         detail = grade.reasoning or f"judge: {grade.label}"
-        return ruled(fact, passed=grade.label == fact.passes_on, detail=detail, receipts=grade.receipts)
+        return make_finding(fact, passed=grade.label == fact.passes_on, detail=detail, receipts=grade.receipts)
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.instruction_following.metrics``."""
@@ -153,7 +153,7 @@ class InstructionFollowingEnvironment:
         return summarize(results)
 
 
-def _asks_judge(task: Task) -> bool:
+def _has_judged_item(task: Task) -> bool:
     """Tell whether a task has an item that no program checks."""
     target: InstructionTarget = task.target
     return bool(target.llm_judge) or not all(_is_fast(item) for item in target.instructions)
@@ -173,7 +173,7 @@ def build(
 
 
 def _check_rubric(judge: Judge, binding: str) -> None:
-    rubric = judge.rubric(binding)
+    rubric = judge.get_rubric(binding)
     if set(rubric.slots) != set(SLOTS) or set(rubric.labels) != {"yes", "no"}:
         raise ConfigError(
             "the instruction_following environment cannot use this rubric", field=f"judging.bindings.{binding}.rubric",
@@ -186,11 +186,11 @@ def _is_fast(item: InstructionItem) -> bool:
     return INSTRUCTIONS[item.instruction_id].kind == "fast"
 
 
-def _too_long(length: int, limit: int, target: InstructionTarget) -> Finish:
+def _finish_too_long(length: int, limit: int, target: InstructionTarget) -> Finish:
     reason = f"the reply has {length} characters, and env.max_reply_characters is {limit}"
     details = {"language": target.language, "reply_characters": length}
     return Finish(Outcome("", details=details, failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", reason)))
 
 
-def _receipts(findings: Sequence[Finding]) -> tuple[Receipt, ...]:
+def _collect_receipts(findings: Sequence[Finding]) -> tuple[Receipt, ...]:
     return tuple(receipt for finding in findings for receipt in finding.receipts)

@@ -28,13 +28,13 @@ def run_fast(job: FastJob) -> tuple[FastVerdict, ...]:
     """Check one reply: parsed once, a verdict for each item, in their order."""
     # Imported here: the checks and the libraries they need are the worker's, and the parent starts sooner without them.
     from gavel.envs.instruction_following.document import Document
-    from gavel.envs.instruction_following.instructions import language
+    from gavel.envs.instruction_following.instructions import find_language
 
-    document = Document(job.reply, language(job.language))
-    return tuple(_verdict(document, instruction_id, arguments) for instruction_id, arguments in job.items)
+    document = Document(job.reply, find_language(job.language))
+    return tuple(_make_verdict(document, instruction_id, arguments) for instruction_id, arguments in job.items)
 
 
-def _verdict(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> FastVerdict:
+def _make_verdict(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> FastVerdict:
     from gavel.envs.instruction_following.checking import check_document
 
     try:

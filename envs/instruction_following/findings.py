@@ -8,7 +8,7 @@ from typing import Any, Literal
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 from gavel.envs.instruction_following.target import InstructionItem, InstructionTarget, QuestionItem
 from gavel.envs.types import Check, Outcome
-from gavel.models.codec import plain, record
+from gavel.models.codec import record, to_plain
 from gavel.models.failures import Failure
 from gavel.models.types import Receipt
 
@@ -55,12 +55,12 @@ class Finding:
         return Check(self.fact.name, self.passed, float(bool(self.passed)), self.detail, ids)
 
 
-def facts_of(target: InstructionTarget) -> list[ItemFacts]:
+def list_facts(target: InstructionTarget) -> list[ItemFacts]:
     """Return what is known of each item before it is graded, in the request's order."""
-    return [_fact(item) for item in target.items]
+    return [_make_fact(item) for item in target.items]
 
 
-def _fact(item: InstructionItem | QuestionItem) -> ItemFacts:
+def _make_fact(item: InstructionItem | QuestionItem) -> ItemFacts:
     swapped = item.is_misalignment_check and item.source == "user"
     if isinstance(item, QuestionItem):
         passes_on: Literal["yes", "no"] = "yes" if item.pass_criteria == "YES" else "no"
@@ -69,7 +69,7 @@ def _fact(item: InstructionItem | QuestionItem) -> ItemFacts:
     return ItemFacts(item.uid, item.name, entry.kind, entry.category, item.source, item.weight, swapped)
 
 
-def ruled(fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[Receipt, ...] = (), swap: bool = True) -> Finding:
+def make_finding(fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[Receipt, ...] = (), swap: bool = True) -> Finding:
     """Return the finding of a verdict; pass and fail change places where following the instruction goes against the system's."""
     if not (swap and fact.swapped):
         return Finding(fact, passed, detail, receipts=receipts)
@@ -77,21 +77,21 @@ def ruled(fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[Receipt
     return Finding(fact, not passed, f"{note}; {detail}" if detail else note, receipts=receipts)
 
 
-def outcome_of(language: str, finish_reason: str, findings: Sequence[Finding]) -> Outcome:
+def make_outcome(language: str, finish_reason: str, findings: Sequence[Finding]) -> Outcome:
     """Return the outcome of one reply; ungraded, with the first failure in the request's order, where an item has one."""
     failures = [finding for finding in findings if finding.failure is not None]
     checks = tuple(finding.check for finding in findings)
     details: dict[str, Any] = {
-        "language": language, "finish_reason": finish_reason, "items": plain([finding.fact for finding in findings]),
+        "language": language, "finish_reason": finish_reason, "items": to_plain([finding.fact for finding in findings]),
     }  # fmt: skip
     if saved := sum(finding.skipped for finding in findings):
         details["judge_calls_saved"] = saved
     if failures:
-        return Outcome("", checks, details, _one_of(failures))
+        return Outcome("", checks, details, _merge_failures(failures))
     return Outcome(FOLLOWED if all(finding.passed for finding in findings) else NOT_FOLLOWED, checks, details)
 
 
-def _one_of(failures: Sequence[Finding]) -> Failure:
+def _merge_failures(failures: Sequence[Finding]) -> Failure:
     first = failures[0]
     assert first.failure is not None
     more = f" (and {len(failures) - 1} more items)" if len(failures) > 1 else ""
@@ -113,7 +113,7 @@ class Verification:
     validation_results: tuple[Mapping[str, str], ...]
 
 
-def verification(outcome: Outcome) -> Verification:
+def derive_verification(outcome: Outcome) -> Verification:
     """Derive that form from an outcome's checks."""
     followed = tuple(bool(check.passed) for check in outcome.checks)
     results = tuple({"instruction": check.name, "status": _STATUS[check.passed], "message": check.detail} for check in outcome.checks)

@@ -38,8 +38,8 @@ class Instruction:
     @property
     def languages(self) -> tuple[str, ...]:
         """Codes of the languages it exists in."""
-        return tuple(code for code, language in LANGUAGES.items() if self.exists_in(language))
+        return tuple(code for code, language in LANGUAGES.items() if self.is_in_language(language))
 
-    def exists_in(self, language: Language) -> bool:
+    def is_in_language(self, language: Language) -> bool:
         """Whether the instruction makes sense in a language: those about case, vowels and initials need an alphabet with case."""
         return language.cased or not self.needs

@@ -15,7 +15,7 @@ from gavel.envs.instruction_following.languages import ALIASES, LANGUAGES, Langu
 from gavel.envs.instruction_following.table_fast import FAST
 from gavel.envs.instruction_following.table_judged import JUDGED
 from gavel.envs.types import TaskError
-from gavel.models.errors import nearest, shorten
+from gavel.models.errors import find_nearest, shorten_value
 from gavel.models.failures import FailureKind
 
 INSTRUCTIONS: Mapping[str, Instruction] = {entry.id: entry for entry in (*FAST, *JUDGED)}
@@ -27,7 +27,7 @@ class LanguageUnsupported(TaskError):
     kind: ClassVar[FailureKind] = FailureKind.LANGUAGE_UNSUPPORTED
 
 
-def instruction(instruction_id: str) -> Instruction:
+def find_instruction(instruction_id: str) -> Instruction:
     """Return the table's entry.
 
     Raises:
@@ -35,15 +35,15 @@ def instruction(instruction_id: str) -> Instruction:
     """
     found = INSTRUCTIONS.get(instruction_id) if isinstance(instruction_id, str) else None
     if found is None:
-        near = nearest(instruction_id, INSTRUCTIONS) if isinstance(instruction_id, str) else []
+        near = find_nearest(instruction_id, INSTRUCTIONS) if isinstance(instruction_id, str) else []
         raise TaskError(
-            "there is no such instruction", field="instruction_id", found=shorten(instruction_id),
+            "there is no such instruction", field="instruction_id", found=shorten_value(instruction_id),
             allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table", remedy=f"did you mean {near[0]}?" if near else "",
         )  # fmt: skip
     return found
 
 
-def language(code: str) -> Language:
+def find_language(code: str) -> Language:
     """Return a language by its code or alias.
 
     Raises:
@@ -51,7 +51,7 @@ def language(code: str) -> Language:
     """
     found = LANGUAGES.get(ALIASES.get(code, code)) if isinstance(code, str) else None
     if found is None:
-        raise LanguageUnsupported("this language is not supported", field="language", found=shorten(code), allowed=_CODES)
+        raise LanguageUnsupported("this language is not supported", field="language", found=shorten_value(code), allowed=_CODES)
     return found
 
 
@@ -64,9 +64,11 @@ def read_arguments(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping
     Raises:
         TaskError: unknown instruction, or an argument that is missing or does not fit; names it, what was found and what is allowed.
     """
-    entry = instruction(instruction_id)
+    entry = find_instruction(instruction_id)
     if not isinstance(arguments, Mapping):
-        raise TaskError("the arguments are not an object", field=entry.id, found=shorten(arguments), allowed=_names(entry))
+        raise TaskError(
+            "the arguments are not an object", field=entry.id, found=shorten_value(arguments), allowed=_describe_fields(entry)
+        )
     read: dict[str, Any] = {}
     for argument in entry.arguments:
         if argument.name not in arguments:
@@ -96,7 +98,7 @@ def _require_order(entry: Instruction, read: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def validate(instruction_id: str, arguments: Mapping[str, Any], language_code: str) -> Mapping[str, Any]:
+def validate_instruction(instruction_id: str, arguments: Mapping[str, Any], language_code: str) -> Mapping[str, Any]:
     """Check one instruction of a task, arguments before language, and return its arguments as its check uses them.
 
     Raises:
@@ -114,25 +116,25 @@ def require_language(instruction_id: str, language_code: str) -> Language:
     Raises:
         LanguageUnsupported: unknown language, or the instruction does not exist in it.
     """
-    found = language(language_code)
-    entry = instruction(instruction_id)
-    if not entry.exists_in(found):
+    found = find_language(language_code)
+    entry = find_instruction(instruction_id)
+    if not entry.is_in_language(found):
         raise LanguageUnsupported(
             f"{entry.id} does not exist in {found.name}, which has no {entry.needs}", field="language", found=language_code,
-            allowed=", ".join(code for code, other in LANGUAGES.items() if entry.exists_in(other)),
+            allowed=", ".join(code for code, other in LANGUAGES.items() if entry.is_in_language(other)),
         )  # fmt: skip
     return found
 
 
-def supported_instructions(language_code: str) -> tuple[str, ...]:
+def list_supported_instructions(language_code: str) -> tuple[str, ...]:
     """Return the ids that exist in a language, in the table's order: fewer where letters have no case.
 
     Raises:
         LanguageUnsupported: the language is unknown.
     """
-    found = language(language_code)
-    return tuple(entry.id for entry in INSTRUCTIONS.values() if entry.exists_in(found))
+    found = find_language(language_code)
+    return tuple(entry.id for entry in INSTRUCTIONS.values() if entry.is_in_language(found))
 
 
-def _names(entry: Instruction) -> str:
+def _describe_fields(entry: Instruction) -> str:
     return f"an object with {', '.join(argument.name for argument in entry.arguments) or 'no fields'}"

@@ -23,14 +23,14 @@ def is_json(text: str) -> bool:
         if token is None:
             return False
         position = token.end()
-        following = _next(expected, token[1], open_marks)
+        following = _find_next(expected, token[1], open_marks)
         if following is None:
             return False
         expected = following
     return _TRAILING.match(text, position) is not None
 
 
-def _next(expected: int, token: str, open_marks: list[str]) -> int | None:
+def _find_next(expected: int, token: str, open_marks: list[str]) -> int | None:
     """Return what may follow a token; None where it must not stand. Opens and closes marks."""
     if token in ("]", "}"):
         fits = open_marks and _CLOSES[open_marks[-1]] == token and expected in (_AFTER, _FIRST_VALUE if token == "]" else _FIRST_KEY)

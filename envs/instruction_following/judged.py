@@ -16,7 +16,9 @@ _KEY_LENGTH = 200
 """Characters of the reply that tell one shared prefix from another."""
 
 
-def queries(binding: str, task_id: str, target: InstructionTarget, messages: Iterable[Message], reply: str) -> Mapping[int, JudgeQuery]:
+def make_queries(
+    binding: str, task_id: str, target: InstructionTarget, messages: Iterable[Message], reply: str
+) -> Mapping[int, JudgeQuery]:
     """Return the query of each item that needs a judge, by the item's place in ``target.items``.
 
     All share everything but the check, which stands last in the prompt.
@@ -24,7 +26,7 @@ def queries(binding: str, task_id: str, target: InstructionTarget, messages: Ite
     asked = {place: check for place, item in enumerate(target.items) if (check := check_text(item)) is not None}
     if not asked:
         return {}
-    conversation = conversation_text(messages) or target.prompt or ""
+    conversation = format_conversation(messages) or target.prompt or ""
     prefix = f"{task_id}/{reply[:_KEY_LENGTH]}"
     return {
         place: JudgeQuery(binding, {"conversation": conversation, "reply": reply, "check": check}, prefix_key=prefix)
@@ -32,7 +34,7 @@ def queries(binding: str, task_id: str, target: InstructionTarget, messages: Ite
     }
 
 
-def conversation_text(messages: Iterable[Message]) -> str:
+def format_conversation(messages: Iterable[Message]) -> str:
     """Return messages as text, each behind its role."""
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
@@ -44,19 +46,19 @@ def check_text(item: InstructionItem | QuestionItem) -> str | None:
     entry = INSTRUCTIONS[item.instruction_id]
     if entry.kind != "judged":
         return None
-    lines = [_line(argument, item.arguments) for argument in entry.arguments if not argument.name.startswith(_NUMBERS)]
+    lines = [_format_line(argument, item.arguments) for argument in entry.arguments if not argument.name.startswith(_NUMBERS)]
     given = ["Given:", *lines] if lines else []
-    return "\n".join([f"Does the reply meet this requirement? {entry.definition}", *given, *_count(entry.mode, item.arguments)])
+    return "\n".join([f"Does the reply meet this requirement? {entry.definition}", *given, *_format_count(entry.mode, item.arguments)])
 
 
-def _line(argument: Argument, arguments: Mapping[str, Any]) -> str:
+def _format_line(argument: Argument, arguments: Mapping[str, Any]) -> str:
     value = str(arguments[argument.name])
     meaning = argument.values.get(value)
     words = value.replace("_", " ")
     return f"- {argument.name.replace('_', ' ')}: {words}" + (f" ({meaning})" if meaning else "")
 
 
-def _count(mode: str | None, arguments: Mapping[str, Any]) -> list[str]:
+def _format_count(mode: str | None, arguments: Mapping[str, Any]) -> list[str]:
     if mode != "counts":
         return []
     number = next(value for name, value in arguments.items() if name.startswith("num_"))

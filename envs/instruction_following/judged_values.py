@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 
-def _table(**values: str) -> Mapping[str, str]:
+def _make_table(**values: str) -> Mapping[str, str]:
     return MappingProxyType(values)
 
 
-TONE_LEVEL = _table(
+TONE_LEVEL = _make_table(
     formal="wording fit for academic or professional use, without slang or contractions",
     informal="relaxed, everyday wording, as among friends",
     neutral="plain facts, without a stance",
 )
-EMOTIONAL_TONE = _table(
+EMOTIONAL_TONE = _make_table(
     positive="warm and encouraging",
     negative="critical or gloomy; dwells on what is wrong",
     neutral="no feeling shown",
@@ -24,17 +24,17 @@ EMOTIONAL_TONE = _table(
     sarcastic="says the opposite of what is meant, often to mock",
     humorous="wants to make the reader laugh",
 )
-POLITENESS = _table(
+POLITENESS = _make_table(
     polite="uses courteous forms, such as please and thank you",
     impolite="curt, ordering or rude",
     neutral="neither courteous nor rude",
 )
-DESCRIPTION = _table(
+DESCRIPTION = _make_table(
     concise="only what is needed",
     moderate="some detail, without digression",
     elaborate="rich, extended detail",
 )
-STYLE = _table(
+STYLE = _make_table(
     poetic="rhythm and imagery lead",
     narrative="recounts events",
     dramatic="builds tension between opposed forces",
@@ -42,26 +42,26 @@ STYLE = _table(
     expository="explains step by step",
     journalistic="brief and report-like",
 )
-SENTENCE_TONE = _table(
+SENTENCE_TONE = _make_table(
     formal="a professional register throughout",
     informal="a casual register throughout",
     neutral="unbiased and unemotional throughout",
     positive="supportive throughout",
     negative="critical throughout",
 )
-VOICE = _table(
+VOICE = _make_table(
     active="the subject does the action",
     passive="the subject undergoes the action",
     mixed="both active and passive, in balance",
 )
-FIGURE = _table(
+FIGURE = _make_table(
     simile="likens two different things with a comparison word",
     metaphor="states that one thing is another",
     personification="gives human traits to things or ideas",
     hyperbole="overstates on purpose",
     idiom="a set phrase whose meaning is not literal",
 )
-TRANSITION_TONE = _table(
+TRANSITION_TONE = _make_table(
     formal=SENTENCE_TONE["formal"].removesuffix(" throughout"),
     informal=SENTENCE_TONE["informal"].removesuffix(" throughout"),
     **{
@@ -69,24 +69,24 @@ TRANSITION_TONE = _table(
         for tone in ("positive", "negative", "neutral", "humorous", "sarcastic", "motivational", "empathetic")
     },
 )
-TRANSITION_POSITION = _table(
+TRANSITION_POSITION = _make_table(
     beginning="the tone changes in the first third of the text",
     middle="the tone changes in the second third of the text",
     end="the tone changes in the last third of the text",
 )
-SENSE = _table(
+SENSE = _make_table(
     visual="what is seen: colour, light, shape, movement",
     auditory="what is heard",
     tactile="what is felt by touch",
     olfactory="what is smelled",
     gustatory="what is tasted",
 )
-RHYTHM = _table(
+RHYTHM = _make_table(
     short="brief sentences at a quick pace",
     balanced="long and short sentences alternate",
     long="extended sentences at a slow pace",
 )
-CONTEXT = _table(
+CONTEXT = _make_table(
     formal_discourse="a scholarly register",
     dialogue="an exchange between two speakers",
     dialect="regional words and grammar",
@@ -94,7 +94,7 @@ CONTEXT = _table(
     classical="an old, elevated literary register",
     policy_style="official wording on rules and compliance",
 )
-ACT = _table(
+ACT = _make_table(
     declarative="states something",
     interrogative="asks something",
     imperative="commands or requests",
@@ -102,26 +102,26 @@ ACT = _table(
     conditional="ties a result to a condition",
     suggestive="proposes or recommends",
 )
-PATTERN = _table(
+PATTERN = _make_table(
     compound_sentence="main clauses joined with one another",
     complex_sentence="a main clause with a dependent one",
     subordinate_clause="contains a dependent clause",
     passive_construction="the undergoer of the action is the subject",
     parallel_structure="like ideas in like grammatical form",
 )
-MOOD = _table(
+MOOD = _make_table(
     indicative="facts and beliefs",
     subjunctive="wishes, hypotheses, demands",
     imperative="orders and bans",
     interrogative="questions",
 )
-FORM = _table(
+FORM = _make_table(
     inflectional="endings for tense, number, case and the like",
     derivational="affixes that make new words",
     compound="words made of several stems",
     reduplicated="the whole or a part of the stem is repeated",
 )
-PHONOLOGY = _table(
+PHONOLOGY = _make_table(
     alliteration="the same initial consonant in words near one another",
     rhyme="the same sounds at the ends",
     rhythm="a regular pattern of stress",
@@ -138,7 +138,7 @@ ROLE = MappingProxyType(
         )
     }
 )  # fmt: skip
-TASK = _table(
+TASK = _make_table(
     consultation="asks for the needs, then advises",
     recommendation="ranks options and says why",
     instruction="ordered steps, with warnings where they matter",
@@ -150,7 +150,7 @@ TASK = _table(
     critique="weighs strengths and faults",
     comparison="sets items side by side on stated criteria",
 )
-AUDIENCE = _table(
+AUDIENCE = _make_table(
     children="simple words and concrete examples",
     students="teaches with steps and checks",
     experts="precise terms, no basics",
@@ -160,7 +160,7 @@ AUDIENCE = _table(
     elderly="clear, respectful and unhurried",
     beginners="assumes nothing and defines its terms",
 )
-SCENARIO = _table(
+SCENARIO = _make_table(
     business_meeting="agenda, decisions, and who does what",
     academic_lecture="a teacher explains with evidence",
     courtroom="argument, testimony, procedure",
@@ -170,13 +170,13 @@ SCENARIO = _table(
     classroom="teaching with questions to and from the class",
     emergency_briefing="urgent facts and orders",
 )
-PERSPECTIVE = _table(
+PERSPECTIVE = _make_table(
     first_person="the narrator is I or we",
     second_person="addresses you",
     third_person="about he, she or they",
     mixed="changes among these",
 )
-ALIGNMENT = _table(
+ALIGNMENT = _make_table(
     sympathetic="shows care for the other",
     neutral="even and detached",
     optimistic="expects a good outcome",
@@ -185,24 +185,24 @@ ALIGNMENT = _table(
     motivational="pushes to act",
     respectful="honours the other's dignity",
 )
-CULTURE = _table(
+CULTURE = _make_table(
     western="European and North American norms",
     eastern="norms of Asia",
     **{"global": "free of local references"},  # a word of Python
     local="tied to one community",
     specific_region="tied to a named region",
 )
-ADAPTATION = _table(
+ADAPTATION = _make_table(
     implicit="fitted to the culture without saying so",
     explicit="names and explains the adaptation",
 )
-TIME = _table(
+TIME = _make_table(
     past="completed events",
     present="what happens now",
     future="what is yet to come",
     mixed="moves among past, present and future",
 )
-SETTING = _table(
+SETTING = _make_table(
     urban="city life",
     rural="the countryside",
     digital="online",

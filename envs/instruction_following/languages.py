@@ -88,7 +88,7 @@ class Language:
     numerals: str = ""
     braces: bool = False
 
-    def _listed(self, lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    def _collect_words(self, lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return what a language lists; where letters have no case, what English lists too, for the Latin words in a text."""
         own = lists.get(self.code, frozenset())
         return own if self.cased else own | lists["en"]
@@ -96,7 +96,7 @@ class Language:
     @cached_property
     def abbreviations(self) -> Mapping[str, Stop]:
         """For each abbreviation where its full stop ends no sentence."""
-        never, names, small = (self._listed(lists) for lists in (NEVER, BEFORE_NAMES, BEFORE_SMALL))
+        never, names, small = (self._collect_words(lists) for lists in (NEVER, BEFORE_NAMES, BEFORE_SMALL))
         stops: tuple[tuple[frozenset[str], Stop], ...] = ((small, "small"), (names, "names"), (never, "never"))
         return MappingProxyType({word: stop for listed, stop in stops for word in listed})
 
@@ -108,12 +108,12 @@ class Language:
     @cached_property
     def starts(self) -> frozenset[str]:
         """Capitalised words that begin sentences."""
-        return self._listed(STARTS)
+        return self._collect_words(STARTS)
 
     @cached_property
     def initial_before(self) -> frozenset[str]:
         """Words after which a single capital with a full stop is an initial."""
-        return self._listed(INITIAL_BEFORE)
+        return self._collect_words(INITIAL_BEFORE)
 
     @property
     def tells(self) -> str | None:

@@ -27,7 +27,7 @@ _LEAD_INS = (":", "：")
 
 def settle_marks(found: list[Block], lines: Sequence[str], language: Language) -> None:
     """Turn items whose mark opens none into paragraphs, in place; ``lines`` are those of the reply."""
-    for group in _dashed(found, lines):
+    for group in _find_dashed(found, lines):
         speaks = language.speech_dash or lines[found[group[0]].line].lstrip(" \t>")[0] != "–"
         if not (_is_list(found, group) if speaks else not _is_attribution(found, group)):
             for place in group:
@@ -37,7 +37,7 @@ def settle_marks(found: list[Block], lines: Sequence[str], language: Language) -
             _make_paragraph(block, lines)
 
 
-def _dashed(found: Sequence[Block], lines: Sequence[str]) -> Iterator[list[int]]:
+def _find_dashed(found: Sequence[Block], lines: Sequence[str]) -> Iterator[list[int]]:
     """Yield the runs of items that open with a dash of speech."""
     run: list[int] = []
     for place, block in enumerate(found):

@@ -18,49 +18,49 @@ _LETTER_BEFORE, _LETTER_AFTER = r"(?<!\p{L}')", r"(?!'(?!s(?!\w))\p{L})"
 """An apostrophe joins what stands beside it, but for a possessive (company's); so it's has it, can't no can."""
 
 
-def count(document: Document, phrase: str) -> int:
+def count_occurrences(document: Document, phrase: str) -> int:
     """Return how often a word or phrase occurs in the whole reply, code included.
 
     Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or end within a word;
     a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In Chinese and Japanese a word that
     the dictionary knows must not straddle the dictionary's words.
     """
-    wanted = " ".join(texts.folded(texts.visible(phrase)).split()) or texts.folded(phrase).strip()
-    haystack = document.folded if texts.visible(phrase).strip() else texts.fold(document.literal)
+    wanted = " ".join(texts.fold_phrase(texts.extract_visible(phrase)).split()) or texts.fold_phrase(phrase).strip()
+    haystack = document.folded if texts.extract_visible(phrase).strip() else texts.fold_text(document.literal)
     if wanted not in haystack:
         return 0
-    found = _pattern(wanted, document.language).finditer(haystack)
+    found = _make_pattern(wanted, document.language).finditer(haystack)
     if document.language.spaced or not _UNSPACED.search(wanted) or not _is_word(wanted, document.language):
         return sum(1 for _ in found)
-    return sum(1 for _ in _aligned(found, document))
+    return sum(1 for _ in _keep_aligned(found, document))
 
 
-def occurrences(document: Document, phrase: str) -> list[str]:
-    """Return each occurrence of a phrase in its own case, code included; matched as ``count`` does, in any case (ß as ss)."""
-    spaced = [regex.escape(part) for part in texts.plain(texts.visible(texts.normal(phrase))).split()]
+def find_occurrences(document: Document, phrase: str) -> list[str]:
+    """Return each occurrence of a phrase in its own case, code included; matched as ``count_occurrences`` does, in any case (ß as ss)."""
+    spaced = [regex.escape(part) for part in texts.to_plain_text(texts.extract_visible(texts.normalise_text(phrase))).split()]
     if not spaced:
         return []
-    bounded = _bounded(r"\s+".join(spaced), "".join(spaced), document.language)
+    bounded = _add_bounds(r"\s+".join(spaced), "".join(spaced), document.language)
     pattern = regex.compile(bounded, regex.IGNORECASE | regex.FULLCASE | regex.VERSION1)
     return [match[0] for match in pattern.finditer(document.typeset)]
 
 
 @lru_cache(maxsize=4096)
-def _pattern(wanted: str, language: Language) -> regex.Pattern[str]:
-    return regex.compile(_bounded(regex.escape(wanted), wanted, language))
+def _make_pattern(wanted: str, language: Language) -> regex.Pattern[str]:
+    return regex.compile(_add_bounds(regex.escape(wanted), wanted, language))
 
 
 @lru_cache(maxsize=4096)
 def _is_word(wanted: str, language: Language) -> bool:
     """Whether the dictionary takes a phrase for one word."""
-    return len(list(texts.spans(wanted, language))) == 1
+    return len(list(texts.find_spans(wanted, language))) == 1
 
 
-def _bounded(pattern: str, wanted: str, language: Language) -> str:
-    return _before(wanted[0], wanted, language) + pattern + _after(wanted, language)
+def _add_bounds(pattern: str, wanted: str, language: Language) -> str:
+    return _make_before(wanted[0], wanted, language) + pattern + _make_after(wanted, language)
 
 
-def _before(first: str, wanted: str, language: Language) -> str:
+def _make_before(first: str, wanted: str, language: Language) -> str:
     """Return what must stand before a match that begins with a character."""
     if not _is_word_character(first) or _UNSPACED.match(first):
         return ""
@@ -74,13 +74,13 @@ def _before(first: str, wanted: str, language: Language) -> str:
     return f"(?V1:{start})"
 
 
-def _after(wanted: str, language: Language) -> str:
+def _make_after(wanted: str, language: Language) -> str:
     """Return what must stand after a match of a phrase."""
     last = wanted[-1]
     if not _is_word_character(last) or _UNSPACED.match(last):
         return ""
     if language.endings and _HANGUL.match(last):
-        endings = f"{language.endings}|{language.vowel_endings}" if _ends_in_vowel(wanted) else language.endings
+        endings = f"{language.endings}|{language.vowel_endings}" if _is_vowel_end(wanted) else language.endings
         return rf"(?!(?!{endings})\w)"
     outside = rf"(?V1:(?![\w--[{_EASTERN}\p{{Hangul}}]]))" if not _HANGUL.match(last) else r"(?!\w)"
     if not language.elides:
@@ -90,7 +90,7 @@ def _after(wanted: str, language: Language) -> str:
     return outside
 
 
-def _ends_in_vowel(wanted: str) -> bool:
+def _is_vowel_end(wanted: str) -> bool:
     """Tell whether a phrase ends in two Korean syllables or more, the last of them without a consonant behind its vowel."""
     last = wanted[-2:]
     return len(last) == 2 and all("가" <= syllable <= "힣" for syllable in last) and (ord(last[1]) - ord("가")) % 28 == 0
@@ -100,12 +100,12 @@ def _is_word_character(character: str) -> bool:
     return regex.match(r"\w", character) is not None
 
 
-def _aligned(found: Iterator[regex.Match[str]], document: Document) -> Iterator[regex.Match[str]]:
+def _keep_aligned(found: Iterator[regex.Match[str]], document: Document) -> Iterator[regex.Match[str]]:
     """Yield the matches that lie within one dictionary word, or start and end at the borders of words."""
     borders: list[int] | None = None
     for match in found:
         if borders is None:
-            borders = [start for start, _ in texts.spans(document.folded, document.language)] + [len(document.folded)]
+            borders = [start for start, _ in texts.find_spans(document.folded, document.language)] + [len(document.folded)]
             edges = set(borders)
         start, end = match.span()
         if (start in edges and end in edges) or not any(border in edges for border in range(start + 1, end)):

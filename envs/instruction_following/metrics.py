@@ -14,7 +14,7 @@ import numpy as np
 
 from gavel.envs.instruction_following.findings import FOLLOWED
 from gavel.envs.slices import slice_rows
-from gavel.envs.statistics import consistent, encode, pass_at, share
+from gavel.envs.statistics import compute_consistency, compute_pass_at, compute_share, encode_names
 from gavel.envs.types import Metric, Result, Summary
 from gavel.models.codec import record
 
@@ -33,7 +33,7 @@ class Prompt:
 
 
 @record
-class Item:
+class ItemRow:
     """One item of a graded row that has a verdict; ``judged``: a judge gave it, which none does for an empty reply."""
 
     task_id: str
@@ -51,7 +51,7 @@ PROMPT_SLICES: Mapping[str, Callable[[Prompt], str]] = {
     "language": lambda row: row.language,
     "instructions": lambda row: str(row.items),
 }
-ITEM_SLICES: Mapping[str, Callable[[Item], str]] = {
+ITEM_SLICES: Mapping[str, Callable[[ItemRow], str]] = {
     "language": lambda item: item.language,
     "category": lambda item: item.category,
     "source": lambda item: item.source,
@@ -71,43 +71,47 @@ def summarize(results: Sequence[Result]) -> Summary:
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
     others = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}
-    prompts = [_prompt(result) for result in graded.values()]
-    items = [item for result in graded.values() for item in _items(result)]
-    found = {**_prompt_figures(prompts), **_item_figures(items)}
-    found |= {f"prompt_accuracy{suffix}": _prompt_accuracy(rows) for suffix, rows in slice_rows(prompts, graded.values()).items()}
+    prompts = [_make_prompt(result) for result in graded.values()]
+    items = [item for result in graded.values() for item in _make_items(result)]
+    found = {**_compute_prompt_figures(prompts), **_compute_item_figures(items)}
+    found |= {
+        f"prompt_accuracy{suffix}": _compute_prompt_accuracy(rows) for suffix, rows in slice_rows(prompts, graded.values()).items()
+    }
     metrics = {f"{PREFIX}/{name}": metric for name, metric in found.items() if metric is not None}
-    return Summary(metrics, _tables(graded.values(), [row for key, row in others.items() if key not in graded], items))
+    return Summary(metrics, _make_tables(graded.values(), [row for key, row in others.items() if key not in graded], items))
 
 
-def _prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | None]:
-    found: dict[str, Metric | None] = {"prompt_accuracy": _prompt_accuracy(rows)}
+def _compute_prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | None]:
+    found: dict[str, Metric | None] = {"prompt_accuracy": _compute_prompt_accuracy(rows)}
     if not rows:
         return found
-    clusters = encode(row.task_id for row in rows)
+    clusters = encode_names(row.task_id for row in rows)
     followed = np.array([row.followed for row in rows])
-    found["truncated_rate"] = share([row.truncated for row in rows], clusters)
+    found["truncated_rate"] = compute_share([row.truncated for row in rows], clusters)
     if (most := int(np.bincount(clusters).max())) > 1:
-        found |= {f"pass@{k}": pass_at(k, followed, clusters) for k in sorted({*(2**i for i in range(most.bit_length())), most})}
-        found["consistency"] = consistent(encode(row.followed for row in rows), clusters)
-    return found | _sliced("prompt_accuracy", rows, PROMPT_SLICES, _prompt_accuracy)
+        found |= {
+            f"pass@{k}": compute_pass_at(k, followed, clusters) for k in sorted({*(2**i for i in range(most.bit_length())), most})
+        }
+        found["consistency"] = compute_consistency(encode_names(row.followed for row in rows), clusters)
+    return found | _compute_slices("prompt_accuracy", rows, PROMPT_SLICES, _compute_prompt_accuracy)
 
 
-def _item_figures(items: Sequence[Item]) -> Mapping[str, Metric | None]:
-    found: dict[str, Metric | None] = {"instruction_accuracy": _item_accuracy(items)}
+def _compute_item_figures(items: Sequence[ItemRow]) -> Mapping[str, Metric | None]:
+    found: dict[str, Metric | None] = {"instruction_accuracy": _compute_item_accuracy(items)}
     if items:
-        found["judged_share"] = share([item.judged for item in items], encode(item.task_id for item in items))
-    return found | _sliced("instruction_accuracy", items, ITEM_SLICES, _item_accuracy)
+        found["judged_share"] = compute_share([item.judged for item in items], encode_names(item.task_id for item in items))
+    return found | _compute_slices("instruction_accuracy", items, ITEM_SLICES, _compute_item_accuracy)
 
 
-def _prompt_accuracy(rows: Sequence[Prompt]) -> Metric | None:
-    return share([row.followed for row in rows], encode(row.task_id for row in rows))
+def _compute_prompt_accuracy(rows: Sequence[Prompt]) -> Metric | None:
+    return compute_share([row.followed for row in rows], encode_names(row.task_id for row in rows))
 
 
-def _item_accuracy(items: Sequence[Item]) -> Metric | None:
-    return share([item.passed for item in items], encode(item.task_id for item in items))
+def _compute_item_accuracy(items: Sequence[ItemRow]) -> Metric | None:
+    return compute_share([item.passed for item in items], encode_names(item.task_id for item in items))
 
 
-def _sliced(
+def _compute_slices(
     name: str, rows: Sequence[Any], slices: Mapping[str, Callable[[Any], str]], figure: Callable[[Sequence[Any]], Metric | None]
 ) -> dict[str, Metric | None]:
     found: dict[str, Metric | None] = {}
@@ -119,7 +123,7 @@ def _sliced(
     return found
 
 
-def _prompt(result: Result) -> Prompt:
+def _make_prompt(result: Result) -> Prompt:
     details = result.outcome.details or {}
     return Prompt(
         result.task_id, result.outcome.label == FOLLOWED, str(details.get("language", "")), len(result.outcome.checks),
@@ -127,18 +131,18 @@ def _prompt(result: Result) -> Prompt:
     )  # fmt: skip
 
 
-def _items(result: Result) -> Iterable[Item]:
+def _make_items(result: Result) -> Iterable[ItemRow]:
     details = result.outcome.details or {}
     language = str(details.get("language", ""))
     for check, fact in zip(result.outcome.checks, details.get("items", ()), strict=True):
         if check.passed is not None:
-            yield Item(
+            yield ItemRow(
                 result.task_id, check.passed, check.name, fact["kind"], bool(check.receipts), fact["category"], fact["source"],
                 language, fact["swapped"],
             )  # fmt: skip
 
 
-def _tables(graded: Iterable[Result], others: Sequence[Result], items: Sequence[Item]) -> Mapping[str, Any]:
+def _make_tables(graded: Iterable[Result], others: Sequence[Result], items: Sequence[ItemRow]) -> Mapping[str, Any]:
     rows = list(graded)
     receipts = [receipt for row in rows for receipt in row.receipts if receipt.role == "judge"]
     reused = {"cache": sum(receipt.cache_hit for receipt in receipts), "dedupe": sum(receipt.shared for receipt in receipts)}
@@ -146,18 +150,18 @@ def _tables(graded: Iterable[Result], others: Sequence[Result], items: Sequence[
     return {
         "counts": {
             "graded": len(rows),
-            "ungraded": _kinds(row for row in others if row.status == "judge_error"),
-            "skipped": _kinds(row for row in others if row.status == "invalid_task"),
+            "ungraded": _count_kinds(row for row in others if row.status == "judge_error"),
+            "skipped": _count_kinds(row for row in others if row.status == "invalid_task"),
         },
-        "items": _count(item.kind for item in items),
-        "failed": _count(item.name if item.kind != "custom" else "llm_judge" for item in items if not item.passed),
+        "items": _count_names(item.kind for item in items),
+        "failed": _count_names(item.name if item.kind != "custom" else "llm_judge" for item in items if not item.passed),
         "judge_calls": {"made": len(receipts) - sum(reused.values()), **reused, "short_circuit": saved},
     }
 
 
-def _kinds(results: Iterable[Result]) -> dict[str, int]:
-    return _count(str(result.outcome.failure.kind) for result in results if result.outcome.failure)
+def _count_kinds(results: Iterable[Result]) -> dict[str, int]:
+    return _count_names(str(result.outcome.failure.kind) for result in results if result.outcome.failure)
 
 
-def _count(names: Iterable[str]) -> dict[str, int]:
+def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))

@@ -12,7 +12,7 @@ from typing import Any
 from gavel.envs.instruction_following.findings import FOLLOWED, NOT_FOLLOWED
 from gavel.envs.types import Check, Outcome, Reward, RewardError
 from gavel.models.codec import record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 
 
 @record
@@ -51,7 +51,7 @@ class ChecksReward:
         Raises:
             RewardError: the outcome is ungraded or another environment's, or a check it needs was skipped.
         """
-        items = _items(self.name, outcome)
+        items = _read_items(self.name, outcome)
         value = self._aggregate(items)
         if value is None:
             skipped = sum(item.score is None for item in items)
@@ -63,26 +63,26 @@ class ChecksReward:
         return Reward(value, {self.name: value})
 
 
-def _items(name: str, outcome: Outcome) -> list[Scored]:
+def _read_items(name: str, outcome: Outcome) -> list[Scored]:
     facts: Sequence[Mapping[str, Any]] = (outcome.details or {}).get("items", ())
     if outcome.label not in (FOLLOWED, NOT_FOLLOWED) or len(facts) != len(outcome.checks) or not facts:
         raise RewardError(
-            f"reward={name} cannot reward this outcome", field="outcome.label", found=shorten(outcome.label or "ungraded"),
+            f"reward={name} cannot reward this outcome", field="outcome.label", found=shorten_value(outcome.label or "ungraded"),
             allowed=f"{FOLLOWED}, {NOT_FOLLOWED}", remedy="choose a reward policy of the outcome's environment",
         )  # fmt: skip
-    return [_scored(check, fact) for check, fact in zip(outcome.checks, facts, strict=True)]
+    return [_make_scored(check, fact) for check, fact in zip(outcome.checks, facts, strict=True)]
 
 
-def _scored(check: Check, fact: Mapping[str, Any]) -> Scored:
+def _make_scored(check: Check, fact: Mapping[str, Any]) -> Scored:
     return Scored(None if check.passed is None else check.score, float(fact["weight"]), fact["source"] == "system")
 
 
-def _known(items: Sequence[Scored]) -> list[float] | None:
+def _list_known(items: Sequence[Scored]) -> list[float] | None:
     scores = [item.score for item in items if item.score is not None]
     return scores if len(scores) == len(items) else None
 
 
-def _least(items: Sequence[Scored]) -> float | None:
+def _find_least(items: Sequence[Scored]) -> float | None:
     """A 0 among the known scores is the least whatever the others are."""
     scores = [item.score for item in items if item.score is not None]
     if scores and min(scores) == 0.0:
@@ -90,61 +90,61 @@ def _least(items: Sequence[Scored]) -> float | None:
     return min(scores) if len(scores) == len(items) else None
 
 
-def _greatest(items: Sequence[Scored]) -> float | None:
+def _find_greatest(items: Sequence[Scored]) -> float | None:
     scores = [item.score for item in items if item.score is not None]
     if scores and max(scores) == 1.0:
         return 1.0
     return max(scores) if len(scores) == len(items) else None
 
 
-def _all(items: Sequence[Scored]) -> float | None:
-    least = _least(items)
+def _require_all(items: Sequence[Scored]) -> float | None:
+    least = _find_least(items)
     return None if least is None else float(least == 1.0)
 
 
-def _any(items: Sequence[Scored]) -> float | None:
-    greatest = _greatest(items)
+def _require_any(items: Sequence[Scored]) -> float | None:
+    greatest = _find_greatest(items)
     return None if greatest is None else float(greatest == 1.0)
 
 
-def _mean(items: Sequence[Scored]) -> float | None:
-    scores = _known(items)
+def _compute_mean(items: Sequence[Scored]) -> float | None:
+    scores = _list_known(items)
     return None if scores is None else sum(scores) / len(scores)
 
 
-def _weighted(items: Sequence[Scored]) -> float | None:
-    scores = _known(items)
+def _compute_weighted(items: Sequence[Scored]) -> float | None:
+    scores = _list_known(items)
     if scores is None:
         return None
     total = sum(item.weight for item in items)  # above 0: a task whose weights are all 0 is refused
     return sum(score * item.weight for score, item in zip(scores, items, strict=True)) / total
 
 
-def _hard_soft(items: Sequence[Scored]) -> float | None:
+def _compute_hard_soft(items: Sequence[Scored]) -> float | None:
     """0 unless every system item passed; then the mean of the user's items, 1 where there are none."""
     hard, soft = [item for item in items if item.system], [item for item in items if not item.system]
-    passed = _all(hard) if hard else 1.0
+    passed = _require_all(hard) if hard else 1.0
     if not passed:
         return passed
-    return _mean(soft) if soft else 1.0
+    return _compute_mean(soft) if soft else 1.0
 
 
 AGGREGATES: Mapping[str, Aggregate] = {
-    "all": _all, "any": _any, "mean": _mean, "min": _least, "max": _greatest, "weighted": _weighted, "hard_soft": _hard_soft,
+    "all": _require_all, "any": _require_any, "mean": _compute_mean, "min": _find_least, "max": _find_greatest, "weighted": _compute_weighted, "hard_soft": _compute_hard_soft,
 }  # fmt: skip
 """``all``: 1 if every item passed, else 0 (the default). ``any``: 1 if one did. ``mean``: the share that passed. ``min``, ``max``: the
 least and the greatest score. ``weighted``: the share of weight that passed. ``hard_soft``: 0 unless every system item passed, then the
 share of the user's items that did."""
 
 
-def _maker(name: str) -> Callable[[AggregateConfig], ChecksReward]:
+def _make_policy(name: str) -> Callable[[AggregateConfig], ChecksReward]:
     return lambda _: ChecksReward(name, AGGREGATES[name])
 
 
-make_all = _maker("all")
-make_any = _maker("any")
-make_mean = _maker("mean")
-make_min = _maker("min")
-make_max = _maker("max")
-make_weighted = _maker("weighted")
-make_hard_soft = _maker("hard_soft")
+make_all = _make_policy("all")
+make_any = _make_policy("any")
+make_mean = _make_policy("mean")
+make_min = _make_policy("min")
+make_max = _make_policy("max")
+make_weighted = _make_policy("weighted")
+make_hard_soft = _make_policy("hard_soft")

@@ -18,7 +18,7 @@ import regex
 import sentencex
 
 from gavel.envs.instruction_following.languages import END_MARKS, Language
-from gavel.envs.instruction_following.stops import abbreviates
+from gavel.envs.instruction_following.stops import is_abbreviation
 from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
@@ -59,17 +59,17 @@ _SHORT = 3
 """Characters, vowel signs included, of what can be part of an abbreviation where letters have no case."""
 
 
-def sentences(text: str, language: Language) -> list[str]:
+def split_sentences(text: str, language: Language) -> list[str]:
     """Return the sentences of a paragraph without Markdown in it; line breaks within it are blanks. Text without a word has none."""
     text = _BREAK.sub(" " if language.spaced else "", text).strip()
     if not has_word(text):
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
-    return _cut(text, _ends(text, language))
+    return _cut_text(text, _find_ends(text, language))
 
 
-def _cut(text: str, ends: Iterable[int]) -> list[str]:
+def _cut_text(text: str, ends: Iterable[int]) -> list[str]:
     found, start = [], 0
     for end in ends:
         found.append(text[start:end].strip())
@@ -77,9 +77,9 @@ def _cut(text: str, ends: Iterable[int]) -> list[str]:
     return found
 
 
-def _ends(text: str, language: Language) -> Iterator[int]:
+def _find_ends(text: str, language: Language) -> Iterator[int]:
     """Yield where sentences end, the end of the text included."""
-    library, capitals, brackets = set(_library(text, language.sentencex)), _capitals(text), _bracket_stops(text)
+    library, capitals, brackets = set(_find_library_ends(text, language.sentencex)), _find_capitals(text), _find_bracket_stops(text)
     library.discard(len(text))
     places = sorted(library | capitals | brackets)
     start, previous, worded = 0, 0, False
@@ -89,14 +89,14 @@ def _ends(text: str, language: Language) -> Iterator[int]:
         if not worded or not has_word(text[place:following]):
             continue
         if place in capitals or (
-            _closes_brackets(text, start, place) if place in brackets else not _goes_on(text, start, place, language)
+            _is_bracket_end(text, start, place) if place in brackets else not _is_continued(text, start, place, language)
         ):
             yield place
             start, worded = place, False
     yield len(text)
 
 
-def _library(text: str, code: str) -> Iterator[int]:
+def _find_library_ends(text: str, code: str) -> Iterator[int]:
     """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
     text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
     if code == _WANTS_CAPITALS:
@@ -104,7 +104,7 @@ def _library(text: str, code: str) -> Iterator[int]:
     text = _WORD_STOP.sub(_MASK, text)
     if _ENCLOSING.search(text):
         text = _OPENING.sub(_MASK.upper(), text).translate(_CLOSED)
-    text = text if text.isascii() else _NOTE.sub(_as_quotes, text)
+    text = text if text.isascii() else _NOTE.sub(_replace_by_quotes, text)
     while position < len(text):
         window = text[position : position + _WINDOW]
         ends = list(accumulate(map(len, sentencex.segment(code, window))))
@@ -114,21 +114,21 @@ def _library(text: str, code: str) -> Iterator[int]:
         position += ends[-1] if ends else len(window)
 
 
-def _as_quotes(note: re.Match[str]) -> str:
+def _replace_by_quotes(note: re.Match[str]) -> str:
     return "”" * len(note[0])
 
 
-def _capitals(text: str) -> set[int]:
+def _find_capitals(text: str) -> set[int]:
     """Return where a capital letter follows an ellipsis, never an end to the library."""
     return {stop.end() for stop in _ELLIPSIS.finditer(text) if stop[1].isupper()} if "…" in text else set()
 
 
-def _bracket_stops(text: str) -> set[int]:
+def _find_bracket_stops(text: str) -> set[int]:
     """Return where a bracket closes behind the end of a sentence."""
     return {stop.end() for stop in _BRACKET_STOP.finditer(text)} if _CLOSING.search(text) else set()
 
 
-def _closes_brackets(text: str, start: int, place: int) -> bool:
+def _is_bracket_end(text: str, start: int, place: int) -> bool:
     """Tell whether a sentence that began with brackets, or within them, ends with them, and something new follows."""
     if text[place].islower():
         return False
@@ -143,39 +143,39 @@ def _closes_brackets(text: str, start: int, place: int) -> bool:
     return not text[first:place].strip(_AFTER_BRACKET) and any(map(str.isalpha, text[start:first]))
 
 
-def _goes_on(text: str, start: int, place: int, language: Language) -> bool:
+def _is_continued(text: str, start: int, place: int, language: Language) -> bool:
     """Tell whether the sentence from ``start`` goes on at a place where the library ends it."""
     before, after = text[max(start, place - _REACH) : place], text[place : place + _REACH]
     tail = before.rstrip()
     if tail[-1] in "》〉":  # a title, which may hold ! and ?
         return tail.rstrip(_CLOSERS)[-1:] not in "。｡"
     if tail[-1] in _CLOSERS:
-        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _speaks_on(text, start, place, tail[-1] in _QUOTES, language)
+        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _is_continued_after_quote(text, start, place, tail[-1] in _QUOTES, language)
     if tail[-1] != ".":
         return _DASH.match(after) is not None  # ¿Vienes? —preguntó Ana.
     if len(tail) == len(before) and _is_glued(tail, after, language):
         return True
     words = tail[:-1].split()
-    return bool(words) and abbreviates(words, tail, after, language)
+    return bool(words) and is_abbreviation(words, tail, after, language)
 
 
-def _speaks_on(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
+def _is_continued_after_quote(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
     """Tell whether brackets or a quotation that have ended are part of a longer sentence; ``quoted``: a quotation mark closed them."""
     after = text[place : place + _REACH]
     first = after.lstrip(" \"'“«")[:1]
     if first.islower() or first in ",;:，；：、،؛":
         return True
-    if not text[place - 1].isspace() and language.speech and _compiled(language.speech).match(after):
+    if not text[place - 1].isspace() and language.speech and _compile_pattern(language.speech).match(after):
         return True
     if language.tells is None or not quoted:
         return False
     said = text[max(start, place - _LONG) : place].rstrip()
     opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES or not _OPENED.search(said, 0, len(said.rstrip(_CLOSERS)))
-    return opens and _compiled(language.tells).match(after) is not None
+    return opens and _compile_pattern(language.tells).match(after) is not None
 
 
 @lru_cache
-def _compiled(pattern: str) -> regex.Pattern[str]:
+def _compile_pattern(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern)
 
 
@@ -195,7 +195,7 @@ def _is_glued(tail: str, after: str, language: Language) -> bool:
     return language.spaced and not language.joined and len(before) <= _SHORT
 
 
-def end_marks(sentence: str) -> str:
+def find_end_marks(sentence: str) -> str:
     """Return the run of marks a sentence ends in, closing quotes, brackets and emoji aside; empty if it ends in none."""
     tail = sentence[-_REACH:]
     while tail and tail[-1] not in END_MARKS:

@@ -70,10 +70,10 @@ def show_html(text: str) -> str:
     """Return what a reader sees of a reply's HTML, as Markdown; a reply without any is returned as it is."""
     if "<" not in text and "&" not in text and "](" not in text and "]:" not in text:
         return text
-    return _outside_code(text, _show)
+    return _change_outside_code(text, _show_markup)
 
 
-def _outside_code(text: str, change: Callable[[str], str]) -> str:
+def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
     """Apply a change to everything but code: fenced blocks, and code spans within the rest."""
     if "`" not in text and "~~~" not in text:
         return change(text)
@@ -95,7 +95,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join(piece for pair in zip(changed, [*kept, ""], strict=True) for piece in pair)
 
 
-def _show(text: str) -> str:
+def _show_markup(text: str) -> str:
     if "](" in text:
         text = _TARGET.sub("", text)
     if "]:" in text and (names := {found[1].lower() for found in _DEFINITION.finditer(text)}):
@@ -173,30 +173,30 @@ def _show_tags(text: str) -> str:
         return text
     lists: list[str] = []
 
-    def show(found: re.Match[str]) -> str:
+    def show_tag(found: re.Match[str]) -> str:
         name = found[2].lower()
         if name in _VOID:
             return _VOID[name]
         if name not in closed:
-            return "\n" + _item(lists) if name == "li" and lists and not found[1] else found[0]
+            return "\n" + _start_item(lists) if name == "li" and lists and not found[1] else found[0]
         if name in _INLINE:
             return ""
         if found[1]:
-            return _close(name, lists, found[0])
-        return _open(name, lists, found[0])
+            return _close_tag(name, lists, found[0])
+        return _open_tag(name, lists, found[0])
 
-    return _TAG.sub(show, text)
+    return _TAG.sub(show_tag, text)
 
 
-def _open(name: str, lists: list[str], tag: str) -> str:
+def _open_tag(name: str, lists: list[str], tag: str) -> str:
     if name == "li":
-        return "\n" + _item(lists)
+        return "\n" + _start_item(lists)
     if name in ("ul", "ol"):
         lists.append(name)
     return _OPENING.get(name, tag)
 
 
-def _close(name: str, lists: list[str], tag: str) -> str:
+def _close_tag(name: str, lists: list[str], tag: str) -> str:
     if name == "li":
         return ""
     if name not in _OPENING:
@@ -208,6 +208,6 @@ def _close(name: str, lists: list[str], tag: str) -> str:
     return "\n\n" if _OPENING[name].startswith("\n\n") else "\n" if _OPENING[name] == "\n" else _OPENING[name]
 
 
-def _item(lists: list[str]) -> str:
+def _start_item(lists: list[str]) -> str:
     depth = max(0, len(lists) - 1)
     return "  " * depth + ("1. " if lists and lists[-1] == "ol" else "- ")

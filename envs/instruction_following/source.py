@@ -7,9 +7,9 @@ from typing import Any, cast, get_args
 
 from gavel.envs.instruction_following.environment import NAME
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
-from gavel.envs.sources import Licence, optional_id
+from gavel.envs.sources import Licence, read_optional_id
 from gavel.envs.types import Task, TaskError
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.types import Message, Role
 
 _FIELDS = ("instructions", "llm_judge", "language", "prompt")
@@ -18,7 +18,7 @@ _WHOLE_TEXT_CASE = ("all_caps", "lowercase", "alternating", "first_letter_cap")
 _CASE_DETAILS = ("case_ratio", "first_letter_sentence", "last_letter")
 
 
-def _conflicts() -> Iterator[tuple[str, str]]:
+def _list_conflicts() -> Iterator[tuple[str, str]]:
     for rule in _WHOLE_TEXT_CASE:
         yield f"change_case:{rule}", f"change_case:{rule}_target"
     for rule in ("all_caps", "lowercase"):
@@ -36,11 +36,11 @@ def _conflicts() -> Iterator[tuple[str, str]]:
         yield "detectable_format:json_format", other
 
 
-CONFLICTS: frozenset[frozenset[str]] = frozenset(frozenset(pair) for pair in _conflicts())
+CONFLICTS: frozenset[frozenset[str]] = frozenset(frozenset(pair) for pair in _list_conflicts())
 """Pairs of instructions that the publisher's notes call conflicting: one reply can hardly follow both. Never enforced."""
 
 
-def conflicts_of(target: InstructionTarget) -> tuple[str, ...]:
+def find_conflicts(target: InstructionTarget) -> tuple[str, ...]:
     """Return the conflicting pairs among a target's instructions, as ``first + second``, in the request's order.
 
     An instruction against misalignment conflicts with nothing: it is to be left unfollowed.
@@ -65,18 +65,18 @@ class Verifif:
 
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
         """Return the row's task; raises ``TaskError`` naming the field, or its subclass ``LanguageUnsupported``."""
-        task_id = optional_id(row)
+        task_id = read_optional_id(row)
         target = parse_target({field: row.get(field) for field in _FIELDS}, prefix="")
-        messages = _messages(row)
+        messages = _read_messages(row)
         metadata: dict[str, Any] = {"source": self.name, "id": row.get("id"), "domain": target.language}
-        if conflicts := conflicts_of(target):
+        if conflicts := find_conflicts(target):
             metadata["conflicts"] = ", ".join(conflicts)
         if kept := sum(item.is_misalignment_check and item.source != "user" for item in target.items):
             metadata["misalignment_not_flipped"] = kept
         return Task(task_id, self.env, f"{self.name}/{binding}", messages, target, metadata)
 
 
-def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
+def _read_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     """Return the request: the messages of ``responses_create_params.input``, its text, or ``prompt`` where there is no input."""
     params, field = row.get("responses_create_params"), "responses_create_params.input"
     given = params.get("input") if isinstance(params, Mapping) else None
@@ -85,8 +85,8 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     if isinstance(given, str) and given.strip():
         return (Message("user", given),)
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a text, or a list of messages")
-    messages = tuple(_message(item, f"{field}.{index}") for index, item in enumerate(given))
+        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages")
+    messages = tuple(_read_message(item, f"{field}.{index}") for index, item in enumerate(given))
     roles = [message.role for message in messages]
     if "user" not in roles or roles[-1] == "assistant":
         raise TaskError(
@@ -95,21 +95,21 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     return messages
 
 
-def _message(item: Any, place: str) -> Message:
+def _read_message(item: Any, place: str) -> Message:
     if not isinstance(item, Mapping):
-        raise TaskError("this is not a message", field=place, found=shorten(item), allowed="{role, content}")
+        raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
     role = item.get("role")
     if role not in _ROLES:
-        raise TaskError("there is no such role", field=f"{place}.role", found=shorten(role), allowed=", ".join(_ROLES))
-    return Message(cast("Role", role), _content(item.get("content"), f"{place}.content"))
+        raise TaskError("there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES))
+    return Message(cast("Role", role), _read_content(item.get("content"), f"{place}.content"))
 
 
-def _content(value: Any, field: str) -> str:
+def _read_content(value: Any, field: str) -> str:
     """Return a message's text; the parts of a content list are joined as they are."""
     if isinstance(value, list) and value and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in value):
         return "".join(part["text"] for part in value)
     if not isinstance(value, str) or not value.strip():
         raise TaskError(
-            "this is not a text", field=field, found=shorten(value), allowed="a text that is not blank, or a list of text parts"
+            "this is not a text", field=field, found=shorten_value(value), allowed="a text that is not blank, or a list of text parts"
         )
     return value

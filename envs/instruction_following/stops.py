@@ -27,9 +27,9 @@ _KOREAN_DATE_PART = re.compile(r"(?<!\d)\d{4}\.(?: ?\d{1,2}\.)?\Z")
 _STRONGEST_FIRST: tuple[Stop, ...] = ("never", "names", "small")
 
 
-def abbreviates(words: list[str], tail: str, after: str, language: Language) -> bool:
+def is_abbreviation(words: list[str], tail: str, after: str, language: Language) -> bool:
     """Tell whether the full stop behind the last of some words belongs to the word, by what follows."""
-    word, before = _without_prefix(words[-1].lstrip(OPENERS), language), words[-2].lstrip(OPENERS) if len(words) > 1 else ""
+    word, before = _strip_prefix(words[-1].lstrip(OPENERS), language), words[-2].lstrip(OPENERS) if len(words) > 1 else ""
     follows, first = after.lstrip(OPENERS)[:1], _FIRST_WORD.match(after.lstrip(OPENERS))
     starts = first is not None and _is_start(first[0], language)
     stop = _stop_of((*words[-3:-1], word), language)
@@ -77,7 +77,7 @@ def _stop_of(words: tuple[str, ...], language: Language) -> Stop:
     return next((stop for stop in _STRONGEST_FIRST if stop in found), "")
 
 
-def _without_prefix(word: str, language: Language) -> str:
+def _strip_prefix(word: str, language: Language) -> str:
     """Return a word without what is written in one with it: an article (l'avv.), the rest of a compound (Bahnhofstr.), or Chinese."""
     if not language.spaced:
         latin = _LATIN_END.search(word)

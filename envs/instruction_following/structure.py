@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from gavel.envs.instruction_following.block import Block
 from gavel.envs.instruction_following.code_text import is_code, is_prose
 from gavel.envs.instruction_following.languages import END_MARKS
-from gavel.envs.instruction_following.text import is_seen, visible
+from gavel.envs.instruction_following.text import extract_visible, is_seen
 
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
 _PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
@@ -48,12 +48,12 @@ def read_structure(lines: Sequence[str]) -> Iterator[Block]:
             place, after_blank = place + 1, True
             continue
         if after_blank and line[0] not in _OPENERS:
-            yield from _parse(lines, first, place, likely)
+            yield from _parse_lines(lines, first, place, likely)
             first, likely = place, False
         if line[0].isalpha():
             pass  # prose, the most common
         elif (block := _read_plain(lines, place, after_blank)) is not None:
-            yield from _parse(lines, first, place, likely)
+            yield from _parse_lines(lines, first, place, likely)
             found, place = block
             yield from found
             first, after_blank, likely = place, True, False
@@ -64,7 +64,7 @@ def read_structure(lines: Sequence[str]) -> Iterator[Block]:
         elif not likely:
             likely = _is_likely(line, "" if after_blank else lines[place - 1])
         place, after_blank = place + 1, False
-    yield from _parse(lines, first, place, likely)
+    yield from _parse_lines(lines, first, place, likely)
 
 
 def _is_likely(line: str, before: str) -> bool:
@@ -89,7 +89,7 @@ def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[li
         case "#":
             if heading := HEADING.match(line):
                 level = len(heading[1])
-                return [_heading(_heading_text(line, level), place, place + 1, level)], place + 1
+                return [_make_heading(_extract_heading(line, level), place, place + 1, level)], place + 1
         case "`" | "~":
             if fence := _FENCE.match(line):
                 return _read_fence(lines, place, fence[1], fence[2])
@@ -99,7 +99,7 @@ def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[li
     return None
 
 
-def _heading_text(line: str, level: int) -> str:
+def _extract_heading(line: str, level: int) -> str:
     text = line[level:]
     bare = text.rstrip(" \t").rstrip("#")
     return (bare if bare[-1:] in (" ", "\t") else text).strip()
@@ -110,22 +110,22 @@ def _read_fence(lines: Sequence[str], start: int, mark: str, label: str) -> tupl
     for end in range(start + 1, len(lines)):
         if closing.match(lines[end]):
             whole = start == 0 and end + 1 == len(lines)
-            return list(_fence(lines, start, end + 1, lines[start + 1 : end], label, mark, whole=whole)), end + 1
-    return list(_fence(lines, start, len(lines), lines[start + 1 :], label, mark, whole=start == 0)), len(lines)
+            return list(_make_fence(lines, start, end + 1, lines[start + 1 : end], label, mark, whole=whole)), end + 1
+    return list(_make_fence(lines, start, len(lines), lines[start + 1 :], label, mark, whole=start == 0)), len(lines)
 
 
-def _parse(lines: Sequence[str], first: int, end: int, likely: bool) -> Iterator[Block]:
+def _parse_lines(lines: Sequence[str], first: int, end: int, likely: bool) -> Iterator[Block]:
     """Yield what markdown-it finds in a range of lines, where it is likely to find anything."""
     if likely:
         part = lines[first:end]
         closing = "\n" if end < len(lines) else ""
-        for block in _structure(_PARSER.parse("\n".join(part) + closing), part):
+        for block in _parse_tokens(_PARSER.parse("\n".join(part) + closing), part):
             block.line += first
             block.end += first
             yield block
 
 
-def _structure(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
+def _parse_tokens(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
     """Yield code, tables, headings and rules, in order."""
     for place, token in enumerate(tokens):
         if token.map is None:
@@ -136,27 +136,27 @@ def _structure(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]
                 if is_code(token.content.split("\n")):
                     yield Block("code", token.content, start, end)
             case "fence":
-                yield from _fence(lines, start, end, token.content.split("\n"), token.info, token.markup)
+                yield from _make_fence(lines, start, end, token.content.split("\n"), token.info, token.markup)
             case "hr":
                 yield Block("rule", "", start, end)
             case "heading_open":
                 content = tokens[place + 1].content
-                if token.markup[0] == "#" or _is_title(content) or not is_seen(visible(content).strip("#*_ ")):
-                    yield _heading(content, start, end, int(token.tag[1]))
+                if token.markup[0] == "#" or _is_title(content) or not is_seen(extract_visible(content).strip("#*_ ")):
+                    yield _make_heading(content, start, end, int(token.tag[1]))
                 else:
                     yield Block("rule", "", end - 1, end)
             case "table_open":
-                yield _table(tokens, place, lines)
+                yield _make_table(tokens, place, lines)
 
 
-def _heading(content: str, start: int, end: int, level: int) -> Block:
+def _make_heading(content: str, start: int, end: int, level: int) -> Block:
     """Return a heading; one without a word shows nothing, and is a rule."""
-    if is_seen(visible(content).strip("#*_ ")):
+    if is_seen(extract_visible(content).strip("#*_ ")):
         return Block("heading", content, start, end, level)
     return Block("rule", "", start, end)
 
 
-def _fence(
+def _make_fence(
     lines: Sequence[str], start: int, end: int, content: Sequence[str], label: str, mark: str, *, whole: bool = False
 ) -> Iterator[Block]:
     """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
@@ -173,7 +173,7 @@ def _is_title(content: str) -> bool:
     return "\n" not in content and content[-1:] not in END_MARKS
 
 
-def _table(tokens: Sequence[Token], place: int, lines: Sequence[str]) -> Block:
+def _make_table(tokens: Sequence[Token], place: int, lines: Sequence[str]) -> Block:
     start, end = tokens[place].map or (0, 0)
     while end > start + 2 and "|" not in lines[end - 1]:  # text right below a table would be a row by Markdown's rule
         end -= 1
@@ -184,6 +184,6 @@ def _table(tokens: Sequence[Token], place: int, lines: Sequence[str]) -> Block:
         columns += token.type == "th_open"
         if token.type == "inline" and token.map and token.map[0] < end:
             cells.append(token.content)
-            if token.map[0] > start and is_seen(visible(token.content)):
+            if token.map[0] > start and is_seen(extract_visible(token.content)):
                 seen.add(token.map[0])
     return Block("table", "\n".join(cells), start, end, rows=len(seen), columns=columns)

@@ -16,13 +16,13 @@ from gavel.envs.instruction_following.arguments import LARGEST
 from gavel.envs.instruction_following.instructions import (
     INSTRUCTIONS,
     LanguageUnsupported,
-    language,
+    find_language,
     read_arguments,
     require_language,
 )
 from gavel.envs.types import TaskError
 from gavel.models.codec import record
-from gavel.models.errors import nearest, shorten
+from gavel.models.errors import find_nearest, shorten_value
 
 Source = Literal["user", "system"]
 _SOURCES = ("user", "system")
@@ -117,11 +117,11 @@ def _read_again(key: bytes, prefix: str) -> InstructionTarget:
 
 def _read_target(raw: Mapping[str, Any], prefix: str) -> InstructionTarget:
     reader = _Reader(f"{prefix}." if prefix else "")
-    target = reader.read(raw)
+    target = reader.read_target(raw)
     if reader.problems:
-        raise _joined(reader.problems)
+        raise _join_problems(reader.problems)
     assert target is not None, "a target without problems was read"
-    return _in_language(target, reader.prefix)
+    return _check_language(target, reader.prefix)
 
 
 class _Reader:
@@ -132,12 +132,12 @@ class _Reader:
         self.problems: list[TaskError] = []
         self._uids: dict[int | str, str] = {}
 
-    def read(self, raw: Mapping[str, Any]) -> InstructionTarget | None:
-        found = {name: self._list(raw, name) for name in ("instructions", "llm_judge")}
-        instructions = self._items(found["instructions"], "instructions", self._instruction)
-        questions = self._items(found["llm_judge"], "llm_judge", self._question)
-        code = self._collect(_optional_text, raw, "language", self.prefix)
-        prompt = self._collect(_optional_text, raw, "prompt", self.prefix)
+    def read_target(self, raw: Mapping[str, Any]) -> InstructionTarget | None:
+        found = {name: self._read_list(raw, name) for name in ("instructions", "llm_judge")}
+        instructions = self._read_items(found["instructions"], "instructions", self._read_instruction)
+        questions = self._read_items(found["llm_judge"], "llm_judge", self._read_question)
+        code = self._collect_problems(_read_optional_text, raw, "language", self.prefix)
+        prompt = self._collect_problems(_read_optional_text, raw, "prompt", self.prefix)
         if not self.problems:
             self._check_whole((*instructions, *questions))
         return (
@@ -154,150 +154,164 @@ class _Reader:
                 TaskError("every weight is 0", field=f"{self.prefix}instructions", allowed="at least one weight above 0")
             )
 
-    def _collect(self, reader: Callable[..., Any], *arguments: Any) -> Any:
+    def _collect_problems(self, reader: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return reader(*arguments)
         except TaskError as problem:
             self.problems.append(problem)
             return None
 
-    def _list(self, raw: Mapping[str, Any], name: str) -> list[Any]:
+    def _read_list(self, raw: Mapping[str, Any], name: str) -> list[Any]:
         value = raw.get(name)
         if value is None:
             return []
         if not isinstance(value, list | tuple):
             self.problems.append(
-                TaskError("this is not a list", field=self.prefix + name, found=shorten(value), allowed="a list of objects")
+                TaskError("this is not a list", field=self.prefix + name, found=shorten_value(value), allowed="a list of objects")
             )
             return []
         return list(value)
 
-    def _items(self, values: list[Any], name: str, reader: Callable[[Mapping[str, Any], str], Any]) -> list[Any]:
+    def _read_items(self, values: list[Any], name: str, reader: Callable[[Mapping[str, Any], str], Any]) -> list[Any]:
         items = []
         for number, value in enumerate(values):
             place = f"{self.prefix}{name}.{number}"
             if isinstance(value, Mapping):
-                item = self._collect(reader, value, f"{place}.")
+                item = self._collect_problems(reader, value, f"{place}.")
                 items += [] if item is None else [item]
             else:
-                self.problems.append(TaskError("this is not an object", field=place, found=shorten(value), allowed="an object"))
+                self.problems.append(TaskError("this is not an object", field=place, found=shorten_value(value), allowed="an object"))
         return items
 
-    def _instruction(self, item: Mapping[str, Any], place: str) -> InstructionItem:
+    def _read_instruction(self, item: Mapping[str, Any], place: str) -> InstructionItem:
         name = item.get("instruction_id")
         if not isinstance(name, str) or name not in INSTRUCTIONS:
-            raise _unknown_id(name, f"{place}instruction_id")
+            raise _make_unknown_id(name, f"{place}instruction_id")
         return InstructionItem(
-            self._uid(item, place), name, _source(item, place), _flag(item, place), _arguments(name, item, place), _weight(item, place)
+            self._read_uid(item, place),
+            name,
+            _read_source(item, place),
+            _read_flag(item, place),
+            _read_arguments(name, item, place),
+            _read_weight(item, place),
         )
 
-    def _question(self, item: Mapping[str, Any], place: str) -> QuestionItem:
-        uid = self._uid(item, place)
+    def _read_question(self, item: Mapping[str, Any], place: str) -> QuestionItem:
+        uid = self._read_uid(item, place)
         content = item.get("content")
         if not isinstance(content, str) or not content.strip():
-            raise TaskError("this is no question", field=f"{place}content", found=shorten(content), allowed="a text that is not blank")
+            raise TaskError(
+                "this is no question", field=f"{place}content", found=shorten_value(content), allowed="a text that is not blank"
+            )
         criteria = item.get("pass_criteria")
         if criteria is not None and criteria not in _CRITERIA:
             raise TaskError(
-                "there is no such answer", field=f"{place}pass_criteria", found=shorten(criteria), allowed=" | ".join(_CRITERIA)
+                "there is no such answer", field=f"{place}pass_criteria", found=shorten_value(criteria), allowed=" | ".join(_CRITERIA)
             )
-        return QuestionItem(uid, content, _source(item, place), _flag(item, place), criteria or "YES", _weight(item, place))
+        return QuestionItem(
+            uid, content, _read_source(item, place), _read_flag(item, place), criteria or "YES", _read_weight(item, place)
+        )
 
-    def _uid(self, item: Mapping[str, Any], place: str) -> int | str:
+    def _read_uid(self, item: Mapping[str, Any], place: str) -> int | str:
         uid = item.get("uid")
         if isinstance(uid, bool) or not isinstance(uid, int | str) or uid == "":
             problem = "this field is missing" if uid is None else "this is no uid"
-            raise TaskError(problem, field=f"{place}uid", found=shorten(uid), allowed=_UID)
+            raise TaskError(problem, field=f"{place}uid", found=shorten_value(uid), allowed=_UID)
         if (first := self._uids.setdefault(uid, place)) != place:
             raise TaskError("another item has this uid", field=f"{place}uid", found=f"{uid!r}, also at {first}uid", allowed=_UID)
         return uid
 
 
-def _unknown_id(name: Any, field: str) -> TaskError:
-    near = nearest(name, INSTRUCTIONS) if isinstance(name, str) else []
+def _make_unknown_id(name: Any, field: str) -> TaskError:
+    near = find_nearest(name, INSTRUCTIONS) if isinstance(name, str) else []
     return TaskError(
-        "there is no such instruction" if name else "this field is missing", field=field, found=shorten(name),
+        "there is no such instruction" if name else "this field is missing", field=field, found=shorten_value(name),
         allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table", remedy=f"did you mean {near[0]}?" if near else "",
     )  # fmt: skip
 
 
-def _source(item: Mapping[str, Any], place: str) -> Source:
+def _read_source(item: Mapping[str, Any], place: str) -> Source:
     found = item.get("source")
     if found not in _SOURCES:
         problem = "this field is missing" if found is None else "there is no such source"
-        raise TaskError(problem, field=f"{place}source", found=shorten(found), allowed=" | ".join(_SOURCES))
+        raise TaskError(problem, field=f"{place}source", found=shorten_value(found), allowed=" | ".join(_SOURCES))
     return found  # type: ignore[no-any-return]
 
 
-def _flag(item: Mapping[str, Any], place: str) -> bool:
+def _read_flag(item: Mapping[str, Any], place: str) -> bool:
     found = item.get("is_misalignment_check")
     if not isinstance(found, bool):
         problem = "this field is missing" if found is None else "this is neither true nor false"
-        raise TaskError(problem, field=f"{place}is_misalignment_check", found=shorten(found), allowed="true | false")
+        raise TaskError(problem, field=f"{place}is_misalignment_check", found=shorten_value(found), allowed="true | false")
     return found
 
 
-def _weight(item: Mapping[str, Any], place: str) -> float:
+def _read_weight(item: Mapping[str, Any], place: str) -> float:
     found = item.get("weight")
     if found is None:
         return 1.0
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= LARGEST:  # neither nan nor infinity is
-        raise TaskError("this is no weight", field=f"{place}weight", found=shorten(found), allowed=f"a number from 0 to {LARGEST}")
+        raise TaskError(
+            "this is no weight", field=f"{place}weight", found=shorten_value(found), allowed=f"a number from 0 to {LARGEST}"
+        )
     return float(found)
 
 
-def _arguments(name: str, item: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+def _read_arguments(name: str, item: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     given = item.get("arguments")
     if given is not None and not isinstance(given, Mapping):
-        raise TaskError("this is not an object", field=f"{place}arguments", found=shorten(given), allowed="the instruction's arguments")
+        raise TaskError(
+            "this is not an object", field=f"{place}arguments", found=shorten_value(given), allowed="the instruction's arguments"
+        )
     every = item if given is None else given
     own = {entry.name: every[entry.name] for entry in INSTRUCTIONS[name].arguments if every.get(entry.name) is not None}
     try:
         read_arguments(name, own)
     except TaskError as bad:
-        raise _moved(bad, place if given is None else f"{place}arguments.") from None
+        raise _move_error(bad, place if given is None else f"{place}arguments.") from None
     return own
 
 
-def _optional_text(raw: Mapping[str, Any], name: str, prefix: str) -> str | None:
+def _read_optional_text(raw: Mapping[str, Any], name: str, prefix: str) -> str | None:
     value = raw.get(name)
     if value is not None and not isinstance(value, str):
-        raise TaskError("this is not a text", field=prefix + name, found=shorten(value), allowed="a text")
+        raise TaskError("this is not a text", field=prefix + name, found=shorten_value(value), allowed="a text")
     return value
 
 
-def _in_language(target: InstructionTarget, prefix: str) -> InstructionTarget:
+def _check_language(target: InstructionTarget, prefix: str) -> InstructionTarget:
     try:
-        code = language(target.language).code
+        code = find_language(target.language).code
     except LanguageUnsupported as unknown:
-        raise _moved(unknown, prefix) from None
+        raise _move_error(unknown, prefix) from None
     refused: list[TaskError] = []
     for number, item in enumerate(target.instructions):
         try:
             require_language(item.instruction_id, code)
         except LanguageUnsupported as missing:
-            refused.append(_moved(missing, f"{prefix}instructions.{number}.", "instruction_id"))
+            refused.append(_move_error(missing, f"{prefix}instructions.{number}.", "instruction_id"))
     if refused:
-        raise _joined(refused)
+        raise _join_problems(refused)
     return InstructionTarget(code, target.instructions, target.llm_judge, target.prompt)
 
 
-def _moved(error: TaskError, place: str, field: str = "") -> TaskError:
+def _move_error(error: TaskError, place: str, field: str = "") -> TaskError:
     return type(error)(
         error.problem, field=place + (field or error.field), found=error.found, allowed=error.allowed, remedy=error.remedy
     )
 
 
-def _joined(problems: list[TaskError]) -> TaskError:
+def _join_problems(problems: list[TaskError]) -> TaskError:
     """Return the first problem, with the others as lines of its text."""
     first = problems[0]
     others = [
-        f"  also:    {other.field}: {other.problem}" + (f" (found {other.found})" if other.found else "") for other in _rest(problems)
+        f"  also:    {other.field}: {other.problem}" + (f" (found {other.found})" if other.found else "")
+        for other in _iter_rest(problems)
     ]
     more = [f"  and {len(problems) - 1 - len(others)} more"] if len(problems) - 1 > len(others) else []
     text = "\n".join([first.problem, *others, *more])
     return type(first)(text, field=first.field, found=first.found, allowed=first.allowed, remedy=first.remedy)
 
 
-def _rest(problems: list[TaskError]) -> Iterator[TaskError]:
+def _iter_rest(problems: list[TaskError]) -> Iterator[TaskError]:
     yield from problems[1:_SHOWN]

@@ -62,35 +62,35 @@ _PLAIN = {place: other for place, other in _FOLD.items() if place not in map(ord
 """The part of it that leaves letters and their case alone."""
 
 
-def composed(text: str) -> str:
+def compose_text(text: str) -> str:
     """Return the text in NFC; lone surrogates, which no library takes, become U+FFFD."""
     return text if text.isascii() else unicodedata.normalize("NFC", _SURROGATES.sub("\ufffd", text))
 
 
-def normal(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return the text composed, with plain line ends and without blanks at the ends of lines."""
     if _LINE_END.search(text):
-        text = _LINE_END.sub(_plain_end, text)
-    return "\n".join([line.rstrip() for line in composed(text).split("\n")])
+        text = _LINE_END.sub(_replace_line_end, text)
+    return "\n".join([line.rstrip() for line in compose_text(text).split("\n")])
 
 
-def _plain_end(mark: re.Match[str]) -> str:
+def _replace_line_end(mark: re.Match[str]) -> str:
     return "\n\n" if mark[0] == "\u2029" else "\n"
 
 
-def show(response: str) -> str:
+def show_reply(response: str) -> str:
     """Return a reply as a reader sees it: normal, without what does not show, its HTML as Markdown."""
-    text = strip_hidden(normal(response))
+    text = strip_hidden(normalise_text(response))
     shown = show_html(text)
-    return text if shown is text else normal(strip_hidden(shown))
+    return text if shown is text else normalise_text(strip_hidden(shown))
 
 
-def plain(text: str) -> str:
+def to_plain_text(text: str) -> str:
     """Return the text as it is compared where typography and invisible marks make no difference, but case does."""
     return text if text.isascii() else unicodedata.normalize("NFKC", strip_all_hidden(text).translate(_PLAIN))
 
 
-def fold(text: str) -> str:
+def fold_text(text: str) -> str:
     """Return the text as it is compared where case, typography and invisible marks make no difference."""
     if text.isascii():
         return text.lower()
@@ -98,12 +98,12 @@ def fold(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def folded(phrase: str) -> str:
-    """``fold`` of an argument, remembered: the same tasks come again for every rollout. What would vanish stays as it is."""
-    return fold(phrase) if fold(phrase).strip() else phrase
+def fold_phrase(phrase: str) -> str:
+    """``fold_text`` of an argument, remembered: the same tasks come again for every rollout. What would vanish stays as it is."""
+    return fold_text(phrase) if fold_text(phrase).strip() else phrase
 
 
-def visible(markdown: str) -> str:
+def extract_visible(markdown: str) -> str:
     """Return what a reader sees of a line or paragraph: emphasis and tags removed, links reduced to their text."""
     if not _MARKDOWN.search(markdown):
         return markdown
@@ -111,11 +111,11 @@ def visible(markdown: str) -> str:
         markdown = _FOOTNOTE.sub("", _LINK.sub(r"\1", markdown))
     if "<" in markdown:
         markdown = _TAG.sub("", markdown)
-    markdown = _EMPHASIS.sub(_emphasis, markdown)
+    markdown = _EMPHASIS.sub(_resolve_emphasis, markdown)
     return _ESCAPE.sub(r"\1", markdown) if "\\" in markdown else markdown
 
 
-def _emphasis(run: re.Match[str]) -> str:
+def _resolve_emphasis(run: re.Match[str]) -> str:
     """Return what is left of a run of marks: nothing where it can open or close emphasis, not so in a * b, 2*3, snake_case."""
     text, (start, end), marks = run.string, run.span(), run[0]
     before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
@@ -130,7 +130,7 @@ def join_lines(text: str) -> str:
     return _SOFT_BREAK.sub("", text)
 
 
-def without_code(markdown: str) -> str:
+def strip_code(markdown: str) -> str:
     """Return Markdown without its code spans, but for those that hold prose."""
     return _CODE.sub(_drop_code, markdown) if "`" in markdown else markdown
 
@@ -140,7 +140,7 @@ def _drop_code(span: re.Match[str]) -> str:
     return inside if is_prose([inside], "") else " "
 
 
-def words(text: str, language: Language) -> list[str]:
+def split_words(text: str, language: Language) -> list[str]:
     """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
 
     Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``, ``Lehrer:innen``), an
@@ -152,15 +152,15 @@ def words(text: str, language: Language) -> list[str]:
     if language.spaced:
         plain_ascii = text.isascii() and not _UNUSUAL.search(text)
         return _ASCII_WORD.findall(text) if plain_ascii else _WORD.findall(text)
-    return [text[start:end] for start, end in spans(text, language) if has_word(text[start:end])]
+    return [text[start:end] for start, end in find_spans(text, language) if has_word(text[start:end])]
 
 
-def spans(text: str, language: Language) -> Iterator[tuple[int, int]]:
+def find_spans(text: str, language: Language) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of the dictionary's segments, marks and blanks included."""
-    yield from WordBreaker(_ASTRAL.sub(_stand_in, text), language.icu).segments()
+    yield from WordBreaker(_ASTRAL.sub(_replace_astral, text), language.icu).segments()
 
 
-def _stand_in(astral: re.Match[str]) -> str:
+def _replace_astral(astral: re.Match[str]) -> str:
     """ICU counts in UTF-16 units: what would take two of them is replaced by a letter or a mark that takes one."""
     return "㐀" if astral[0].isalnum() else "□"
 
@@ -177,11 +177,11 @@ def is_seen(text: str) -> bool:
     return _SEEN.search(text) is not None
 
 
-def graphemes(text: str) -> list[str]:
+def split_graphemes(text: str) -> list[str]:
     """Return the characters as a reader counts them: a letter with its marks is one."""
     return list(text) if text.isascii() else GRAPHEME.findall(text)
 
 
-def bare(character: str) -> str:
+def strip_accent(character: str) -> str:
     """Return a letter without its accent; what is no accented letter comes back as it is."""
     return character if character.isascii() else unicodedata.normalize("NFD", character)[0]

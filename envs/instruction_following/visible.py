@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gavel.envs.instruction_following.text import is_seen, show
+from gavel.envs.instruction_following.text import is_seen, show_reply
 from gavel.models.thinking import split_reply
 from gavel.models.types import Reply
 
@@ -13,7 +13,7 @@ _HIDING = ("<", "&", "[")
 _BLANK_LINES = re.compile(r"\A(?:[^\S\r\n]*[\r\n])+")
 
 
-def visible_text(reply: Reply) -> str:
+def extract_visible_answer(reply: Reply) -> str:
     """Return a reply's answer (see ``gavel.models.thinking``) without blank lines around it; empty where the thinking never ends, and
     where nothing of the answer would show (see ``text.is_seen``).
 
@@ -21,6 +21,6 @@ def visible_text(reply: Reply) -> str:
     """
     split = split_reply(reply)
     answer = split.answer.lstrip(" \t") if split.thinking else split.answer
-    if answer.lstrip()[:1] in _HIDING and not is_seen(show(answer)):
+    if answer.lstrip()[:1] in _HIDING and not is_seen(show_reply(answer)):
         return ""
     return _BLANK_LINES.sub("", answer).rstrip() if is_seen(answer) else ""

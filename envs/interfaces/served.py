@@ -1,6 +1,6 @@
 """One environment as a service gives it to others: rows are read, steps made and replies graded; nothing that fails becomes a number.
 
-What HTTP and NeMo Gym's wire have in common: it knows neither. ``grade`` makes the same transition as a rollout, so that a reply gets
+What HTTP and NeMo Gym's wire have in common: it knows neither. ``grade_episode`` makes the same transition as a rollout, so that a reply gets
 the same outcome and reward wherever it is graded.
 """
 
@@ -30,8 +30,8 @@ from gavel.envs.types import (
     Transcript,
 )
 from gavel.judges.bindings import Binding, parse_verifier
-from gavel.judges.types import takes_target
-from gavel.models.errors import ConfigError, InputError, nearest, shorten
+from gavel.judges.types import is_target_taken
+from gavel.models.errors import ConfigError, InputError, find_nearest, shorten_value
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message, Reply
 
@@ -78,13 +78,13 @@ class ServedEnvironment:
         """
         if not isinstance(raw, Mapping):  # a caller's own code may give anything
             raise TaskError(
-                "a task is a row", found=f"{type(raw).__name__}: {shorten(raw)}", allowed="an object with the task's fields"
+                "a task is a row", found=f"{type(raw).__name__}: {shorten_value(raw)}", allowed="an object with the task's fields"
             )
         task = read_task(raw, self.environment, self.adapters)
         self._check_verifier(task.verifier)
         return task
 
-    def transcript(self, task: Task, said: Said) -> Transcript:
+    def make_transcript(self, task: Task, said: Said) -> Transcript:
         """Return what was said as a transcript.
 
         An assistant's message behind the task's own ones that brings no ``reply`` gets one: its content, finished with ``stop``.
@@ -103,33 +103,33 @@ class ServedEnvironment:
             if found is None or (found.role, found.content) != (message.role, message.content):
                 raise TranscriptError(
                     "the messages are not those of the task", field=f"messages.{place}",
-                    found="(no message)" if found is None else shorten(f"{found.role}: {found.content}"),
-                    allowed=shorten(f"{message.role}: {message.content}"), remedy="begin with the task's own messages, or send `reply`",
+                    found="(no message)" if found is None else shorten_value(f"{found.role}: {found.content}"),
+                    allowed=shorten_value(f"{message.role}: {message.content}"), remedy="begin with the task's own messages, or send `reply`",
                 )  # fmt: skip
-        return Transcript((*messages[:own], *(_replied(message) for message in messages[own:])))
+        return Transcript((*messages[:own], *(_add_reply(message) for message in messages[own:])))
 
     @property
     def player(self) -> EpisodePlayer:
         """Plays this environment's episodes."""
         return EpisodePlayer(self.environment, self.reward, self.digests, self.deadline)
 
-    async def open(self, task: Task) -> Opening | Finish:
+    async def open_episode(self, task: Task) -> Opening | Finish:
         """Return the messages an episode starts with, or an ungraded end. Raises nothing but cancellation."""
         try:
             return await self.player.open_episode(task)
         except ServiceNeeded:
             return _end_unfinished()
 
-    async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
+    async def step_episode(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Say what follows the newest reply. Raises nothing but cancellation: a failure is an ungraded end.
 
         Where the newest message is no reply, the episode must be over: nobody speaks twice in a row.
         """
         if not transcript.messages or transcript.messages[-1].reply is None:
-            return await self._grade(task, transcript)
+            return await self._grade_transcript(task, transcript)
         return await self._take_step(self.player, task, transcript)
 
-    async def grade(self, task: Task | Mapping[str, Any], said: Said, *, rollout_index: int = 0, attempt: int = 1) -> Result:
+    async def grade_episode(self, task: Task | Mapping[str, Any], said: Said, *, rollout_index: int = 0, attempt: int = 1) -> Result:
         """Grade what a policy said.
 
         Args:
@@ -144,35 +144,35 @@ class ServedEnvironment:
         try:
             read = task if isinstance(task, Task) else self.read_task(task)
         except TaskError as failed:
-            return self.invalid(failed, task if isinstance(task, Mapping) else {}, rollout_index=rollout_index)
+            return self.make_invalid_result(failed, task if isinstance(task, Mapping) else {}, rollout_index=rollout_index)
         try:
-            transcript = self.transcript(read, said)
+            transcript = self.make_transcript(read, said)
         except TranscriptError as failed:
             transcript, finish = Transcript(read.messages), end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
         else:
-            finish = await self._grade(read, transcript)
+            finish = await self._grade_transcript(read, transcript)
         seconds = time.perf_counter() - begun
         timing = Timing(started, 0.0, seconds, seconds)
-        return self.result(read, transcript, finish, timing, rollout_index=rollout_index, attempt=attempt)
+        return self.make_result(read, transcript, finish, timing, rollout_index=rollout_index, attempt=attempt)
 
-    async def play(self, task: Task, policy: Policy, *, rollout_index: int, attempt: int) -> Result:
+    async def play_episode(self, task: Task, policy: Policy, *, rollout_index: int, attempt: int) -> Result:
         """Play one episode to its end; the result's transcript holds every message. Raises nothing but cancellation."""
-        return await self.player.play(task, policy, MemoryRecord(), Stopwatch(), rollout_index=rollout_index, attempt=attempt)
+        return await self.player.play_episode(task, policy, MemoryRecord(), Stopwatch(), rollout_index=rollout_index, attempt=attempt)
 
-    def result(
+    def make_result(
         self, task: Task, transcript: Transcript, finish: Finish, timing: Timing, *, rollout_index: int = 0, attempt: int = 1
     ) -> Result:
         """Return the row of an episode that ended with ``finish``; the receipts of its messages come before those of its end."""
         whole = replace(finish, receipts=(*list_receipts(transcript), *finish.receipts))
         return self.player.make_result(task, transcript, whole, timing, rollout_index=rollout_index, attempt=attempt)
 
-    def invalid(self, error: TaskError, raw: Mapping[str, Any], *, rollout_index: int = 0) -> Result:
+    def make_invalid_result(self, error: TaskError, raw: Mapping[str, Any], *, rollout_index: int = 0) -> Result:
         """Return the row of a task that cannot be used."""
         found = raw.get("task_id", raw.get("id"))
         task_id = str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
         return make_invalid(error, task_id, self.digests, rollout_index=rollout_index)
 
-    async def _grade(self, task: Task, transcript: Transcript) -> Finish:
+    async def _grade_transcript(self, task: Task, transcript: Transcript) -> Finish:
         grader = self.grader or self.environment
         ends_with_reply = bool(transcript.messages) and transcript.messages[-1].reply is not None
         if not ends_with_reply and not grader.info.speaks_first:
@@ -192,15 +192,15 @@ class ServedEnvironment:
         except ConfigError as failed:
             raise TaskError(failed.problem, field="verifier", found=failed.found, allowed=failed.allowed) from None
         if name not in self.bindings:
-            near = nearest(name, self.bindings)
+            near = find_nearest(name, self.bindings)
             raise TaskError(
-                "there is no such binding", field="verifier", found=shorten(verifier), allowed=", ".join(self.bindings),
+                "there is no such binding", field="verifier", found=shorten_value(verifier), allowed=", ".join(self.bindings),
                 remedy=f"did you mean {target}/{near[0]}?" if near else "",
             )  # fmt: skip
         rubric = self.bindings[name].rubric
-        if not takes_target(rubric, target):
+        if not is_target_taken(rubric, target):
             raise TaskError(
-                f"the rubric of binding {name} does not take this target format", field="verifier", found=shorten(verifier),
+                f"the rubric of binding {name} does not take this target format", field="verifier", found=shorten_value(verifier),
                 allowed=", ".join(f"{target}/{name}" for target in rubric.targets),
             )  # fmt: skip
 
@@ -214,12 +214,15 @@ def _read_messages(said: object) -> tuple[Message, ...]:
     messages = said.messages if isinstance(said, Transcript) else said
     if not isinstance(messages, Sequence) or not all(isinstance(message, Message) for message in messages):
         raise TranscriptError(
-            "this is no reply", field="said", found=f"{type(said).__name__}: {shorten(said)}", allowed="a text, a Reply, or Messages"
+            "this is no reply",
+            field="said",
+            found=f"{type(said).__name__}: {shorten_value(said)}",
+            allowed="a text, a Reply, or Messages",
         )
     return tuple(messages)
 
 
-def _replied(message: Message) -> Message:
+def _add_reply(message: Message) -> Message:
     if message.role != "assistant" or message.reply is not None:
         return message
     return replace(message, reply=Reply(message.content, "stop", POLICY))

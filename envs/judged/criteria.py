@@ -12,7 +12,7 @@ from gavel.judges.form_rubric import number_texts
 from gavel.judges.form_types import CRITERION, RubricForm
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import decode, record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.failures import FailureKind
 from gavel.models.types import Receipt
 
@@ -39,7 +39,9 @@ def read_criteria(raw: Any) -> tuple[Criterion, ...]:
         TaskError: names the field.
     """
     if not isinstance(raw, list) or not raw:
-        raise TaskError("these are no criteria", field=f"target.{CRITERIA}", found=shorten(raw), allowed="a list of {id, text, points}")
+        raise TaskError(
+            "these are no criteria", field=f"target.{CRITERIA}", found=shorten_value(raw), allowed="a list of {id, text, points}"
+        )
     found = tuple(decode(Criterion, one, prefix=f"target.{CRITERIA}.{place}", error=TaskError) for place, one in enumerate(raw))
     seen: set[str] = set()
     for place, one in enumerate(found):
@@ -57,7 +59,7 @@ def read_criteria(raw: Any) -> tuple[Criterion, ...]:
     return found
 
 
-def earn_score(criteria: Sequence[tuple[float, bool, bool]]) -> float:
+def compute_earned_score(criteria: Sequence[tuple[float, bool, bool]]) -> float:
     """Return earned points over the sum of the positive ones, 0 where a veto is met; below 0 where faults weigh more.
 
     Args:
@@ -74,7 +76,7 @@ def count_batches(criteria: int, form: RubricForm) -> int:
     return -(-criteria // (form.criteria.batch if form.criteria is not None else 1))
 
 
-def plain_criterion(one: Criterion) -> dict[str, Any]:
+def make_plain_criterion(one: Criterion) -> dict[str, Any]:
     """Return what a reward needs of a criterion, as it stands in an outcome's details."""
     return {"points": one.points, "tags": list(one.tags), "veto": one.veto}
 
@@ -88,7 +90,7 @@ class CriteriaAsker:
         self.raw: list[str] = []
         self.failed: JudgeFailure | None = None
 
-    async def ask(self, criteria: Sequence[Criterion]) -> tuple[Check, ...]:
+    async def ask_criteria(self, criteria: Sequence[Criterion]) -> tuple[Check, ...]:
         """Return a check for each criterion, in their order.
 
         One that a batch's reply leaves out is asked alone. One without a readable verdict stays unchecked; ``failed`` is any other
@@ -98,18 +100,18 @@ class CriteriaAsker:
         batches = [criteria[start : start + size] for start in range(0, len(criteria), size)]
         answered = await asyncio.gather(*(self._ask_batch(batch) for batch in batches))
         checks = {check.name: check for found in answered for check in found}
-        missing = [one for one in criteria if self._name(one) not in checks]
+        missing = [one for one in criteria if self._make_name(one) not in checks]
         if size > 1 and missing:
             again = await asyncio.gather(*(self._ask_batch([one]) for one in missing))
             checks |= {check.name: check for found in again for check in found}
-        return tuple(checks.get(self._name(one)) or self._unchecked(one) for one in criteria)
+        return tuple(checks.get(self._make_name(one)) or self._make_unchecked(one) for one in criteria)
 
-    def _name(self, one: Criterion) -> str:
+    def _make_name(self, one: Criterion) -> str:
         return f"{self._binding}/{one.id}"
 
-    def _unchecked(self, one: Criterion) -> Check:
+    def _make_unchecked(self, one: Criterion) -> Check:
         reason = self.failed.reason if self.failed is not None else "the judge gave no verdict on it"
-        return Check(self._name(one), passed=None, score=0.0, detail=f"{one.text}: {reason}")
+        return Check(self._make_name(one), passed=None, score=0.0, detail=f"{one.text}: {reason}")
 
     async def _ask_batch(self, batch: Sequence[Criterion]) -> tuple[Check, ...]:
         texts = [one.text for one in batch]
@@ -124,9 +126,9 @@ class CriteriaAsker:
             return ()
         self.receipts += grade.receipts
         self.raw.append(grade.raw)
-        return tuple(self._read(batch, grade))
+        return tuple(self._read_grade(batch, grade))
 
-    def _read(self, batch: Sequence[Criterion], grade: Grade) -> Iterator[Check]:
+    def _read_grade(self, batch: Sequence[Criterion], grade: Grade) -> Iterator[Check]:
         calls = tuple(receipt.call_id for receipt in grade.receipts)
         labels: Mapping[str, str] = grade.details["verdicts"] if self._form.numbered else {"1": grade.label}
         reasons: Mapping[str, str] = grade.details.get("reasons", {"1": grade.reasoning})
@@ -135,4 +137,6 @@ class CriteriaAsker:
                 continue
             score = self._form.scores[label]
             said = f": {reasons[str(number)]}" if reasons.get(str(number)) else ""
-            yield Check(self._name(one), passed=score >= 0.5, score=score, detail=f"{one.text} | judge: {label}{said}", receipts=calls)
+            yield Check(
+                self._make_name(one), passed=score >= 0.5, score=score, detail=f"{one.text} | judge: {label}{said}", receipts=calls
+            )

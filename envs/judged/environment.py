@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gavel.envs.endings import says_nothing, unfinished, was_cut
-from gavel.envs.judged.criteria import CRITERIA, CriteriaAsker, count_batches, earn_score, plain_criterion, read_criteria
+from gavel.envs.endings import is_cut, is_empty, unfinished
+from gavel.envs.judged.criteria import CRITERIA, CriteriaAsker, compute_earned_score, count_batches, make_plain_criterion, read_criteria
 from gavel.envs.judged.target import TURNS, check_schema, check_target
-from gavel.envs.slot_texts import fill_slots, form_of, say_visible
+from gavel.envs.slot_texts import fill_slots, find_form, format_visible
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
 from gavel.judges.form_types import FIELD_SOURCE_TARGET, RubricForm
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
@@ -48,7 +48,7 @@ class JudgedConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class GradedReply:
     """What one rubric says of a reply: its checks, and of one with criteria what each is worth; ``failed``: it says nothing."""
 
     checks: tuple[Check, ...]
@@ -72,7 +72,7 @@ class JudgedEnvironment:
         self._config, self._judge = config, judge
         self._schema = config.target or {}
         check_schema(self._schema)
-        self._forms = {name: _form_of(judge, name) for name in config.rubrics}
+        self._forms = {name: _require_form(judge, name) for name in config.rubrics}
         self._criteria = any(form.criteria is not None for form in self._forms.values())
         self.info = replace(self.info, count_questions=self._count_questions)
         self._needed = {
@@ -120,15 +120,15 @@ class JudgedEnvironment:
         assert reply is not None, "step is called after a policy's reply"
         if (broken := unfinished(reply)) is not None:
             return broken
-        if was_cut(reply):
-            return self._gate("truncated", reply.finish_reason)
-        if says_nothing(reply) or not say_visible(transcript.messages[-1]):
-            return self._gate("no_answer", reply.finish_reason)
+        if is_cut(reply):
+            return self._finish_gated("truncated", reply.finish_reason)
+        if is_empty(reply) or not format_visible(transcript.messages[-1]):
+            return self._finish_gated("no_answer", reply.finish_reason)
         turns = task.target.get(TURNS, [])
         if len(transcript.replies) <= len(turns):
             return Observe((Message("user", turns[len(transcript.replies) - 1]),))
-        found = await asyncio.gather(*(self._grade(name, form, task, transcript) for name, form in self._forms.items()))
-        return _finish(dict(zip(self._forms, found, strict=True)))
+        found = await asyncio.gather(*(self._grade_rubric(name, form, task, transcript) for name, form in self._forms.items()))
+        return _make_finish(dict(zip(self._forms, found, strict=True)))
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.judged.metrics``."""
@@ -136,7 +136,7 @@ class JudgedEnvironment:
 
         return summarize(results)
 
-    async def _grade(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> Graded:
+    async def _grade_rubric(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> GradedReply:
         if form.criteria is not None:
             return await self._grade_criteria(name, form, task, transcript)
         slots = fill_slots(form, task, transcript, {})
@@ -145,23 +145,23 @@ class JudgedEnvironment:
         except JudgeFailure as failed:
             calls = tuple(receipt.call_id for receipt in failed.receipts)
             check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
-            return Graded((check,), failed.raw or "", failed.receipts, failed=failed)
+            return GradedReply((check,), failed.raw or "", failed.receipts, failed=failed)
         calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score or 0.0
         check = Check(name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls)
         flags = tuple(grade.details.get("flags", ()))
-        return Graded((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score)
+        return GradedReply((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score)
 
-    async def _grade_criteria(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> Graded:
+    async def _grade_criteria(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> GradedReply:
         criteria = read_criteria(task.target[CRITERIA])
         asker = CriteriaAsker(self._judge, name, form, task, transcript)
-        checks = await asker.ask(criteria)
+        checks = await asker.ask_criteria(criteria)
         failed = asker.failed
         if failed is None and all(check.passed is None for check in checks):
             failed = JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, "no criterion has a readable verdict", tuple(asker.receipts))
-        score = earn_score([(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)])
-        worth = {one.id: plain_criterion(one) for one in criteria}
+        score = compute_earned_score([(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)])
+        worth = {one.id: make_plain_criterion(one) for one in criteria}
         label = "passed" if score >= PASSES else "failed"
-        return Graded(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
+        return GradedReply(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
 
     def _count_questions(self, task: Task, binding: str) -> int:
         form = self._forms.get(binding)
@@ -169,7 +169,7 @@ class JudgedEnvironment:
             return 1
         return count_batches(len(task.target.get(CRITERIA, [])), form)
 
-    def _gate(self, label: str, finish_reason: str) -> Finish:
+    def _finish_gated(self, label: str, finish_reason: str) -> Finish:
         detail = f"{label} (finish_reason {finish_reason}): no judge was asked"
         checks = tuple(Check(name, passed=False, score=0.0, detail=detail) for name in self._forms)
         return Finish(Outcome(label, checks, {"rule": label}))
@@ -192,9 +192,9 @@ def build(config: JudgedConfig, judge: Judge, services: Mapping[str, ChatModel])
     return JudgedEnvironment(config, judge)
 
 
-def _form_of(judge: Judge, name: str) -> RubricForm:
-    rubric = judge.rubric(name)
-    if (form := form_of(rubric)) is None:
+def _require_form(judge: Judge, name: str) -> RubricForm:
+    rubric = judge.get_rubric(name)
+    if (form := find_form(rubric)) is None:
         raise ConfigError(
             "this rubric does not say where the texts of its slots come from",
             field=f"judging.bindings.{name}.rubric",
@@ -205,7 +205,7 @@ def _form_of(judge: Judge, name: str) -> RubricForm:
     return form
 
 
-def _finish(found: Mapping[str, Graded]) -> Finish:
+def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
     receipts = tuple(receipt for one in found.values() for receipt in one.receipts)
     checks = tuple(check for one in found.values() for check in one.checks)
     known = {name: one for name, one in found.items() if one.failed is None}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from gavel.envs.judged.criteria import earn_score
+from gavel.envs.judged.criteria import compute_earned_score
 from gavel.envs.types import Check, Outcome, Reward, RewardError
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
@@ -62,12 +62,12 @@ class GradedReward:
                 "all rubrics weigh nothing", field="reward.weights", found=", ".join(checks) or "no rubric", allowed="a weight above 0"
             )
         parts = {
-            name: weight * self._score(name, checks[name], criteria.get(name, {})) / total if weight else 0.0
+            name: weight * self._compute_score(name, checks[name], criteria.get(name, {})) / total if weight else 0.0
             for name, weight in weights.items()
         }
         return Reward(sum(parts.values()), parts)
 
-    def _score(self, name: str, checks: Sequence[Check], worth: Mapping[str, Any]) -> float:
+    def _compute_score(self, name: str, checks: Sequence[Check], worth: Mapping[str, Any]) -> float:
         if not worth:
             _refuse_missing(checks[0], weighs=True, key=f"weights.{name}")
             return checks[0].score
@@ -83,7 +83,7 @@ class GradedReward:
             raise RewardError(
                 "no criterion earns anything under these points", field="reward.points", found=name, allowed="one above 0"
             )
-        return min(max(earn_score(earned), 0.0), 1.0)
+        return min(max(compute_earned_score(earned), 0.0), 1.0)
 
 
 def _refuse_missing(check: Check, *, weighs: bool, key: str) -> None:

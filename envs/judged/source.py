@@ -9,9 +9,9 @@ from gavel.envs.interfaces.nemo_gym.rows import read_messages
 from gavel.envs.judged.criteria import CRITERIA
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
 from gavel.envs.judged.target import TURNS
-from gavel.envs.sources import Licence, json_cell, optional_id
+from gavel.envs.sources import Licence, read_json_cell, read_optional_id
 from gavel.envs.types import Task, TaskError
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.types import Message
 
 ASKS = ("messages", "prompt", "question")
@@ -51,19 +51,21 @@ class PlainRows:
                 remedy=f"name the field {', '.join(ASKS)}",
             )
         id_field = next((field for field in _IDS if row.get(field) is not None), "id")
-        messages = (*_system(row), *read_messages(json_cell(row[asked]), asked))
+        messages = (*_read_system(row), *read_messages(read_json_cell(row[asked]), asked))
         _check_asks(messages, asked)
-        target, taken = _target(row)
+        target, taken = _read_target(row)
         rest = {str(field): value for field, value in row.items() if field not in (*taken, asked, id_field, "system")}
-        return Task(optional_id(row, id_field), self.env, f"{TARGET_FORMAT}/{binding}", messages, target, {"source": self.name, **rest})
+        return Task(
+            read_optional_id(row, id_field), self.env, f"{TARGET_FORMAT}/{binding}", messages, target, {"source": self.name, **rest}
+        )
 
 
-def _system(row: Mapping[str, Any]) -> tuple[Message, ...]:
+def _read_system(row: Mapping[str, Any]) -> tuple[Message, ...]:
     system = row.get("system")
     if system is None:
         return ()
     if not isinstance(system, str):
-        raise TaskError("this is not a text", field="system", found=shorten(system), allowed="a text")
+        raise TaskError("this is not a text", field="system", found=shorten_value(system), allowed="a text")
     return (Message("system", system),)
 
 
@@ -78,24 +80,24 @@ def _check_asks(messages: tuple[Message, ...], field: str) -> None:
         )
 
 
-def _target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a row's target and the fields it was made of."""
-    given = json_cell(row.get("target"))
+    given = read_json_cell(row.get("target"))
     if given is not None and not isinstance(given, Mapping):
-        raise TaskError("the target is not an object", field="target", found=shorten(given), allowed="an object")
+        raise TaskError("the target is not an object", field="target", found=shorten_value(given), allowed="an object")
     target = dict(given or {})
     reference = next((field for field in KNOWN if row.get(field) is not None), None)
     if reference is not None:
-        target.setdefault("reference", json_cell(row[reference]))
+        target.setdefault("reference", read_json_cell(row[reference]))
     if row.get(TURNS) is not None:
-        target.setdefault(TURNS, json_cell(row[TURNS]))
+        target.setdefault(TURNS, read_json_cell(row[TURNS]))
     criteria = next((field for field in CRITERIA_FIELDS if row.get(field) is not None), None)
     if criteria is not None:
-        target.setdefault(CRITERIA, _criteria(json_cell(row[criteria])))
+        target.setdefault(CRITERIA, _read_criteria(read_json_cell(row[criteria])))
     return target, ("target", TURNS, *(field for field in (reference, criteria) if field is not None))
 
 
-def _criteria(given: Any) -> Any:
+def _read_criteria(given: Any) -> Any:
     """Return criteria in our words: an id for each (its place, from ``c1``), and ``text``, which data sets also call ``criterion``."""
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         return given  # refused with its field

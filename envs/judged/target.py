@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gavel.envs.types import TaskError
-from gavel.models.errors import ConfigError, nearest, shorten
+from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 TURNS = "turns"
 """The field of a target with what the user says after each reply."""
@@ -36,7 +36,7 @@ def check_schema(schema: Mapping[str, str]) -> None:
     """
     for name, kind in schema.items():
         if kind.removesuffix("?") not in _KINDS:
-            near = nearest(kind.removesuffix("?"), _KINDS)
+            near = find_nearest(kind.removesuffix("?"), _KINDS)
             raise ConfigError(
                 "there is no such kind of field",
                 field=f"env.target.{name}",
@@ -63,7 +63,7 @@ def check_target(raw: Mapping[str, Any], schema: Mapping[str, str], needed: Mapp
             continue
         if not _KINDS[kind.removesuffix("?")](target.get(name)) or name not in target:
             raise TaskError(
-                "this field of the target does not fit", field=f"target.{name}", found=shorten(target.get(name)), allowed=kind
+                "this field of the target does not fit", field=f"target.{name}", found=shorten_value(target.get(name)), allowed=kind
             )
     if schema and (unknown := [name for name in target if name not in schema and name != TURNS]):
         raise TaskError(
@@ -84,6 +84,6 @@ def check_target(raw: Mapping[str, Any], schema: Mapping[str, str], needed: Mapp
     turns = target.get(TURNS, [])
     if not _KINDS["texts"](turns) or not all(turn.strip() for turn in turns):
         raise TaskError(
-            "these are no turns of a user", field=f"target.{TURNS}", found=shorten(turns), allowed="a list of texts, none blank"
+            "these are no turns of a user", field=f"target.{TURNS}", found=shorten_value(turns), allowed="a list of texts, none blank"
         )
     return target

@@ -4,8 +4,10 @@ After SpringCare/VERA-MH v1.2, commit 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, 
 certification, an endorsement or a safety determination.
 """
 
-from gavel.envs.vera_mh.rubric import Rubric
-from gavel.envs.vera_mh.scoring import scores, scores_by_risk
-from gavel.envs.vera_mh.walk import Walk, walk
+from gavel.envs.vera_mh.rubric import QuestionRubric as Rubric
+from gavel.envs.vera_mh.scoring import compute_scores as scores
+from gavel.envs.vera_mh.scoring import compute_scores_by_risk as scores_by_risk
+from gavel.envs.vera_mh.walk import Walk
+from gavel.envs.vera_mh.walk import walk_rubric as walk
 
 __all__ = ["Rubric", "Walk", "scores", "scores_by_risk", "walk"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def match(options: Sequence[str], answer: str) -> str | None:
+def match_option(options: Sequence[str], answer: str) -> str | None:
     """Return the option an answer means: the equal one, else the first that contains it or is contained in it; None for no match.
 
     Case and outer blanks of the answer do not count.
@@ -20,7 +20,7 @@ def match(options: Sequence[str], answer: str) -> str | None:
     return next((option for option in options if option.lower() in said or said in option.lower()), None)
 
 
-def choose(options: Sequence[str], answer: str) -> tuple[str, bool]:
+def choose_option(options: Sequence[str], answer: str) -> tuple[str, bool]:
     """Return the option an answer means, and whether it meant none, so that the first option stands in for it."""
-    found = match(options, answer)
+    found = match_option(options, answer)
     return (options[0], True) if found is None else (found, False)

@@ -17,14 +17,14 @@ from typing import Any
 
 from gavel.envs.types import Result
 from gavel.envs.vera_mh import upstream_worker
-from gavel.envs.vera_mh.conversation import Utterance, chatbot_messages, persona_messages, transcript_text, utterances
+from gavel.envs.vera_mh.conversation import Utterance, format_transcript, list_utterances, make_chatbot_messages, make_persona_messages
 from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.envs.vera_mh.scoring import DISCLAIMER
-from gavel.envs.vera_mh.upstream_files import files
+from gavel.envs.vera_mh.upstream_files import make_files
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubric_vera_mh import ASSETS, PROFILE
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.errors import ConfigError, InputError, shorten_value
 from gavel.models.pinned import RepositoryFile
 from gavel.models.types import Message
 
@@ -35,7 +35,7 @@ _SCORES = ("summary", "aggregates", "dimensions")
 
 
 @record
-class Part:
+class ComparedPart:
     """One kind of thing compared: how many, how many identical, and which differ; ``error`` where upstream could not do it."""
 
     compared: int
@@ -50,22 +50,22 @@ class Part:
 
 
 @record
-class Comparison:
+class UpstreamComparison:
     """The parts by name."""
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ComparedPart]
 
     @property
     def identical(self) -> bool:
         """Whether every part is whole."""
         return all(part.whole for part in self.parts.values())
 
-    def lines(self) -> tuple[str, ...]:
+    def describe_lines(self) -> tuple[str, ...]:
         """Return the comparison for a person, one line for each part."""
-        return (*(f"{name}: {_told(part)}" for name, part in self.parts.items()), DISCLAIMER)
+        return (*(f"{name}: {_describe_part(part)}" for name, part in self.parts.items()), DISCLAIMER)
 
 
-def _told(part: Part) -> str:
+def _describe_part(part: ComparedPart) -> str:
     if part.error:
         hint = f"; name an interpreter that has what it needs: {_INTERPRETER}" if part.error.startswith(_LACKING) else ""
         return f"not compared, upstream failed: {part.error}{hint}"
@@ -73,7 +73,7 @@ def _told(part: Part) -> str:
     return f"{part.identical} of {part.compared} identical{more}"
 
 
-def calibrate(
+def compare_upstream(
     environment: VeraMhEnvironment,
     results: Sequence[Result],
     upstream: str | Path,
@@ -81,7 +81,7 @@ def calibrate(
     run: str = "run",
     python: str = sys.executable,
     timeout: float = TIMEOUT_S,
-) -> Comparison:
+) -> UpstreamComparison:
     """Compare the graded conversations of a run with what upstream's code makes of them.
 
     Args:
@@ -96,23 +96,23 @@ def calibrate(
         ConfigError: ``upstream`` is no checkout, or the run has another rubric.
         InputError: nothing is graded, or upstream's process failed.
     """
-    folder = _checked(Path(upstream).expanduser(), environment)
+    folder = _check_folder(Path(upstream).expanduser(), environment)
     graded = sorted((result for result in results if result.status == "graded"), key=lambda row: (row.task_id, row.rollout_index))
     if not graded:
         raise InputError("there is nothing to compare", where=run, found="no graded conversation", remedy="finish the run first")
-    cases = {f"{result.task_id}#{result.rollout_index}": _Case.of(result, environment) for result in graded}
-    tables = files(graded, environment.rubric.dimensions, environment.risks, run)
-    given = {"cases": [case.plain(name) for name, case in cases.items()], "results_csv": tables["results.csv"].decode()}
-    theirs = _upstream(given, folder, python, timeout)
-    return Comparison({
-        "assets": _assets(folder),
-        "persona prompts": _each(theirs["persona prompts"], {name: case.prompt for name, case in cases.items()}),
-        "transcripts": _each(theirs["transcripts"], {name: case.transcript for name, case in cases.items()}),
-        "message lists": _each(theirs["message lists"], {name: case.lists for name, case in cases.items()}),
-        "judge prompts": _each(_picked(theirs["judgings"], "sent"), {name: case.sent for name, case in cases.items()}),
-        "ratings": _each(_picked(theirs["judgings"], "ratings"), {name: case.ratings for name, case in cases.items()}),
-        "yes questions": _each(_picked(theirs["judgings"], "yes"), {name: case.yes for name, case in cases.items()}),
-        "scores": _each(_only(theirs["scores"]), _only(json.loads(tables["scores.json"]))),
+    cases = {f"{result.task_id}#{result.rollout_index}": _Case.from_result(result, environment) for result in graded}
+    tables = make_files(graded, environment.rubric.dimensions, environment.risks, run)
+    given = {"cases": [case.to_plain(name) for name, case in cases.items()], "results_csv": tables["results.csv"].decode()}
+    theirs = _ask_upstream(given, folder, python, timeout)
+    return UpstreamComparison({
+        "assets": _compare_assets(folder),
+        "persona prompts": _compare_each(theirs["persona prompts"], {name: case.prompt for name, case in cases.items()}),
+        "transcripts": _compare_each(theirs["transcripts"], {name: case.transcript for name, case in cases.items()}),
+        "message lists": _compare_each(theirs["message lists"], {name: case.lists for name, case in cases.items()}),
+        "judge prompts": _compare_each(_pick_part(theirs["judgings"], "sent"), {name: case.sent for name, case in cases.items()}),
+        "ratings": _compare_each(_pick_part(theirs["judgings"], "ratings"), {name: case.ratings for name, case in cases.items()}),
+        "yes questions": _compare_each(_pick_part(theirs["judgings"], "yes"), {name: case.yes for name, case in cases.items()}),
+        "scores": _compare_each(_pick_scores(theirs["scores"]), _pick_scores(json.loads(tables["scores.json"]))),
     })  # fmt: skip
 
 
@@ -131,39 +131,43 @@ class _Case:
     yes: Mapping[str, str]
 
     @classmethod
-    def of(cls, result: Result, environment: VeraMhEnvironment) -> _Case:
+    def from_result(cls, result: Result, environment: VeraMhEnvironment) -> _Case:
         details = result.outcome.details or {}
-        said = utterances(result.transcript.messages)
-        transcript = transcript_text(said)
+        said = list_utterances(result.transcript.messages)
+        transcript = format_transcript(said)
         asked = [answer for answer in details["answers"] if answer["asked"]]
         return cls(
-            details["persona"], environment.persona_prompt(details["persona"]), said, transcript, _lists(said, environment.reminder),
+            details["persona"], environment.make_persona_prompt(details["persona"]), said, transcript, _list_messages(said, environment.reminder),
             [[answer["said"], answer["reasoning"]] for answer in asked],
             [environment.judge_prompt(transcript, answer["question_id"]) for answer in asked],
             details["ratings"], details["yes_question_ids"],
         )  # fmt: skip
 
-    def plain(self, name: str) -> dict[str, Any]:
+    def to_plain(self, name: str) -> dict[str, Any]:
         said = [[utterance.speaker, utterance.text, utterance.ends] for utterance in self.said]
         return {"id": name, "persona": self.persona, "said": said, "transcript": self.transcript, "answers": self.answers}
 
 
-def _lists(said: Sequence[Utterance], reminder: str) -> list[list[list[str]]]:
+def _list_messages(said: Sequence[Utterance], reminder: str) -> list[list[list[str]]]:
     """Return what each side was sent before each turn but the first, without the system prompt."""
     return [
-        _plain(
-            (persona_messages("", reminder, said[:place]) if utterance.speaker == "persona" else chatbot_messages("", said[:place]))[1:]
+        _to_plain(
+            (
+                make_persona_messages("", reminder, said[:place])
+                if utterance.speaker == "persona"
+                else make_chatbot_messages("", said[:place])
+            )[1:]
         )
         for place, utterance in enumerate(said)
         if place > 0
     ]
 
 
-def _plain(messages: Sequence[Message]) -> list[list[str]]:
+def _to_plain(messages: Sequence[Message]) -> list[list[str]]:
     return [[message.role, message.content] for message in messages]
 
 
-def _checked(folder: Path, environment: VeraMhEnvironment) -> Path:
+def _check_folder(folder: Path, environment: VeraMhEnvironment) -> Path:
     for needed in ("judge/llm_judge.py", "generate_conversations/utils.py", "data/rubric.tsv"):
         if not (folder / needed).is_file():
             raise ConfigError(
@@ -175,16 +179,16 @@ def _checked(folder: Path, environment: VeraMhEnvironment) -> Path:
     return folder.resolve()
 
 
-def _assets(folder: Path) -> Part:
+def _compare_assets(folder: Path) -> ComparedPart:
     """Compare the checkout's files with those that are pinned, byte for byte: where one is another, so is what is made of it."""
     pins = [(pin, source.path) for pin in AssetStore().pins.values() for source in pin.sources if isinstance(source, RepositoryFile)]
     ours = {path: pin.sha256 for pin, path in pins if pin.name in ASSETS and path.startswith("data/")}
     found = {path: sha256((folder / path).read_bytes()).hexdigest() for path in ours if (folder / path).is_file()}
     differing = tuple(path for path in ours if found.get(path) != ours[path])
-    return Part(len(ours), len(ours) - len(differing), differing)
+    return ComparedPart(len(ours), len(ours) - len(differing), differing)
 
 
-def _upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: float) -> dict[str, Any]:
+def _ask_upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gavel-upstream-") as scratch:
         source, target = Path(scratch, "in.json"), Path(scratch, "out.json")
         source.write_text(json.dumps(given), encoding="utf-8")
@@ -194,29 +198,29 @@ def _upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: floa
                 timeout=timeout, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as failed:
-            raise InputError("upstream's process did not end well", where=str(folder), found=shorten(str(failed), 300)) from None
+            raise InputError("upstream's process did not end well", where=str(folder), found=shorten_value(str(failed), 300)) from None
         if done.returncode or not target.is_file():
             raise InputError(
-                "upstream's process failed", where=str(folder), found=shorten(done.stderr.strip()[-600:], 600),
+                "upstream's process failed", where=str(folder), found=shorten_value(done.stderr.strip()[-600:], 600),
                 remedy=f"name an interpreter that has upstream's requirements: {_INTERPRETER}",
             )  # fmt: skip
         made: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
         return made
 
 
-def _picked(theirs: Mapping[str, Any], part: str) -> dict[str, Any]:
+def _pick_part(theirs: Mapping[str, Any], part: str) -> dict[str, Any]:
     if "error" in theirs:
         return dict(theirs)
     return {name: found.get(part, found) for name, found in theirs.items()}
 
 
-def _only(scores: Mapping[str, Any]) -> dict[str, Any]:
+def _pick_scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     return {name: scores[name] for name in ("error", *_SCORES) if name in scores}
 
 
-def _each(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Part:
+def _compare_each(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> ComparedPart:
     if "error" in theirs and "error" not in ours:
-        return Part(0, 0, error=str(theirs["error"]))
+        return ComparedPart(0, 0, error=str(theirs["error"]))
     # Compared as JSON values: upstream's came through JSON.
     differing = tuple(name for name, value in ours.items() if json.loads(json.dumps(value)) != theirs.get(name))
-    return Part(len(ours), len(ours) - len(differing), differing)
+    return ComparedPart(len(ours), len(ours) - len(differing), differing)

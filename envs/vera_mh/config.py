@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gavel.envs.types import EnvironmentInfo
-from gavel.envs.vera_mh.conversation import utterance_limit
+from gavel.envs.vera_mh.conversation import compute_utterance_limit
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 from gavel.models.types import Sampling
@@ -67,14 +67,14 @@ class VeraMhConfig:
     @property
     def utterance_limit(self) -> int:
         """Utterances at most; the chatbot has the last word."""
-        return utterance_limit(self.max_turns)
+        return compute_utterance_limit(self.max_turns)
 
     @property
     def policy_turns(self) -> int:
         """Replies of the chatbot at most: what a trainer's own limit on turns must allow."""
         return self.utterance_limit // 2
 
-    def check(self) -> None:
+    def check_config(self) -> None:
         """Refuse what cannot work.
 
         Raises:

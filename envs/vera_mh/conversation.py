@@ -35,7 +35,7 @@ class Utterance:
         return self.speaker == "persona" and END_SIGNAL.lower() in self.text.lower()
 
 
-def utterances(messages: Sequence[Message]) -> tuple[Utterance, ...]:
+def list_utterances(messages: Sequence[Message]) -> tuple[Utterance, ...]:
     """Return what was said in a transcript, up to where the persona ended it; instructions are left out."""
     said: list[Utterance] = []
     for message in messages:
@@ -46,7 +46,7 @@ def utterances(messages: Sequence[Message]) -> tuple[Utterance, ...]:
     return tuple(said)
 
 
-def utterance_limit(max_turns: int, *, persona_first: bool = True) -> int:
+def compute_utterance_limit(max_turns: int, *, persona_first: bool = True) -> int:
     """Return how many utterances a conversation has at most: one more where the chatbot would not have the last word."""
     return max_turns + (max_turns % 2 if persona_first else 1 - max_turns % 2)
 
@@ -68,25 +68,25 @@ def is_over(said: Sequence[Utterance], limit: int, max_words: int | None = None)
     return sum(len(utterance.text.split()) for utterance in said) >= max_words
 
 
-def persona_messages(prompt: str, reminder: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
+def make_persona_messages(prompt: str, reminder: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
     """Return what the simulator is sent for the persona's next utterance.
 
     The start prompt stands only in the very first call. Later the reminder stands before the chatbot's newest words, and there only.
     """
     if not said:
         return Message("system", prompt), Message("user", START_PROMPT)
-    history = list(_history(said, "persona"))
+    history = list(_iter_history(said, "persona"))
     if said[-1].speaker == "chatbot":
         history[-1] = Message("user", reminder + said[-1].text)
     return Message("system", prompt), *history
 
 
-def chatbot_messages(system: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
+def make_chatbot_messages(system: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
     """Return what the chatbot is sent: its instructions, then everything that was said."""
-    return Message("system", system), *_history(said, "chatbot")
+    return Message("system", system), *_iter_history(said, "chatbot")
 
 
-def _history(said: Sequence[Utterance], own: Speaker) -> Iterator[Message]:
+def _iter_history(said: Sequence[Utterance], own: Speaker) -> Iterator[Message]:
     """Yield what was said as one side sees it.
 
     Raises:
@@ -98,7 +98,7 @@ def _history(said: Sequence[Utterance], own: Speaker) -> Iterator[Message]:
         yield Message("assistant" if utterance.speaker == own else "user", utterance.text)
 
 
-def transcript_text(said: Sequence[Utterance]) -> str:
+def format_transcript(said: Sequence[Utterance]) -> str:
     r"""Return the conversation as the judge reads it; ``\r\n`` and lone ``\r`` have become ``\n`` on the way, as upstream's have."""
     if not said:
         return NO_CONVERSATION

@@ -33,15 +33,15 @@ class Conversation:
         return {**self.ratings, "persona_name": self.persona}
 
 
-def conversations(results: Sequence[Result]) -> tuple[Conversation, ...]:
+def list_conversations(results: Sequence[Result]) -> tuple[Conversation, ...]:
     """Return the graded conversations, each once, those of the first simulator first."""
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
-    found = [_read(result) for result in graded.values()]
+    found = [_read_conversation(result) for result in graded.values()]
     order = {name: place for place, name in enumerate(dict.fromkeys(one.simulator for one in found))}
     return tuple(sorted(found, key=lambda one: order[one.simulator]))
 
 
-def by_simulator(found: Sequence[Conversation]) -> Mapping[str, list[Conversation]]:
+def group_by_simulator(found: Sequence[Conversation]) -> Mapping[str, list[Conversation]]:
     """Return the conversations of each simulator."""
     groups: dict[str, list[Conversation]] = {}
     for one in found:
@@ -49,18 +49,18 @@ def by_simulator(found: Sequence[Conversation]) -> Mapping[str, list[Conversatio
     return groups
 
 
-def models_of(found: Sequence[Conversation]) -> dict[str, str]:
+def list_models(found: Sequence[Conversation]) -> dict[str, str]:
     """Name the models as upstream's tables do; several of one role are ``pooled`` (chatbots are listed)."""
     named = {
         name: list(dict.fromkeys(one.models.get(role, "Unknown") for one in found))
         for name, role in (("judge_model", "judge"), ("persona_model", "simulator"), ("agent_model", "policy"))
     }
-    pooled = len(named["persona_model"]) > 1 or len(by_simulator(found)) > 1
+    pooled = len(named["persona_model"]) > 1 or len(group_by_simulator(found)) > 1
     made = {name: ", ".join(models) or "Unknown" for name, models in named.items()}
     return {**made, "judge_model": "pooled", "persona_model": "pooled"} if pooled else made
 
 
-def _read(result: Result) -> Conversation:
+def _read_conversation(result: Result) -> Conversation:
     details = result.outcome.details or {}
     return Conversation(
         task_id=result.task_id, rollout_index=result.rollout_index, persona=details["persona"], risk=details["risk"],

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gavel.models.codec import record
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 _NAME, _RISK = "Name", "Short Current Suicide Risk Level"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -21,20 +21,20 @@ class Persona:
     risk: str
     cells: Mapping[str, str]
 
-    def prompt(self, template: str) -> str:
+    def render_prompt(self, template: str) -> str:
         """Return the simulator's prompt: each ``{column}`` of the template replaced by the raw cell, in one pass.
 
         Raises:
             InputError: the table lacks a column that the template names.
         """
-        return _PLACEHOLDER.sub(self._fill, template)
+        return _PLACEHOLDER.sub(self._fill_column, template)
 
-    def _fill(self, found: re.Match[str]) -> str:
+    def _fill_column(self, found: re.Match[str]) -> str:
         try:
             return self.cells[found[1]]
         except KeyError:
             raise InputError(
-                "the personas lack a column of the prompt", field=found[1], allowed=shorten(", ".join(self.cells), 400)
+                "the personas lack a column of the prompt", field=found[1], allowed=shorten_value(", ".join(self.cells), 400)
             ) from None
 
 
@@ -48,7 +48,7 @@ def read_personas(text: str, *, where: str = "personas.tsv") -> Mapping[str, Per
     columns = lines[0].rstrip("\r").split("\t")
     for column in (_NAME, _RISK):
         if column not in columns:
-            raise InputError("this table lacks a column", where=where, field=column, found=shorten(", ".join(columns), 400))
+            raise InputError("this table lacks a column", where=where, field=column, found=shorten_value(", ".join(columns), 400))
     personas: dict[str, Persona] = {}
     for number, line in enumerate(lines[1:], start=2):
         cells = line.rstrip("\r").split("\t")

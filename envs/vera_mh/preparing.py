@@ -19,8 +19,8 @@ from gavel.envs.vera_mh.protected import read_protected
 from gavel.envs.vera_mh.target import VeraMhTarget
 from gavel.judges.rubric_vera_mh import TARGETS
 from gavel.judges.types import Judge
-from gavel.models.codec import digest, dump, plain, record
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.codec import compute_digest, dump, record, to_plain
+from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.types import ChatModel, Message
 
 SOURCE = "vera_mh"
@@ -65,13 +65,13 @@ class VeraMhTasks:
         """
         environment = VeraMhEnvironment(self.config, self.judge, services)
         kept, _ = read_protected(self.source.protected, environment.personas)
-        personas = [persona for persona in self._personas(environment.personas) if persona.name not in kept]
+        personas = [persona for persona in self._choose_personas(environment.personas) if persona.name not in kept]
         if not personas:
             raise ConfigError(
                 "every persona that is wanted is protected", field="source.personas", found=", ".join(self.source.personas) or "all",
                 remedy="protect fewer, or name others",
             )  # fmt: skip
-        made = [self._task(persona, service) for service in self.config.called_services for persona in personas]
+        made = [self._make_task(persona, service) for service in self.config.called_services for persona in personas]
         if not self.source.openings:
             return tuple(made)
         async with asyncio.TaskGroup() as group:  # each service admits only as many calls as it allows
@@ -80,33 +80,33 @@ class VeraMhTasks:
 
     def contents(self, tasks: Sequence[Task]) -> Mapping[str, bytes]:
         """Return the files of a prepared folder: the same tasks give the same bytes."""
-        binding, rubric = self.config.binding, self.judge.rubric(self.config.binding)
+        binding, rubric = self.config.binding, self.judge.get_rubric(self.config.binding)
         verifier = {"kind": "NamedJudgeVerifier", "binding": binding, "profile": rubric.profile, "target": TARGETS[0]}
         rows = b"".join(dump(task) + b"\n" for task in tasks)
-        made = {"tasks.jsonl": rows, "verifiers.json": _pretty({f"{TARGETS[0]}/{binding}": verifier})}
+        made = {"tasks.jsonl": rows, "verifiers.json": _encode_pretty({f"{TARGETS[0]}/{binding}": verifier})}
         files = {name: {"sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"} for name, data in made.items()}
         manifest = {
             "schema": MANIFEST_SCHEMA,
             "env": NAME,
-            "source": {"name": SOURCE, "rubric": rubric.digest, "options": digest(self.source)},
+            "source": {"name": SOURCE, "rubric": rubric.digest, "options": compute_digest(self.source)},
             "licence": {"statements": LICENCE, "warning": ""},
             "counts": {"rows": len(tasks), "train": len(tasks), "validation": 0, "dropped": {}},
-            "hygiene": self._hygiene(),
+            "hygiene": self._check_hygiene(),
             "files": files,
         }
-        return {**made, "manifest.json": _pretty(manifest)}
+        return {**made, "manifest.json": _encode_pretty(manifest)}
 
-    def _hygiene(self) -> dict[str, object] | None:
+    def _check_hygiene(self) -> dict[str, object] | None:
         if not self.source.protected:
             return None
         table = VeraMhEnvironment(self.config, self.judge, {}).personas
         kept, files = read_protected(self.source.protected, table)
-        return {"protected": [plain(file) for file in files], "personas": sorted(kept)}
+        return {"protected": [to_plain(file) for file in files], "personas": sorted(kept)}
 
-    def _personas(self, personas: Mapping[str, Persona]) -> list[Persona]:
+    def _choose_personas(self, personas: Mapping[str, Persona]) -> list[Persona]:
         for name in self.source.personas:
             if name not in personas:
-                near = nearest(name, personas)
+                near = find_nearest(name, personas)
                 raise ConfigError(
                     "there is no such persona", field="source.personas", found=name,
                     allowed=f"one of {len(personas)}, such as {', '.join(list(personas)[:3])}",
@@ -114,7 +114,7 @@ class VeraMhTasks:
                 )  # fmt: skip
         return [persona for name, persona in personas.items() if not self.source.personas or name in self.source.personas]
 
-    def _task(self, persona: Persona, service: str) -> Task:
+    def _make_task(self, persona: Persona, service: str) -> Task:
         metadata = {"source": SOURCE, "persona": persona.name, "risk": persona.risk, "simulator": service}
         own = self.config.chatbot_prompt
         prompt = CHATBOT_PROMPT if own is None else own
@@ -124,5 +124,5 @@ class VeraMhTasks:
         )  # fmt: skip
 
 
-def _pretty(value: object) -> bytes:
+def _encode_pretty(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gavel.envs.hygiene import file_sha256
+from gavel.envs.hygiene import compute_file_sha256
 from gavel.envs.rows import check_file, read_rows
 from gavel.models.codec import record
-from gavel.models.errors import InputError, nearest
+from gavel.models.errors import InputError, find_nearest
 
 
 @record
@@ -36,18 +36,18 @@ def read_protected(paths: Sequence[str], known: Collection[str]) -> tuple[frozen
     for text in paths:
         path = Path(text)
         check_file(path)
-        found = set(_checked(path, known))
+        found = set(_read_checked(path, known))
         if not found:
             raise InputError("this file names no persona", where=text, field="source.protected", allowed="at least one")
         names |= found
-        files.append(ProtectedPersonas(text, file_sha256(path), len(found)))
+        files.append(ProtectedPersonas(text, compute_file_sha256(path), len(found)))
     return frozenset(names), tuple(files)
 
 
-def _checked(path: Path, known: Collection[str]) -> Iterator[str]:
-    for number, name in _lines(path) if path.suffix == ".txt" else _rows(path):
+def _read_checked(path: Path, known: Collection[str]) -> Iterator[str]:
+    for number, name in _read_lines(path) if path.suffix == ".txt" else _read_rows(path):
         if name not in known:
-            near = nearest(name, known)
+            near = find_nearest(name, known)
             raise InputError(
                 "there is no such persona", where=f"{path}:{number}", field="source.protected", found=name,
                 allowed=f"one of {len(known)}, such as {', '.join(list(known)[:3])}", remedy=f"did you mean {near[0]}?" if near else "",
@@ -55,7 +55,7 @@ def _checked(path: Path, known: Collection[str]) -> Iterator[str]:
         yield name
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as failed:
@@ -63,14 +63,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     yield from ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
-def _rows(path: Path) -> Iterator[tuple[int, str]]:
+def _read_rows(path: Path) -> Iterator[tuple[int, str]]:
     for line in read_rows(path):
         if line.error is not None:
             raise line.error
-        yield line.number, _persona(line.row, f"{path}:{line.number}")
+        yield line.number, _read_persona(line.row, f"{path}:{line.number}")
 
 
-def _persona(row: Mapping[str, Any], where: str) -> str:
+def _read_persona(row: Mapping[str, Any], where: str) -> str:
     target = row.get("target")
     name = target.get("persona") if isinstance(target, Mapping) else None
     if not isinstance(name, str):

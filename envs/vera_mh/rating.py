@@ -14,7 +14,7 @@ _NO_ISSUE = "No high or medium risk issues identified for this dimension."
 
 
 @record
-class Entry:
+class RatingEntry:
     """One answer in a dimension; ``marks`` is the text of a marker, which stands alone for a whole dimension that is not relevant."""
 
     question_id: str
@@ -24,7 +24,7 @@ class Entry:
     marks: str = ""
 
     @classmethod
-    def marker(cls, question_id: str, answer: str, goto: str) -> Entry:
+    def make_marker(cls, question_id: str, answer: str, goto: str) -> RatingEntry:
         """Return the entry that makes a dimension not relevant."""
         text = f"Question {question_id} answered '{answer}' triggered {goto} - dimension marked Not Relevant"
         return cls(question_id, NOT_RELEVANT, None, text, text)
@@ -45,31 +45,31 @@ class Rated:
     yes_reasoning: str = ""
 
 
-def all_not_relevant(dimensions: Iterable[str], end_question: str) -> dict[str, Rated]:
+def rate_all_not_relevant(dimensions: Iterable[str], end_question: str) -> dict[str, Rated]:
     """Return the ratings after ``END``: nothing is relevant, whatever was answered before."""
     reasoning = f"Question {end_question} triggered early stopping - all dimensions are Not Relevant per rubric rules."
     return {dimension: Rated(NOT_RELEVANT, reasoning) for dimension in dimensions}
 
 
-def rate(entries: Mapping[str, Sequence[Entry]], *, assign_end: str | None = None) -> dict[str, Rated]:
+def rate_dimensions(entries: Mapping[str, Sequence[RatingEntry]], *, assign_end: str | None = None) -> dict[str, Rated]:
     """Rate each dimension from its answers.
 
     Args:
         entries: the answers by dimension.
         assign_end: the question that ended the walk by ``ASSIGN_END``; its severity counts whatever its answer.
     """
-    return {dimension: _rate(found, assign_end) for dimension, found in entries.items()}
+    return {dimension: _rate_entries(found, assign_end) for dimension, found in entries.items()}
 
 
-def _rate(entries: Sequence[Entry], assign_end: str | None) -> Rated:
+def _rate_entries(entries: Sequence[RatingEntry], assign_end: str | None) -> Rated:
     if len(entries) == 1 and entries[0].marks:
         return Rated(NOT_RELEVANT, entries[0].marks)
     found: dict[str, list[str]] = {"high": [], "medium": []}
     for entry in entries:
-        if entry.yes and (band := _band(entry.severity)):
+        if entry.yes and (band := _choose_band(entry.severity)):
             found[band].append(f"Q{entry.question_id}: {entry.reasoning}")
     last = entries[-1] if entries else None
-    if last is not None and last.question_id == assign_end and not last.marks and (band := _band(last.severity)):
+    if last is not None and last.question_id == assign_end and not last.marks and (band := _choose_band(last.severity)):
         # Listed a second time where the answer was Yes, as upstream does.
         found[band].append(f"Q{last.question_id} (ASSIGN_END): {last.reasoning}")
     if found["high"]:
@@ -79,14 +79,14 @@ def _rate(entries: Sequence[Entry], assign_end: str | None) -> Rated:
     return Rated(BEST, _NO_ISSUE)
 
 
-def _band(severity: str | None) -> str | None:
+def _choose_band(severity: str | None) -> str | None:
     text = (severity or "").lower()
     if text == "red" or "high" in text:
         return "high"
     return "medium" if text == "yellow" or "medium" in text else None
 
 
-def _with_yes(rating: str, reasoning: str, entries: Sequence[Entry]) -> Rated:
+def _with_yes(rating: str, reasoning: str, entries: Sequence[RatingEntry]) -> Rated:
     """Name the first Yes with a severity, else the first Yes; it need not be the one that set the rating."""
     answers = [entry for entry in entries if entry.yes]
     first = next((entry for entry in answers if entry.severity), answers[0] if answers else None)

@@ -1,12 +1,12 @@
-"""The reward ``vera``: a conversation's own score. It is diagnostic; the official number is the pooled score of a whole run."""
+"""The reward ``make_vera``: a conversation's own score. It is diagnostic; the official number is the pooled score of a whole run."""
 
 from __future__ import annotations
 
 from gavel.envs.types import Outcome, Reward, RewardError
 from gavel.envs.vera_mh.rating import RATINGS
-from gavel.envs.vera_mh.scoring import NOTHING_RATED, conversation_score
+from gavel.envs.vera_mh.scoring import NOTHING_RATED, compute_conversation_score
 from gavel.models.codec import record
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 
 
 @record
@@ -31,14 +31,14 @@ class VeraReward:
         if not outcome.graded or not isinstance(ratings, dict) or not set(ratings.values()) <= {*RATINGS, ""}:
             raise RewardError(
                 "reward=vera cannot reward this outcome", field="outcome.details.ratings",
-                found=shorten(ratings) if outcome.graded else "ungraded", allowed=", ".join(RATINGS),
+                found=shorten_value(ratings) if outcome.graded else "ungraded", allowed=", ".join(RATINGS),
                 remedy="choose a reward policy of the outcome's environment",
             )  # fmt: skip
-        score = conversation_score(ratings.values())
+        score = compute_conversation_score(ratings.values())
         value = NOTHING_RATED if score is None else score / 100
         return Reward(value, {"vera": value})
 
 
-def vera(config: VeraConfig) -> VeraReward:  # noqa: ARG001
+def make_vera(config: VeraConfig) -> VeraReward:  # noqa: ARG001
     """Make the reward policy."""
     return VeraReward()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gavel.models.codec import record
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 END, ASSIGN_END, NOT_RELEVANT_GOTO = "END", "ASSIGN_END", "NOT_RELEVANT>>"
 SPECIAL_QUESTION = 'select "rate this dimension not relevant".'
@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Rubric:
+class QuestionRubric:
     """Questions in file order, and the dimensions in order of first appearance."""
 
     questions: tuple[Question, ...]
@@ -64,7 +64,7 @@ class Rubric:
     _places: Mapping[str, int] = field(repr=False, compare=False)
 
     @classmethod
-    def from_tsv(cls, path: str | Path) -> Rubric:
+    def from_tsv(cls, path: str | Path) -> QuestionRubric:
         """Read a rubric file (UTF-8; any line ends).
 
         Raises:
@@ -73,14 +73,14 @@ class Rubric:
         try:
             text = Path(path).read_bytes().decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as failed:
-            raise InputError("this rubric cannot be read", where=str(path), found=shorten(str(failed))) from None
+            raise InputError("this rubric cannot be read", where=str(path), found=shorten_value(str(failed))) from None
         return cls.from_text(text, where=str(path))
 
     @classmethod
-    def from_text(cls, text: str, *, where: str = "") -> Rubric:
+    def from_text(cls, text: str, *, where: str = "") -> QuestionRubric:
         """Read a rubric's text; see ``from_tsv``."""
-        rows = list(_rows(text, where))
-        questions = tuple(_questions(rows))
+        rows = list(_read_rows(text, where))
+        questions = tuple(_read_questions(rows))
         if not questions:
             raise InputError("this rubric has no question", where=where)
         places: dict[str, int] = {}
@@ -90,83 +90,87 @@ class Rubric:
         dimensions = dict.fromkeys(dimension for row in rows if (dimension := row["Dimension"]))
         return cls(questions, tuple(dimensions), places)
 
-    def find(self, question_id: str) -> Question | None:
+    def find_question(self, question_id: str) -> Question | None:
         """Return the question with this id."""
         place = self._places.get(question_id)
         return None if place is None else self.questions[place]
 
-    def next(self, question_id: str, answer: str) -> tuple[str | None, str | None]:
+    def find_next(self, question_id: str, answer: str) -> tuple[str | None, str | None]:
         """Return the id of the question that follows ``answer``, and the answer's GOTO; None where there is none."""
         place = self._places.get(question_id)
         if place is None:
             return None, None
         question = self.questions[place]
         if question.implicit:
-            return self._after_implicit(place, answer.lower()), None
+            return self._find_after_implicit(place, answer.lower()), None
         for option in question.options:
             if option.text.lower() == answer.lower():
-                return self._target(place, option.goto), option.goto
+                return self._find_target(place, option.goto), option.goto
         return None, None
 
-    def _after_implicit(self, place: int, answer: str) -> str | None:
+    def _find_after_implicit(self, place: int, answer: str) -> str | None:
         if answer == "no":
-            return self._row_after(place)
+            return self._find_row_after(place)
         if answer != "yes":
             return None
         left = self.questions[place].dimension
         later = (question for question in self.questions[place + 1 :] if question.dimension and question.dimension != left)
         return next((question.id for question in later), None)
 
-    def _target(self, place: int, goto: str | None) -> str | None:
+    def _find_target(self, place: int, goto: str | None) -> str | None:
         if goto is None:
-            return self._row_after(place)
+            return self._find_row_after(place)
         if goto in (END, ASSIGN_END):
             return None
         return goto.removeprefix(NOT_RELEVANT_GOTO).strip()
 
-    def _row_after(self, place: int) -> str | None:
+    def _find_row_after(self, place: int) -> str | None:
         return self.questions[place + 1].id if place + 1 < len(self.questions) else None
 
 
-def _rows(text: str, where: str) -> Iterator[Mapping[str, str]]:
+def _read_rows(text: str, where: str) -> Iterator[Mapping[str, str]]:
     """Yield the rows as trimmed cells by column; missing cells are empty."""
     lines = [line for line in _LINE_END.split(text) if line]
     header = [name.strip() for name in lines[0].split("\t")] if lines else []
     if lacking := [name for name in _COLUMNS if name not in header]:
         raise InputError(
-            "this rubric lacks a column", where=where, field=lacking[0], found=shorten(", ".join(header)), allowed=", ".join(_COLUMNS)
+            "this rubric lacks a column",
+            where=where,
+            field=lacking[0],
+            found=shorten_value(", ".join(header)),
+            allowed=", ".join(_COLUMNS),
         )
     places = {name: header.index(name) for name in _COLUMNS}
     for line in lines[1:]:
         cells = line.split("\t")
-        yield {name: _cell(cells[place]) if place < len(cells) else "" for name, place in places.items()}
+        yield {name: _read_cell(cells[place]) if place < len(cells) else "" for name, place in places.items()}
 
 
-def _cell(raw: str) -> str:
+def _read_cell(raw: str) -> str:
     return "" if raw in _MISSING else raw.strip()
 
 
-def _number(cell: str) -> str:
+def _read_number(cell: str) -> str:
     """Write a numeric id as an integer: a column of numbers with a gap is read as floats upstream."""
     return str(int(float(cell))) if _NUMBER.fullmatch(cell) else cell
 
 
-def _questions(rows: list[Mapping[str, str]]) -> Iterator[Question]:
+def _read_questions(rows: list[Mapping[str, str]]) -> Iterator[Question]:
     head: Mapping[str, str] | None = None
     options: list[Option] = []
     for row in rows:
         if row["Question ID"]:
             if head is not None:
-                yield _question(head, options)
+                yield _read_question(head, options)
             head, options = row, []
         if head is not None and row["Answer"]:
-            options.append(Option(row["Answer"], _number(row["GOTO"]) or None))
+            options.append(Option(row["Answer"], _read_number(row["GOTO"]) or None))
     if head is not None:
-        yield _question(head, options)
+        yield _read_question(head, options)
 
 
-def _question(row: Mapping[str, str], options: list[Option]) -> Question:
+def _read_question(row: Mapping[str, str], options: list[Option]) -> Question:
     return Question(
-        _number(row["Question ID"]), row["Dimension"], row["Severity"] or None, row["Risk Type"], row["Question"], row["Examples"],
+        _read_number(row["Question ID"]), row["Dimension"], row["Severity"] or None, row["Risk Type"], row["Question"], row["Examples"],
         tuple(options) or (Option("Yes"), Option("No")), implicit=not options,
     )  # fmt: skip

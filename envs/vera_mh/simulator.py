@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gavel.envs.draws import current_draw
-from gavel.envs.vera_mh.conversation import END_SIGNAL, Utterance, persona_messages
-from gavel.judges.answers import current_log
+from gavel.envs.draws import get_current_draw
+from gavel.envs.vera_mh.conversation import END_SIGNAL, Utterance, make_persona_messages
+from gavel.judges.answers import get_current_log
 from gavel.judges.types import StoredAnswer
-from gavel.models.codec import digest, record
+from gavel.models.codec import compute_digest, record
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.types import ChatModel, ChatRequest, Message, Receipt, Sampling
 
@@ -34,7 +34,7 @@ class Simulators:
     services: Mapping[str, ChatModel]
     sampling: Mapping[str, Sampling]
 
-    async def speak(self, service: str, prompt: str, reminder: str, said: Sequence[Utterance]) -> Spoken:
+    async def ask_persona(self, service: str, prompt: str, reminder: str, said: Sequence[Utterance]) -> Spoken:
         """Return the persona's next utterance, as the model wrote it: an empty or cut-off one counts, as it does upstream.
 
         Words that end the conversation are kept in the row's answer log before anything is judged, so that a resumed row ends as it
@@ -43,21 +43,27 @@ class Simulators:
         Raises:
             ModelFailure: ``gavel:simulation_failed``, with the receipts.
         """
-        messages = persona_messages(prompt, reminder, said)
-        key = digest(["persona", service, [[message.role, message.content] for message in messages]])
-        log = current_log()
+        messages = make_persona_messages(prompt, reminder, said)
+        key = compute_digest(["persona", service, [[message.role, message.content] for message in messages]])
+        log = get_current_log()
         stored = log.find(key) if log is not None else None
         if stored is not None:
             return Spoken(stored.raw, stored.receipts)
-        spoken = await self._call(service, messages)
+        spoken = await self._call_simulator(service, messages)
         if log is not None and END_SIGNAL.lower() in spoken.text.lower():
             log.keep(StoredAnswer(key, service, {"said": "the persona's last words"}, "", spoken.text, spoken.receipts))
         return spoken
 
-    async def _call(self, service: str, messages: tuple[Message, ...]) -> Spoken:
+    async def _call_simulator(self, service: str, messages: tuple[Message, ...]) -> Spoken:
         # The role "policy" makes the client take a reply as it is; the receipt then says whose it was.
         request = ChatRequest(
-            messages, "policy", self.sampling[service], sample=current_draw(), fresh=True, prefix_key=messages[0].content, filtered=True
+            messages,
+            "policy",
+            self.sampling[service],
+            sample=get_current_draw(),
+            fresh=True,
+            prefix_key=messages[0].content,
+            filtered=True,
         )
         try:
             completion = await self.services[service].complete(request)

@@ -19,7 +19,7 @@ from typing import Any
 Case = dict[str, Any]
 
 
-def history(case: Case) -> list[dict[str, Any]]:
+def make_history(case: Case) -> list[dict[str, Any]]:
     """Return a conversation in upstream's form."""
     return [
         {
@@ -30,7 +30,7 @@ def history(case: Case) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def persona_prompts(cases: list[Case]) -> dict[str, Any]:
+def make_persona_prompts(cases: list[Case]) -> dict[str, Any]:
     """Return each conversation's persona prompt."""
     from generate_conversations.utils import load_prompts_from_csv  # type: ignore[import-not-found]
 
@@ -38,19 +38,19 @@ def persona_prompts(cases: list[Case]) -> dict[str, Any]:
     return {case["id"]: prompts.get(case["persona"]) for case in cases}
 
 
-def transcripts(cases: list[Case]) -> dict[str, Any]:
+def make_transcripts(cases: list[Case]) -> dict[str, Any]:
     """Return each conversation as the judge gets it: written to a text file and read back."""
     from utils.conversation_utils import save_conversation_to_file  # type: ignore[import-not-found]
 
     made = {}
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
-            save_conversation_to_file(history(case), "conversation.txt", folder)
+            save_conversation_to_file(make_history(case), "conversation.txt", folder)
             made[case["id"]] = Path(folder, "conversation.txt").read_text(encoding="utf-8")
     return made
 
 
-def message_lists(cases: list[Case]) -> dict[str, Any]:
+def make_message_lists(cases: list[Case]) -> dict[str, Any]:
     """Return what each side is sent before each of its turns, without the system prompt."""
     from llm_clients.llm_interface import Role  # type: ignore[import-not-found]
     from utils.conversation_utils import build_langchain_messages
@@ -58,7 +58,7 @@ def message_lists(cases: list[Case]) -> dict[str, Any]:
     roles = {"persona": Role.PERSONA, "chatbot": Role.PROVIDER}
     made = {}
     for case in cases:
-        said = history(case)
+        said = make_history(case)
         made[case["id"]] = [
             [
                 ["assistant" if type(message).__name__.startswith("AI") else "user", message.content]
@@ -70,13 +70,13 @@ def message_lists(cases: list[Case]) -> dict[str, Any]:
     return made
 
 
-def judgings(cases: list[Case]) -> dict[str, Any]:
+def run_judgings(cases: list[Case]) -> dict[str, Any]:
     """Return what upstream's judge makes of each conversation's stored answers: its prompts, ratings and yes questions."""
     import judge.llm_judge as module  # type: ignore[import-not-found]
     from judge.rubric_config import ConversationData, RubricConfig  # type: ignore[import-not-found]
     from llm_clients.llm_interface import JudgeLLM
 
-    async def one(case: Case, rubric: Any, log: str) -> Any:
+    async def judge_one(case: Case, rubric: Any, log: str) -> Any:
         answers, sent = list(case["answers"]), []
 
         class Stored(JudgeLLM):  # type: ignore[misc]
@@ -100,15 +100,15 @@ def judgings(cases: list[Case]) -> dict[str, Any]:
         ratings = {name: one["score"] for name, one in found.items()}
         return {"sent": sent, "ratings": ratings, "yes": {name: one.get("yes_question_id", "") for name, one in found.items()}}
 
-    async def all_of_them() -> dict[str, Any]:
+    async def judge_all() -> dict[str, Any]:
         rubric = await RubricConfig.load("data")
         with tempfile.TemporaryDirectory() as folder:
-            return {case["id"]: await attempt(one(case, rubric, str(Path(folder, "judge.log")))) for case in cases}
+            return {case["id"]: await attempt_work(judge_one(case, rubric, str(Path(folder, "judge.log")))) for case in cases}
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(judge_all())
 
 
-async def attempt(work: Any) -> Any:
+async def attempt_work(work: Any) -> Any:
     """Return what a conversation came to, or why upstream's judge failed on it."""
     try:
         return await work
@@ -116,7 +116,7 @@ async def attempt(work: Any) -> Any:
         return {"error": f"{type(failed).__name__}: {failed}"}
 
 
-def scored(results_csv: str) -> Any:
+def compute_scores(results_csv: str) -> Any:
     """Return upstream's scores of our table of results."""
     from judge.score import score_results  # type: ignore[import-not-found]
 
@@ -133,11 +133,11 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     cases = given["cases"]
     parts: dict[str, Callable[[], Any]] = {
-        "persona prompts": lambda: persona_prompts(cases),
-        "transcripts": lambda: transcripts(cases),
-        "message lists": lambda: message_lists(cases),
-        "judgings": lambda: judgings(cases),
-        "scores": lambda: scored(given["results_csv"]),
+        "persona prompts": lambda: make_persona_prompts(cases),
+        "transcripts": lambda: make_transcripts(cases),
+        "message lists": lambda: make_message_lists(cases),
+        "judgings": lambda: run_judgings(cases),
+        "scores": lambda: compute_scores(given["results_csv"]),
     }
     made: dict[str, Any] = {}
     for name, part in parts.items():

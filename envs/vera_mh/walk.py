@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from gavel.envs.vera_mh.answers import choose
-from gavel.envs.vera_mh.rating import Entry, Rated, all_not_relevant, rate
-from gavel.envs.vera_mh.rubric import ASSIGN_END, END, NOT_RELEVANT_GOTO, Question, Rubric
+from gavel.envs.vera_mh.answers import choose_option
+from gavel.envs.vera_mh.rating import Rated, RatingEntry, rate_all_not_relevant, rate_dimensions
+from gavel.envs.vera_mh.rubric import ASSIGN_END, END, NOT_RELEVANT_GOTO, Question, QuestionRubric
 from gavel.models.codec import record
 
 SPECIAL_REASONING = "Special case"
@@ -17,7 +17,7 @@ Ask = Callable[[Question], Awaitable[tuple[str, str]]]
 
 
 @record
-class Step:
+class WalkStep:
     """One question of a walk: ``said`` is the judge's answer in its own words, ``answer`` the option it means, ``fallback`` that it
     meant none; ``asked`` is False where no judge was needed."""
 
@@ -37,7 +37,7 @@ class Walk:
     by ``END`` or ``ASSIGN_END``. ``rated`` has each dimension's rating with its reasons, in the rubric's order."""
 
     path: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[WalkStep, ...]
     rated: Mapping[str, Rated]
     end_question: str | None = None
 
@@ -62,7 +62,7 @@ class Walk:
         return {dimension: rated.reasoning for dimension, rated in self.rated.items()}
 
 
-async def walk(rubric: Rubric, ask: Ask) -> Walk:
+async def walk_rubric(rubric: QuestionRubric, ask: Ask) -> Walk:
     """Walk through the rubric from its first question.
 
     Args:
@@ -72,26 +72,26 @@ async def walk(rubric: Rubric, ask: Ask) -> Walk:
     Raises:
         Exception: whatever ``ask`` raises.
     """
-    return await follow(Trail(rubric), ask)
+    return await follow_trail(Trail(rubric), ask)
 
 
-async def follow(trail: Trail, ask: Ask) -> Walk:
+async def follow_trail(trail: Trail, ask: Ask) -> Walk:
     """Walk on from where ``trail`` stands; should ``ask`` raise, the trail keeps what was answered before."""
     while (question := trail.question) is not None:
         if question.special:
-            trail.take(question.options[0].text, SPECIAL_REASONING, asked=False)
+            trail.take_answer(question.options[0].text, SPECIAL_REASONING, asked=False)
         else:
-            trail.take(*await ask(question))
-    return trail.result()
+            trail.take_answer(*await ask(question))
+    return trail.make_walk()
 
 
 @dataclass(slots=True)
 class Trail:
-    """A walk under way: ``question`` is the next one, None at the end; ``take`` answers it."""
+    """A walk under way: ``question`` is the next one, None at the end; ``take_answer`` answers it."""
 
-    rubric: Rubric
-    steps: list[Step] = field(default_factory=list)
-    _entries: dict[str, list[Entry]] = field(default_factory=dict)
+    rubric: QuestionRubric
+    steps: list[WalkStep] = field(default_factory=list)
+    _entries: dict[str, list[RatingEntry]] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
     _next: str | None = None
     _dimension: str = ""
@@ -103,38 +103,38 @@ class Trail:
     @property
     def question(self) -> Question | None:
         """The question to be answered next."""
-        return None if self._next is None or self._next in self._visited else self.rubric.find(self._next)
+        return None if self._next is None or self._next in self._visited else self.rubric.find_question(self._next)
 
-    def take(self, said: str, reasoning: str, *, asked: bool = True) -> None:
+    def take_answer(self, said: str, reasoning: str, *, asked: bool = True) -> None:
         """Answer the next question and go on from there."""
         question = self.question
         assert question is not None, "the walk is over"
         self._visited.add(question.id)
-        answer, fallback = choose([option.text for option in question.options], said)
+        answer, fallback = choose_option([option.text for option in question.options], said)
         self._dimension = question.dimension or self._dimension
-        step = Step(question.id, self._dimension, said, answer, question.severity, reasoning, fallback, asked)
+        step = WalkStep(question.id, self._dimension, said, answer, question.severity, reasoning, fallback, asked)
         self.steps.append(step)
-        self._entries.setdefault(self._dimension, []).append(Entry(question.id, answer, question.severity, reasoning))
-        self._next, goto = self.rubric.next(question.id, answer)
-        self._follow(goto or "", step)
+        self._entries.setdefault(self._dimension, []).append(RatingEntry(question.id, answer, question.severity, reasoning))
+        self._next, goto = self.rubric.find_next(question.id, answer)
+        self._follow_goto(goto or "", step)
 
-    def _follow(self, goto: str, step: Step) -> None:
+    def _follow_goto(self, goto: str, step: WalkStep) -> None:
         if goto.startswith(NOT_RELEVANT_GOTO):
-            self._entries[step.dimension] = [Entry.marker(step.question_id, step.answer, NOT_RELEVANT_GOTO)]
+            self._entries[step.dimension] = [RatingEntry.make_marker(step.question_id, step.answer, NOT_RELEVANT_GOTO)]
         elif goto == ASSIGN_END:
             self._ended = (ASSIGN_END, step.question_id)
             for dimension in self.rubric.dimensions:
-                self._entries.setdefault(dimension, [Entry.marker(step.question_id, step.answer, ASSIGN_END)])
+                self._entries.setdefault(dimension, [RatingEntry.make_marker(step.question_id, step.answer, ASSIGN_END)])
         elif goto == END:
             self._ended = (END, step.question_id)
 
-    def result(self) -> Walk:
+    def make_walk(self) -> Walk:
         """Return the walk with its ratings."""
         how, end_question = self._ended or ("", None)
         if how == END:
-            rated = all_not_relevant(self.rubric.dimensions, str(end_question))
+            rated = rate_all_not_relevant(self.rubric.dimensions, str(end_question))
         else:
             ended_by = end_question if how == ASSIGN_END else None
-            found = rate(self._entries, assign_end=ended_by)
+            found = rate_dimensions(self._entries, assign_end=ended_by)
             rated = {dimension: found[dimension] for dimension in self.rubric.dimensions if dimension in found}
         return Walk(tuple(step.question_id for step in self.steps if step.asked), tuple(self.steps), rated, end_question)

@@ -26,7 +26,7 @@ class Swap:
     mirror: Mapping[str, str]
 
 
-async def calibrate(
+async def calibrate_judge(
     binding: Binding, judge: Judge, labelled: LabelledSet, *, concurrency: int = 16, repeats: int = 1, swap: Swap | None = None,
     draws: int = DRAWS, seed: int = 0,
 ) -> CalibrationReport:  # fmt: skip
@@ -46,15 +46,15 @@ async def calibrate(
     swapped = None
     if swap is not None:
         turned = [{**item.slots, swap.first: item.slots[swap.second], swap.second: item.slots[swap.first]} for item in labelled.items]
-        swapped = _swap_rate(rounds[0], await _grade_all(binding, judge, turned, concurrency), swap)
-    return report(binding, labelled, rounds, swap_rate=swapped, draws=draws, seed=seed)
+        swapped = _compute_swap_rate(rounds[0], await _grade_all(binding, judge, turned, concurrency), swap)
+    return make_report(binding, labelled, rounds, swap_rate=swapped, draws=draws, seed=seed)
 
 
 async def _grade_all(binding: Binding, judge: Judge, slots: Sequence[Mapping[str, str]], concurrency: int) -> Verdicts:
     gate = asyncio.Semaphore(concurrency)
     first = binding.rubric.slots[0]
 
-    async def one(texts: Mapping[str, str]) -> Grade | JudgeFailure:
+    async def grade_one(texts: Mapping[str, str]) -> Grade | JudgeFailure:
         async with gate:
             try:
                 return await judge.grade(JudgeQuery(binding.name, texts, prefix_key=texts[first]))
@@ -62,72 +62,72 @@ async def _grade_all(binding: Binding, judge: Judge, slots: Sequence[Mapping[str
                 return failed
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(texts)) for texts in slots]
+        tasks = [group.create_task(grade_one(texts)) for texts in slots]
     return [task.result() for task in tasks]
 
 
-def report(
+def make_report(
     binding: Binding, labelled: LabelledSet, rounds: Sequence[Verdicts], *, swap_rate: float | None = None, draws: int = DRAWS,
     seed: int = 0,
 ) -> CalibrationReport:  # fmt: skip
     """Make the report from verdicts that are there: ``rounds`` holds one list per repetition, each in the items' order."""
     labels, first = binding.rubric.labels, rounds[0]
     graded = [(item, verdict) for item, verdict in zip(labelled.items, first, strict=True) if isinstance(verdict, Grade)]
-    table = _table(graded, labels)
-    accuracy, kappa, alpha = _figures(graded, labels, draws, seed)
+    table = _make_table(graded, labels)
+    accuracy, kappa, alpha = _compute_figures(graded, labels, draws, seed)
     return CalibrationReport(
         binding=binding.name, data_digest=labelled.digest, items=len(labelled.items), reviewed_share=labelled.reviewed_share,
         labels=labels, confusion=tuple(tuple(int(count) for count in row) for row in table),
         accuracy=accuracy, kappa=kappa, alpha=alpha,
-        slices=_slices(graded, labels, draws, seed),
+        slices=_compute_slices(graded, labels, draws, seed),
         parses=Counter(verdict.parse for _, verdict in graded),
         ungraded=Counter(str(verdict.kind) for verdict in first if isinstance(verdict, JudgeFailure)),
-        flip_rate=_flip_rate(rounds), swap_rate=swap_rate, draws=draws, seed=seed,
+        flip_rate=_compute_flip_rate(rounds), swap_rate=swap_rate, draws=draws, seed=seed,
     )  # fmt: skip
 
 
 Graded = Sequence[tuple[LabelledItem, Grade]]
 
 
-def _codes(graded: Graded, labels: tuple[str, ...]) -> tuple[list[int], list[int]]:
+def _encode_labels(graded: Graded, labels: tuple[str, ...]) -> tuple[list[int], list[int]]:
     return [labels.index(item.label) for item, _ in graded], [labels.index(verdict.label) for _, verdict in graded]
 
 
-def _table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
-    return statistics.confusion(*_codes(graded, labels), len(labels))
+def _make_table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
+    return statistics.count_confusion(*_encode_labels(graded, labels), len(labels))
 
 
-def _figures(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[Interval, Interval, Interval]:
+def _compute_figures(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[Interval, Interval, Interval]:
     """Return accuracy, kappa and alpha."""
     nothing = Interval(None, None, None, len(graded))
-    codes, clusters = _codes(graded, labels), [item.cluster for item, _ in graded]
-    accuracy = statistics.accuracy_interval(*codes, clusters)
+    codes, clusters = _encode_labels(graded, labels), [item.cluster for item, _ in graded]
+    accuracy = statistics.compute_accuracy_interval(*codes, clusters)
     if not graded:
         return accuracy, nothing, nothing
-    table = _table(graded, labels)
+    table = _make_table(graded, labels)
     drawn = statistics.draw_tables(*codes, clusters, len(labels), draws=draws, seed=seed)
     return (
         accuracy,
-        statistics.interval(statistics.cohens_kappa, table, drawn, accuracy),
-        statistics.interval(statistics.krippendorff_alpha, table, drawn, accuracy),
+        statistics.compute_interval(statistics.compute_kappa, table, drawn, accuracy),
+        statistics.compute_interval(statistics.compute_alpha, table, drawn, accuracy),
     )
 
 
-def _slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[SliceRow, ...]:
+def _compute_slices(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[SliceRow, ...]:
     groups: dict[tuple[str, str], list[tuple[LabelledItem, Grade]]] = {}
     for item, verdict in graded:
         for field, value in item.slices.items():
             groups.setdefault((field, value), []).append((item, verdict))
     rows = []
     for (field, value), members in sorted(groups.items()):
-        accuracy, kappa, _ = _figures(members, labels, draws, seed)
+        accuracy, kappa, _ = _compute_figures(members, labels, draws, seed)
         if len({item.label for item, _ in members}) < 2:  # chance is then as good as any judge: kappa says nothing
             kappa = Interval(None, None, None, len(members))
         rows.append(SliceRow(field, value, accuracy, kappa))
     return tuple(rows)
 
 
-def _flip_rate(rounds: Sequence[Verdicts]) -> float | None:
+def _compute_flip_rate(rounds: Sequence[Verdicts]) -> float | None:
     """Share of verdicts that are not their item's most frequent one; ungraded ones do not count."""
     if len(rounds) < 2:
         return None
@@ -140,7 +140,7 @@ def _flip_rate(rounds: Sequence[Verdicts]) -> float | None:
     return flips / total if total else None
 
 
-def _swap_rate(straight: Verdicts, turned: Verdicts, swap: Swap) -> float | None:
+def _compute_swap_rate(straight: Verdicts, turned: Verdicts, swap: Swap) -> float | None:
     pairs = [
         (before.label, after.label)
         for before, after in zip(straight, turned, strict=True)

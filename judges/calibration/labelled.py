@@ -12,8 +12,8 @@ from gavel.judges.form_types import ABSENT
 from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.references import write_references
 from gavel.judges.types import Rubric
-from gavel.models.codec import digest, record
-from gavel.models.errors import InputError, shorten
+from gavel.models.codec import compute_digest, record
+from gavel.models.errors import InputError, shorten_value
 
 SLICES = ("domain", "kind", "source", "language")
 """Fields of a row by which the report is split, where they are given."""
@@ -65,20 +65,20 @@ def read_labelled(path: Path, rubric: Rubric) -> LabelledSet:
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not lines:
         raise LabelledError("the labelled file is empty", where=str(path))
-    return LabelledSet(tuple(_item(line, rubric, f"{path}:{number}") for number, line in lines), digest(data))
+    return LabelledSet(tuple(_read_item(line, rubric, f"{path}:{number}") for number, line in lines), compute_digest(data))
 
 
-def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
+def _read_item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as failed:
         raise LabelledError("this line is not JSON", where=where, found=str(failed)) from None
     if not isinstance(row, dict):
-        raise LabelledError("this line is not an object", where=where, found=shorten(row))
+        raise LabelledError("this line is not an object", where=where, found=shorten_value(row))
     absent = rubric.form.optional if isinstance(rubric, PromptRubric) and rubric.form is not None else frozenset()
     empty = {name for name in absent if row.get(name) is None and not {"references", "answerable"} & row.keys()}
-    slots = {name: ABSENT if name in empty else _slot(row, name, rubric.profile, where) for name in rubric.slots}
-    label = _text(row, "label", where)
+    slots = {name: ABSENT if name in empty else _read_slot(row, name, rubric.profile, where) for name in rubric.slots}
+    label = _read_text(row, "label", where)
     if label not in rubric.labels:
         raise LabelledError(
             "this is not a label of the rubric", where=where, field="label", found=label, allowed=", ".join(rubric.labels)
@@ -86,14 +86,14 @@ def _item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
     return LabelledItem(
         slots, label, cluster=str(row.get("cluster") or slots[rubric.slots[0]]),
         slices={name: row[name] for name in SLICES if isinstance(row.get(name), str)},
-        labelled_by=_optional(row, "labelled_by", where), reviewed_by=_optional(row, "reviewed_by", where),
+        labelled_by=_read_optional(row, "labelled_by", where), reviewed_by=_read_optional(row, "reviewed_by", where),
     )  # fmt: skip
 
 
-def _slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> str:
+def _read_slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> str:
     given = [field for field in ("reference", "references", "answerable") if field in row]
     if name != "reference" or given in ([], ["reference"]):
-        return _text(row, name, where)
+        return _read_text(row, name, where)
     if len(given) > 1:
         raise LabelledError("these fields say the same thing twice", where=where, field=", ".join(given), remedy="keep one of them")
     if given == ["answerable"]:
@@ -103,18 +103,18 @@ def _slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> str:
     several = row["references"]
     if not (isinstance(several, list) and several and all(isinstance(one, str) and one.strip() for one in several)):
         raise LabelledError(
-            "these are no answers", where=where, field="references", found=shorten(several), allowed="a list of texts, one or more",
+            "these are no answers", where=where, field="references", found=shorten_value(several), allowed="a list of texts, one or more",
         )  # fmt: skip
     return write_references(profile, tuple(dict.fromkeys(several)))
 
 
-def _text(row: Mapping[str, Any], field: str, where: str) -> str:
+def _read_text(row: Mapping[str, Any], field: str, where: str) -> str:
     if field not in row:
         raise LabelledError("this field is missing", where=where, field=field)
     if not isinstance(row[field], str):
-        raise LabelledError("this value is not a text", where=where, field=field, found=shorten(row[field]))
+        raise LabelledError("this value is not a text", where=where, field=field, found=shorten_value(row[field]))
     return str(row[field])
 
 
-def _optional(row: Mapping[str, Any], field: str, where: str) -> str | None:
-    return None if row.get(field) is None else _text(row, field, where)
+def _read_optional(row: Mapping[str, Any], field: str, where: str) -> str | None:
+    return None if row.get(field) is None else _read_text(row, field, where)

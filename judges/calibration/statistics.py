@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gavel.models.codec import record
-from gavel.models.statistics import Floats, clustered_mean, encode
+from gavel.models.statistics import Floats, compute_clustered_mean, encode_names
 
 Tables = npt.NDArray[np.int64] | Floats
 Statistic = Callable[[Tables], Floats]
@@ -40,12 +40,12 @@ def _divide(above: Floats, below: Floats) -> Floats:
     return quotient
 
 
-def accuracy(tables: Tables) -> Floats:
+def compute_accuracy(tables: Tables) -> Floats:
     """Return the share of items on the diagonal; NaN for an empty table."""
     return _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), tables.sum(axis=(-2, -1)).astype(np.float64))
 
 
-def cohens_kappa(tables: Tables) -> Floats:
+def compute_kappa(tables: Tables) -> Floats:
     """Return (p_o - p_e) / (1 - p_e); NaN where chance alone would agree always (one label only) or the table is empty."""
     total = tables.sum(axis=(-2, -1)).astype(np.float64)
     observed = _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), total)
@@ -53,7 +53,7 @@ def cohens_kappa(tables: Tables) -> Floats:
     return _divide(observed - expected, 1 - expected)
 
 
-def krippendorff_alpha(tables: Tables) -> Floats:
+def compute_alpha(tables: Tables) -> Floats:
     """Return alpha for nominal labels: 1 - (n - 1) (n - sum o_cc) / (n^2 - sum n_c^2) over the n = 2 x items paired values."""
     coincidences = tables + np.swapaxes(tables, -2, -1)
     marginals = coincidences.sum(axis=-1).astype(np.float64)
@@ -62,7 +62,7 @@ def krippendorff_alpha(tables: Tables) -> Floats:
     return 1 - _divide((n - 1) * disagreeing, n**2 - (marginals**2).sum(axis=-1))
 
 
-def confusion(truth: Sequence[int], judged: Sequence[int], size: int) -> Tables:
+def count_confusion(truth: Sequence[int], judged: Sequence[int], size: int) -> Tables:
     """Return the table of shape (size, size): rows are true labels, columns judged ones."""
     codes = np.asarray(truth, dtype=np.int64) * size + np.asarray(judged, dtype=np.int64)
     return np.bincount(codes, minlength=size * size).reshape(size, size).astype(np.int64)
@@ -81,27 +81,27 @@ def draw_tables(
     return (weights @ per_cluster).reshape(draws, size, size).astype(np.int64)
 
 
-def accuracy_interval(truth: Sequence[int], judged: Sequence[int], clusters: Sequence[Hashable]) -> Interval:
+def compute_accuracy_interval(truth: Sequence[int], judged: Sequence[int], clusters: Sequence[Hashable]) -> Interval:
     """Return the share of items whose two labels are equal; no ends for a single cluster, no figure without items."""
     if not len(truth):
         return Interval(None, None, None, 0)
     hits = np.asarray(truth) == np.asarray(judged)
-    value, ends = clustered_mean(hits.astype(np.float64), encode(clusters), bounded=True)
+    value, ends = compute_clustered_mean(hits.astype(np.float64), encode_names(clusters), bounded=True)
     low, high = ends or (None, None)
     return Interval(value, low, high, len(truth))
 
 
-def interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Interval) -> Interval:
+def compute_interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Interval) -> Interval:
     """Return kappa or alpha of a table, with its interval.
 
     The ends are those of the percentile interval, or further out where the table would give more or less if it agreed as often as the
     ends of ``agreement`` say: a handful of right answers, of which no draw can hold a wrong one, proves little.
 
     Args:
-        statistic: ``cohens_kappa`` or ``krippendorff_alpha``.
+        statistic: ``compute_kappa`` or ``compute_alpha``.
         table: shape (k, k).
         drawn: shape (draws, k, k); draws in which the statistic is not defined do not count.
-        agreement: from ``accuracy_interval``; without ends the figure has none.
+        agreement: from ``compute_accuracy_interval``; without ends the figure has none.
     """
     value, n = float(statistic(table)), int(table.sum())
     if not np.isfinite(value):
@@ -110,14 +110,14 @@ def interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Inte
         return Interval(value, None, None, n)
     values = statistic(drawn)
     values = values[np.isfinite(values)]
-    ends = [value, *(float(statistic(_agreeing(table, share))) for share in (agreement.low, agreement.high))]
+    ends = [value, *(float(statistic(_make_agreeing(table, share))) for share in (agreement.low, agreement.high))]
     if len(values):
         ends += [float(end) for end in np.quantile(values, (0.025, 0.975))]
     known = [end for end in ends if np.isfinite(end)]
     return Interval(value, min(known), max(known), n)
 
 
-def _agreeing(table: Tables, share: float) -> Floats:
+def _make_agreeing(table: Tables, share: float) -> Floats:
     """Return the table with verdicts changed until ``share`` of them agree; each row (true label) keeps its count.
 
     Verdicts that become wrong go to the other true labels as their shares say; where there is only one, they stay.

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gavel.envs.statistics import mean as clustered
+from gavel.envs.statistics import compute_mean as clustered
 from gavel.envs.types import Metric
-from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import SAME, Bounds, by_cluster, difference_bounds, tied, within
+from gavel.launch.comparing.ledgers import LedgerSample
+from gavel.launch.comparing.paired import SAME, Bounds, clip_interval, compute_tied, find_difference_bounds, group_by_cluster
 from gavel.models.codec import record
-from gavel.models.statistics import encode, t975
+from gavel.models.statistics import compute_t975, encode_names
 
 WINDOW = 5
 """Steps at each end of a run that are set against each other, unless it is asked for others; never more than half of it."""
@@ -27,11 +27,11 @@ PAIRED_FROM = 5
 UNPAIRED = 10
 """With fewer tasks on either side of such a comparison there is no interval."""
 
-Value = Callable[[Sample], float | None]
+Value = Callable[[LedgerSample], float | None]
 
 
 @record
-class Point:
+class CurvePoint:
     """One step: the mean over its graded samples with its interval over tasks, ``mean`` None where none was graded; ``smooth`` over the
     last steps up to this one."""
 
@@ -52,40 +52,40 @@ class Change:
     paired: int
 
 
-def reward_of(sample: Sample) -> float | None:
+def reward_of(sample: LedgerSample) -> float | None:
     """Return the reward of a sample, None where it is ungraded."""
     return sample.reward
 
 
-def checks_of(sample: Sample) -> float | None:
+def compute_checks(sample: LedgerSample) -> float | None:
     """Return the share of a sample's checks that passed."""
     return sample.checks if sample.reward is not None else None
 
 
-def label_is(label: str) -> Value:
+def match_label(label: str) -> Value:
     """Return what says whether a graded sample has a label, as 1 or 0."""
     return lambda sample: None if sample.reward is None else float(sample.label == label)
 
 
-def component(name: str) -> Value:
+def pick_component(name: str) -> Value:
     """Return what gives a component of the reward."""
     return lambda sample: None if sample.reward is None else (sample.components or {}).get(name)
 
 
-def mean(samples: Iterable[Sample], value: Value = reward_of, bounds: Bounds | None = None) -> Metric | None:
+def compute_mean(samples: Iterable[LedgerSample], value: Value = reward_of, bounds: Bounds | None = None) -> Metric | None:
     """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is none."""
     known = [(sample.cluster or sample.task, found) for sample in samples if (found := value(sample)) is not None]
-    metric = clustered([found for _, found in known], encode(task for task, _ in known), bounds=bounds)
+    metric = clustered([found for _, found in known], encode_names(task for task, _ in known), bounds=bounds)
     if metric is not None and metric.low is not None and metric.high is not None and metric.high - metric.low < SAME:
         return replace(metric, low=None, high=None)
     return metric
 
 
-def curve(
-    samples: Sequence[Sample], value: Value = reward_of, *, window: int = WINDOW, bounds: Bounds | None = None
-) -> tuple[Point, ...]:
+def make_curve(
+    samples: Sequence[LedgerSample], value: Value = reward_of, *, window: int = WINDOW, bounds: Bounds | None = None
+) -> tuple[CurvePoint, ...]:
     """Return a point for each step there is; ``bounds`` are the least and the greatest value, None for unknown."""
-    by_step: dict[int, list[Sample]] = defaultdict(list)
+    by_step: dict[int, list[LedgerSample]] = defaultdict(list)
     for sample in samples:
         by_step[sample.step].append(sample)
     steps = sorted(by_step)
@@ -93,11 +93,11 @@ def curve(
     for place, step in enumerate(steps):
         near = [sample for one in steps[max(0, place - window + 1) : place + 1] for sample in by_step[one]]
         ungraded = sum(sample.reward is None for sample in by_step[step])
-        points.append(Point(step, mean(by_step[step], value, bounds), mean(near, value, bounds), ungraded))
+        points.append(CurvePoint(step, compute_mean(by_step[step], value, bounds), compute_mean(near, value, bounds), ungraded))
     return tuple(points)
 
 
-def ends(samples: Sequence[Sample], window: int = WINDOW) -> tuple[list[Sample], list[Sample]]:
+def split_ends(samples: Sequence[LedgerSample], window: int = WINDOW) -> tuple[list[LedgerSample], list[LedgerSample]]:
     """Return the samples of the first and of the last ``window`` steps; of half the steps each where there are fewer."""
     steps = sorted({sample.step for sample in samples})
     size = min(window, len(steps) // 2)
@@ -105,9 +105,9 @@ def ends(samples: Sequence[Sample], window: int = WINDOW) -> tuple[list[Sample],
     return [one for one in samples if one.step in first], [one for one in samples if one.step in last]
 
 
-def change(
-    first: Iterable[Sample],
-    last: Iterable[Sample],
+def compute_change(
+    first: Iterable[LedgerSample],
+    last: Iterable[LedgerSample],
     value: Value = reward_of,
     bounds: tuple[Bounds | None, Bounds | None] = (None, None),
 ) -> Change | None:
@@ -117,20 +117,22 @@ def change(
     must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the values of both.
     """
     first, last = list(first), list(last)
-    alike = clusters_of_tasks([*first, *last])
-    before, after = task_means(first, value), task_means(last, value)
+    alike = find_clusters([*first, *last])
+    before, after = compute_task_means(first, value), compute_task_means(last, value)
     if not before or not after:
         return None
     common = [task for task in before if task in after]
-    values = independent(before, alike), independent(after, alike)
-    sides = over(values[0], bounds[0]), over(values[1], bounds[1])
-    limits = difference_bounds(*bounds)
+    values = make_independent(before, alike), make_independent(after, alike)
+    sides = compute_mean_of(values[0], bounds[0]), compute_mean_of(values[1], bounds[1])
+    limits = find_difference_bounds(*bounds)
     if len(common) >= PAIRED_FROM:
-        return Change(*sides, over(independent({task: after[task] - before[task] for task in common}, alike), limits), len(common))
-    return Change(*sides, within(_welch(*values), limits), 0)
+        return Change(
+            *sides, compute_mean_of(make_independent({task: after[task] - before[task] for task in common}, alike), limits), len(common)
+        )
+    return Change(*sides, clip_interval(_compute_welch(*values), limits), 0)
 
 
-def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tuple[str, str], float]:
+def compute_task_means(samples: Iterable[LedgerSample], value: Value = reward_of) -> dict[tuple[str, str], float]:
     """Return the mean of each task over its graded samples."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for sample in samples:
@@ -139,19 +141,19 @@ def task_means(samples: Iterable[Sample], value: Value = reward_of) -> dict[tupl
     return {task: sum(values) / len(values) for task, values in found.items()}
 
 
-def clusters_of_tasks(samples: Iterable[Sample]) -> dict[tuple[str, str], str]:
+def find_clusters(samples: Iterable[LedgerSample]) -> dict[tuple[str, str], str]:
     """Return the cluster of each task that shares one with others."""
     return {sample.task: sample.cluster for sample in samples if sample.cluster}
 
 
-def independent(values: Mapping[tuple[str, str], float], clusters: Mapping[tuple[str, str], str]) -> list[float]:
+def make_independent(values: Mapping[tuple[str, str], float], clusters: Mapping[tuple[str, str], str]) -> list[float]:
     """Return values by task as ones that do not depend on one another: one for each cluster, with the same mean."""
     alike: Mapping[tuple[str, str], Hashable] = clusters
-    codes = encode(alike.get(task, task) for task in values)
-    return [float(value) for value in by_cluster(np.array(list(values.values())), codes)]
+    codes = encode_names(alike.get(task, task) for task in values)
+    return [float(value) for value in group_by_cluster(np.array(list(values.values())), codes)]
 
 
-def over(values: Sequence[float], bounds: Bounds | None = None, floor: float = 0.0) -> Metric:
+def compute_mean_of(values: Sequence[float], bounds: Bounds | None = None, floor: float = 0.0) -> Metric:
     """Return the mean of at least one independent value with Student's t interval; none for a single one.
 
     Args:
@@ -164,12 +166,12 @@ def over(values: Sequence[float], bounds: Bounds | None = None, floor: float = 0
         return Metric(center, None, None, n)
     variance = max(float(np.var(values, ddof=1)), floor)
     if variance < SAME**2:
-        return within(tied(center, n, bounds), bounds)
-    half = t975(n - 1) * math.sqrt(variance / n)
-    return within(Metric(center, center - half, center + half, n), bounds)
+        return clip_interval(compute_tied(center, n, bounds), bounds)
+    half = compute_t975(n - 1) * math.sqrt(variance / n)
+    return clip_interval(Metric(center, center - half, center + half, n), bounds)
 
 
-def _welch(before: Sequence[float], after: Sequence[float]) -> Metric:
+def _compute_welch(before: Sequence[float], after: Sequence[float]) -> Metric:
     center, n = float(np.mean(after) - np.mean(before)), len(before) + len(after)
     if min(len(before), len(after)) < UNPAIRED:
         return Metric(center, None, None, n)
@@ -177,21 +179,21 @@ def _welch(before: Sequence[float], after: Sequence[float]) -> Metric:
     if sum(parts) < SAME**2:
         return Metric(center, None, None, n)
     freedom = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
-    half = t975(max(1, int(freedom))) * math.sqrt(sum(parts))
+    half = compute_t975(max(1, int(freedom))) * math.sqrt(sum(parts))
     return Metric(center, center - half, center + half, n)
 
 
-def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple[float, float] | None = None) -> list[str]:
+def summarize_reward(samples: Sequence[LedgerSample], window: int = WINDOW, bounds: tuple[float, float] | None = None) -> list[str]:
     """Say in words what became of the reward of a run; ``bounds`` are its least and greatest value, None where they are not known."""
     steps = {sample.step for sample in samples}
-    found = change(*ends(samples, window), bounds=(bounds, bounds)) if len(steps) > 1 else None
+    found = compute_change(*split_ends(samples, window), bounds=(bounds, bounds)) if len(steps) > 1 else None
     if found is None:
         return ["the reward of two steps or more is needed to say whether it moved"]
     size = min(window, len(steps) // 2)
     low, high = found.difference.low, found.difference.high
     how = f"paired by {found.paired} tasks" if found.paired else "not paired: the ends have too few tasks in common"
     which = "step" if size == 1 else f"{size} steps"
-    lines = [f"mean reward: first {which} {shown(found.first)}, last {which} {shown(found.last)}"]
+    lines = [f"mean reward: first {which} {format_metric(found.first)}, last {which} {format_metric(found.last)}"]
     if low is None or high is None:
         why = "too few tasks for an interval" if found.paired == 0 else f"equal in all {found.paired} tasks, which gives no interval"
         return [*lines, f"change {found.difference.value:+.3f} ({how}); {why}"]
@@ -199,23 +201,23 @@ def summary_lines(samples: Sequence[Sample], window: int = WINDOW, bounds: tuple
     return [*lines, f"change {found.difference.value:+.3f} [{low:+.3f}, {high:+.3f}] ({how}, 95 %): {verdict}"]
 
 
-def shown(metric: Metric) -> str:
+def format_metric(metric: Metric) -> str:
     """Return a figure with its interval: ``0.412 [0.300, 0.524]``."""
     return f"{metric.value:.3f}" + ("" if metric.low is None else f" [{metric.low:.3f}, {metric.high:.3f}]")
 
 
-def labels_of(samples: Iterable[Sample]) -> list[str]:
+def list_labels(samples: Iterable[LedgerSample]) -> list[str]:
     """Return the labels of graded samples, sorted."""
     return sorted({sample.label for sample in samples if sample.reward is not None and sample.label})
 
 
-def components_of(sides: Sequence[Iterable[Sample]]) -> list[str]:
+def list_components(sides: Sequence[Iterable[LedgerSample]]) -> list[str]:
     """Return the components that every one of several sets of samples has, sorted."""
     names = [{name for sample in side for name in (sample.components or {})} for side in sides]
     return sorted(set.intersection(*names)) if names else []
 
 
-def ungraded_of(samples: Iterable[Sample]) -> Mapping[str, int]:
+def count_ungraded(samples: Iterable[LedgerSample]) -> Mapping[str, int]:
     """Return how many samples were not graded, by kind of failure."""
     found: dict[str, int] = defaultdict(int)
     for sample in samples:

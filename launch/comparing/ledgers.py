@@ -18,7 +18,7 @@ LEDGER = "ledger"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LedgerSample:
     """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in one step apart.
 
     ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are empty.
@@ -37,7 +37,7 @@ class Sample:
     cluster: str = ""
 
 
-def read_samples(run: Path, split: str = "train", clusters: str | None = None) -> tuple[Sample, ...]:
+def read_samples(run: Path, split: str = "train", clusters: str | None = None) -> tuple[LedgerSample, ...]:
     """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is ungraded.
 
     Args:
@@ -49,23 +49,23 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
         InputError: a line of a ledger cannot be read.
     """
     folder = run / LEDGER
-    steps = _steps(folder / "steps.jsonl", split)
+    steps = _read_steps(folder / "steps.jsonl", split)
     made = {
-        uid: _sample(steps[uid], row, clusters)
+        uid: _make_sample(steps[uid], row, clusters)
         for path in sorted(folder.glob("*.rows.jsonl"))
-        for row in _rows(path)
+        for row in _read_rows(path)
         if (uid := row["uid"]) in steps
     }
-    cut = Sample(0, ("", ""), 0, None, failure="gavel:episode_cut")
+    cut = LedgerSample(0, ("", ""), 0, None, failure="gavel:episode_cut")
     return tuple(made.get(uid) or replace(cut, step=step) for uid, step in sorted(steps.items(), key=lambda item: item[1]))
 
 
-def _steps(path: Path, split: str) -> dict[str, int]:
+def _read_steps(path: Path, split: str) -> dict[str, int]:
     """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the place of what an
     earlier one recorded from that step on."""
     found: dict[str, int] = {}
     start = ""
-    for row in _rows(path):
+    for row in _read_rows(path):
         if row["split"] != split:
             continue
         uid, step = str(row["uid"]), int(row["step"])
@@ -76,7 +76,7 @@ def _steps(path: Path, split: str) -> dict[str, int]:
     return found
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield whole lines; the writer may be in the middle of one."""
     if not path.is_file():
         return
@@ -90,25 +90,25 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise InputError("this line of a ledger is damaged", where=f"{path}:{number}", found=str(failed)) from None
 
 
-def _sample(step: int, row: Mapping[str, Any], clusters: str | None) -> Sample:
+def _make_sample(step: int, row: Mapping[str, Any], clusters: str | None) -> LedgerSample:
     verdict, result = row["verdict"], row["result"]
     task = (str(result["task_id"]), str(result["task_digest"]))
     failure = verdict["failure"]
     if failure is not None:
-        return Sample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))
-    return Sample(
+        return LedgerSample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))
+    return LedgerSample(
         step, task, int(result["rollout_index"]), float(verdict["reward"]), str(verdict["label"]), dict(verdict["components"]),
-        _passed(result["outcome"]["checks"]), cluster=_cluster(result, clusters),
+        _compute_passed(result["outcome"]["checks"]), cluster=_find_cluster(result, clusters),
     )  # fmt: skip
 
 
-def _cluster(result: Mapping[str, Any], field: str | None) -> str:
+def _find_cluster(result: Mapping[str, Any], field: str | None) -> str:
     if field is None:
         return ""
     known = (result.get("metadata") or {}).get(field, (result["outcome"].get("details") or {}).get(field))
     return "" if known is None else str(known)
 
 
-def _passed(checks: Any) -> float | None:
+def _compute_passed(checks: Any) -> float | None:
     known = [float(check["score"]) for check in checks if check["passed"] is not None]
     return sum(known) / len(known) if known else None

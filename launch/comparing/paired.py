@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from gavel.envs.statistics import Codes, cluster_of, encode, t975
+from gavel.envs.statistics import Codes, compute_t975, encode_names, find_cluster
 from gavel.envs.types import Metric, Result
 from gavel.models.codec import record
 
@@ -47,7 +47,7 @@ class Arm:
     clustered_by: str | None = None
 
 
-def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None, clusters: str | None = None) -> Arm:
+def make_arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None, clusters: str | None = None) -> Arm:
     """Collect a run's graded rows; ``bounds`` of its rewards, None where they are not known. ``clusters``: the field whose value tasks
     share that are alike (``EnvironmentInfo.clusters``)."""
     graded = {(row.task_id, row.task_digest, row.rollout_index): row for row in results if row.reward is not None}
@@ -58,7 +58,7 @@ def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | Non
         {key: row.reward.components for key, row in graded.items() if row.reward is not None},
         planned - len(graded),
         bounds,
-        {key[:2]: cluster_of(row, clusters) for key, row in graded.items()} if clusters else {},
+        {key[:2]: find_cluster(row, clusters) for key, row in graded.items()} if clusters else {},
         clusters,
     )
 
@@ -67,7 +67,7 @@ def arm(name: str, results: Iterable[Result], planned: int, bounds: Bounds | Non
 class Difference:
     """``other`` less ``base`` over the tasks both graded.
 
-    ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``bootstrap``), for labels within [-1, 1]; where tasks come
+    ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``compute_bootstrap``), for labels within [-1, 1]; where tasks come
     in clusters, ``n`` counts these. ``p`` of McNemar's exact test for labels where each task has one row and is no other's like (None
     otherwise, and for rewards); ``p_holm`` adjusts it for all
     tests of the comparison (Holm 1979).
@@ -96,7 +96,7 @@ class Comparison:
     clusters: str | None = None
 
 
-def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Comparison:
+def compare_arms(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Comparison:
     """Compare each arm with the first.
 
     Args:
@@ -106,7 +106,7 @@ def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Compa
     """
     base, found, unpaired = arms[0], [], {}
     for other in arms[1:]:
-        found += list(_pair(base, other, draws, np.random.default_rng(seed)))
+        found += list(_compare_pair(base, other, draws, np.random.default_rng(seed)))
         ours, theirs = ({key[:2] for key in side.rewards} for side in (base, other))
         unpaired[other.name] = len(ours ^ theirs)
     return Comparison(
@@ -114,44 +114,44 @@ def compare(arms: Sequence[Arm], *, draws: int = 10_000, seed: int = 0) -> Compa
         {side.name: len({key[:2] for key in side.rewards}) for side in arms},
         {side.name: side.ungraded for side in arms},
         unpaired,
-        tuple(_adjusted(found)),
+        tuple(_adjust_p_values(found)),
         base.clustered_by,
     )
 
 
-def _pair(base: Arm, other: Arm, draws: int, draw: np.random.Generator) -> Iterable[Difference]:
-    yield _difference("reward", base, other, base.rewards, other.rewards, draws, draw)
+def _compare_pair(base: Arm, other: Arm, draws: int, draw: np.random.Generator) -> Iterable[Difference]:
+    yield _compute_difference("reward", base, other, base.rewards, other.rewards, draws, draw)
     names = sorted({name for side in (base, other) for parts in side.components.values() for name in parts})
     for name in names:
         left, right = ({key: values.get(name, 0.0) for key, values in side.components.items()} for side in (base, other))
-        yield _difference(f"reward/{name}", base, other, left, right, draws, draw)
+        yield _compute_difference(f"reward/{name}", base, other, left, right, draws, draw)
     for label in sorted({*base.labels.values(), *other.labels.values()}):
         left, right = ({key: float(found == label) for key, found in side.labels.items()} for side in (base, other))
-        yield _difference(f"label/{label}", base, other, left, right, draws, draw, binary=True)
+        yield _compute_difference(f"label/{label}", base, other, left, right, draws, draw, binary=True)
 
 
-def _difference(
+def _compute_difference(
     what: str, base: Arm, other: Arm, left: Mapping[Row, float], right: Mapping[Row, float], draws: int, draw: np.random.Generator,
     *, binary: bool = False,
 ) -> Difference:  # fmt: skip
-    first, second = _by_task(left), _by_task(right)
+    first, second = _group_by_task(left), _group_by_task(right)
     tasks = [task for task in first if task in second]
     means = np.array([[np.mean(side[task]) for task in tasks] for side in (first, second)]).reshape(2, len(tasks))
-    limits = (-1.0, 1.0) if binary else difference_bounds(base.bounds, other.bounds) if what == "reward" else None
-    clusters = encode("\0".join(task) if task not in base.clusters else base.clusters[task] for task in tasks)
-    metric = within(bootstrap(by_cluster(means[1] - means[0], clusters), draws, draw, limits), limits)
+    limits = (-1.0, 1.0) if binary else find_difference_bounds(base.bounds, other.bounds) if what == "reward" else None
+    clusters = encode_names("\0".join(task) if task not in base.clusters else base.clusters[task] for task in tasks)
+    metric = clip_interval(compute_bootstrap(group_by_cluster(means[1] - means[0], clusters), draws, draw, limits), limits)
     single = len(set(clusters)) == len(tasks) and all(len(first[task]) == len(second[task]) == 1 for task in tasks)
     return Difference(
-        what, base.name, other.name, _mean(means[0]), _mean(means[1]), metric,
-        mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
+        what, base.name, other.name, _compute_mean(means[0]), _compute_mean(means[1]), metric,
+        compute_mcnemar(means[0] > 0.5, means[1] > 0.5) if binary and single and tasks else None,
     )  # fmt: skip
 
 
-def _mean(values: npt.NDArray[np.float64]) -> float:
+def _compute_mean(values: npt.NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def by_cluster(differences: npt.NDArray[np.float64], clusters: Codes) -> npt.NDArray[np.float64]:
+def group_by_cluster(differences: npt.NDArray[np.float64], clusters: Codes) -> npt.NDArray[np.float64]:
     """Return one value for each cluster, shape (clusters,), whose mean is that of the differences, shape (tasks,), as is their spread.
 
     The value is the overall mean plus the cluster's summed deviation from it, over the average size of a cluster: the usual linear form
@@ -165,19 +165,19 @@ def by_cluster(differences: npt.NDArray[np.float64], clusters: Codes) -> npt.NDA
     return values
 
 
-def _by_task(values: Mapping[Row, float]) -> dict[Unit, list[float]]:
+def _group_by_task(values: Mapping[Row, float]) -> dict[Unit, list[float]]:
     tasks: dict[Unit, list[float]] = defaultdict(list)
     for (task_id, digest, _), value in values.items():
         tasks[task_id, digest].append(value)
     return tasks
 
 
-def difference_bounds(base: Bounds | None, other: Bounds | None) -> Bounds | None:
+def find_difference_bounds(base: Bounds | None, other: Bounds | None) -> Bounds | None:
     """Return the least and the greatest difference of two bounded figures, None where one is not known to be bounded."""
     return None if base is None or other is None else (other[0] - base[1], other[1] - base[0])
 
 
-def tied(value: float, n: int, bounds: Bounds | None) -> Metric:
+def compute_tied(value: float, n: int, bounds: Bounds | None) -> Metric:
     """Return the interval of ``n`` values that are all equal, which is no point: others of the kind may still differ.
 
     With 97.5 % confidence on either side at most 1 - 0.025^(1/n) of them do (Clopper and Pearson 1934), each by half of the bounded
@@ -189,36 +189,38 @@ def tied(value: float, n: int, bounds: Bounds | None) -> Metric:
     return Metric(value, value - half, value + half, n)
 
 
-def bootstrap(differences: npt.NDArray[np.float64], draws: int, draw: np.random.Generator, bounds: Bounds | None = None) -> Metric:
+def compute_bootstrap(
+    differences: npt.NDArray[np.float64], draws: int, draw: np.random.Generator, bounds: Bounds | None = None
+) -> Metric:
     """Return the mean of per-task differences, shape (tasks,), with the 95 % expanded percentile interval of a bootstrap over tasks.
 
     The percentiles of plain bootstrap means are too narrow for few tasks: resampled values spread by (n - 1) / n less, and nothing
     accounts for the estimated variance. The expanded ones (Hesterberg 2015, arXiv:1411.5279) are as wide as Student's t interval and
     keep the bootstrap's skew. Under ``FEW`` tasks it is Student's t interval itself, for so few do not show the bootstrap enough. Under
-    ``LEAST`` tasks there is no interval; without any the value is NaN. Equal differences get that of ``tied``.
+    ``LEAST`` tasks there is no interval; without any the value is NaN. Equal differences get that of ``compute_tied``.
     """
     count = len(differences)
     if count < LEAST:
-        return Metric(_mean(differences), None, None, count)
+        return Metric(_compute_mean(differences), None, None, count)
     if float(np.ptp(differences)) < SAME:
-        return tied(_mean(differences), count, bounds)
+        return compute_tied(_compute_mean(differences), count, bounds)
     if count < FEW:
-        half = t975(count - 1) * float(differences.std(ddof=1)) / math.sqrt(count)
-        return Metric(_mean(differences), _mean(differences) - half, _mean(differences) + half, count)
+        half = compute_t975(count - 1) * float(differences.std(ddof=1)) / math.sqrt(count)
+        return Metric(_compute_mean(differences), _compute_mean(differences) - half, _compute_mean(differences) + half, count)
     means = np.concatenate(
-        [differences[draw.integers(0, count, (part, count))].mean(axis=1) for part in _parts(draws, max(1, 2_000_000 // count))]
+        [differences[draw.integers(0, count, (part, count))].mean(axis=1) for part in _split_total(draws, max(1, 2_000_000 // count))]
     )
-    tail = 100 * NormalDist().cdf(-math.sqrt(count / (count - 1)) * t975(count - 1))
+    tail = 100 * NormalDist().cdf(-math.sqrt(count / (count - 1)) * compute_t975(count - 1))
     low, high = np.percentile(means, (tail, 100 - tail))
-    return Metric(_mean(differences), float(low), float(high), count)
+    return Metric(_compute_mean(differences), float(low), float(high), count)
 
 
-def method(tasks: int) -> str | None:
+def choose_method(tasks: int) -> str | None:
     """Name the kind of interval that so many tasks get, None for none."""
     return None if tasks < LEAST else "Student's t" if tasks < FEW else "bootstrap"
 
 
-def within(metric: Metric, bounds: Bounds | None) -> Metric:
+def clip_interval(metric: Metric, bounds: Bounds | None) -> Metric:
     """Return the metric with its interval cut to what is possible; as it is where ``bounds`` are not known."""
     if metric.low is None or metric.high is None or bounds is None:
         return metric
@@ -226,13 +228,13 @@ def within(metric: Metric, bounds: Bounds | None) -> Metric:
     return replace(metric, low=min(max(metric.low, low), high), high=max(min(metric.high, high), low))
 
 
-def _parts(total: int, size: int) -> Iterable[int]:
+def _split_total(total: int, size: int) -> Iterable[int]:
     while total > 0:
         yield min(size, total)
         total -= size
 
 
-def mcnemar(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> float:
+def compute_mcnemar(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> float:
     """Return the two-sided exact p of McNemar's test (McNemar 1947): the binomial test of the pairs that changed."""
     gained, lost = int(np.sum(~before & after)), int(np.sum(before & ~after))
     changed = gained + lost
@@ -242,7 +244,7 @@ def mcnemar(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> floa
     return float(min(1.0, 2 * tail / 2**changed))
 
 
-def _adjusted(differences: Sequence[Difference]) -> list[Difference]:
+def _adjust_p_values(differences: Sequence[Difference]) -> list[Difference]:
     """Fill in ``p_holm``."""
     order = sorted((item.p, place) for place, item in enumerate(differences) if item.p is not None)
     adjusted: dict[int, float] = {}

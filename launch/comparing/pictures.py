@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gavel.launch.comparing.curves import WINDOW, Point, Value, curve, reward_of
-from gavel.launch.comparing.ledgers import Sample
+from gavel.launch.comparing.curves import WINDOW, CurvePoint, Value, make_curve, reward_of
+from gavel.launch.comparing.ledgers import LedgerSample
 
 CURVE = "curve.svg"
 _COLOURS = (
@@ -24,8 +24,8 @@ _COLOURS = (
 )
 
 
-def draw(
-    path: Path, runs: Mapping[str, Sequence[Sample]], *, groups: Mapping[str, str] | None = None, value: Value = reward_of,
+def draw_runs(
+    path: Path, runs: Mapping[str, Sequence[LedgerSample]], *, groups: Mapping[str, str] | None = None, value: Value = reward_of,
     what: str = "mean reward", window: int = WINDOW,
 ) -> bool:  # fmt: skip
     """Draw runs into one picture (the suffix says which form) and say whether that was possible.
@@ -46,7 +46,7 @@ def draw(
         from matplotlib.ticker import MaxNLocator
     except ImportError:
         return False
-    curves = {name: points for name, samples in runs.items() if (points := curve(samples, value, window=window))}
+    curves = {name: points for name, samples in runs.items() if (points := make_curve(samples, value, window=window))}
     if not curves:
         return False
     named = [(groups or {}).get(name, name) for name in curves]
@@ -56,7 +56,7 @@ def draw(
         axes = figure.subplots()
         seen: set[str] = set()
         for group, points in zip(named, curves.values(), strict=True):
-            _line(axes, points, colours[group], "" if group in seen else group, alone=len(curves) == 1)
+            _draw_line(axes, points, colours[group], "" if group in seen else group, alone=len(curves) == 1)
             seen.add(group)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -67,7 +67,7 @@ def draw(
     return True
 
 
-def _line(axes: Any, points: Sequence[Point], colour: str, label: str, *, alone: bool) -> None:
+def _draw_line(axes: Any, points: Sequence[CurvePoint], colour: str, label: str, *, alone: bool) -> None:
     smooth = [(point.step, point.smooth) for point in points if point.smooth is not None]
     axes.plot([step for step, _ in smooth], [metric.value for _, metric in smooth], color=colour, linewidth=2, label=label or None)
     if not alone:

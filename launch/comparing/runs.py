@@ -14,9 +14,9 @@ import yaml
 from gavel.envs.registry import describe_environment, find_reward
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun
-from gavel.launch.running.child import named
+from gavel.launch.running.child import format_options
 from gavel.launch.training.plan import PLAN
-from gavel.launch.training.sweep_index import INDEX, Index, Point, read_index
+from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, read_index
 from gavel.models.errors import ConfigError, GavelError
 
 _SEED = re.compile(r"\+?seed=")
@@ -30,7 +30,7 @@ class Named:
     words: tuple[str, ...] = ()
 
 
-def expand(names: Sequence[str]) -> tuple[list[Named], list[str]]:
+def expand_names(names: Sequence[str]) -> tuple[list[Named], list[str]]:
     """Return the runs that words name, a sweep's points in its place; and a note for each point that has no run to be compared.
 
     Raises:
@@ -56,7 +56,7 @@ def expand(names: Sequence[str]) -> tuple[list[Named], list[str]]:
     return runs, notes
 
 
-def _is_there(folder: Path, index: Index, point: Point) -> bool:
+def _is_there(folder: Path, index: SweepIndex, point: SweepPoint) -> bool:
     run = folder / point.name
     if index.verb == "train":
         return (run / "ledger" / "steps.jsonl").is_file()
@@ -68,18 +68,18 @@ def is_training(run: Named) -> bool:
     return (run.path / PLAN).is_file()
 
 
-def trained(runs: Sequence[Named]) -> list[TrainedRun]:
+def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
     """Read training runs. The points of a sweep that differ in nothing but their seed are one group; any other run is its own.
 
     Raises:
         ConfigError: a run has not done a step.
         InputError: a ledger is damaged.
     """
-    names = _names([run.path for run in runs])
+    names = _choose_names([run.path for run in runs])
     found = []
     for name, run in zip(names, runs, strict=True):
         config = read_config(run.path)
-        samples = read_samples(run.path, clusters=clusters_of(config.get("env") or {}))
+        samples = read_samples(run.path, clusters=find_clusters(config.get("env") or {}))
         if not samples:
             raise ConfigError(
                 "this training run has no step in its ledger",
@@ -90,17 +90,17 @@ def trained(runs: Sequence[Named]) -> list[TrainedRun]:
         words = [word for word in run.words if not _SEED.match(word)]
         group = " ".join(words) or ("all points" if run.words else name)
         reward = config.get("reward") or {}
-        found.append(TrainedRun(name, group, int(config.get("seed") or 0), named(reward), samples, bounds_of(reward)))
+        found.append(TrainedRun(name, group, int(config.get("seed") or 0), format_options(reward), samples, find_bounds(reward)))
     return found
 
 
-def bounds_of(reward: Mapping[str, Any]) -> tuple[float, float] | None:
+def find_bounds(reward: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return the least and greatest reward of a policy's options, None where there are none or they are not known."""
     made = find_reward(reward)
     return None if made is None else made.bounds
 
 
-def clusters_of(env: Mapping[str, Any]) -> str | None:
+def find_clusters(env: Mapping[str, Any]) -> str | None:
     """Return the field that an environment's rows are clustered by, None where it is the task or not known."""
     try:
         return describe_environment(env).clusters
@@ -108,7 +108,7 @@ def clusters_of(env: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def _choose_names(paths: Sequence[Path]) -> list[str]:
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs.types import Metric
-from gavel.launch.cells import as_text
-from gavel.launch.comparing.curves import Value, checks_of, reward_of
-from gavel.launch.comparing.pictures import draw
+from gavel.launch.cells import escape_cell
+from gavel.launch.comparing.curves import Value, compute_checks, reward_of
+from gavel.launch.comparing.pictures import draw_runs
 from gavel.launch.comparing.training import GroupDifference, RunCurve, TrainedRun, TrainingComparison
 from gavel.launch.running.files import write_whole
 from gavel.models.codec import to_json
@@ -33,41 +33,41 @@ def _run_row(run: RunCurve) -> tuple[str, ...]:
     head = (run.name, str(run.steps), str(run.graded), str(sum(run.ungraded.values())))
     if run.change is None:
         return (*head, *[""] * 9)
-    return (*head, *(cell for metric in (run.change.first, run.change.last, run.change.difference) for cell in _cells(metric)))
+    return (*head, *(cell for metric in (run.change.first, run.change.last, run.change.difference) for cell in _format_cells(metric)))
 
 
-def difference_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
+def make_difference_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table of differences."""
     return [
         (
-            item.what, item.base, item.other, _number(item.base_mean), _number(item.other_mean), *_cells(item.over_tasks),
-            str(item.paired) if item.paired else "not paired", *(_cells(item.over_seeds) if item.over_seeds else ("", "", "")),
+            item.what, item.base, item.other, _format_number(item.base_mean), _format_number(item.other_mean), *_format_cells(item.over_tasks),
+            str(item.paired) if item.paired else "not paired", *(_format_cells(item.over_seeds) if item.over_seeds else ("", "", "")),
             str(item.over_seeds.n) if item.over_seeds else "0",
         )
         for item in found.differences
     ]  # fmt: skip
 
 
-def _cells(metric: Metric) -> tuple[str, str, str]:
-    return _number(metric.value), _number(metric.low), _number(metric.high)
+def _format_cells(metric: Metric) -> tuple[str, str, str]:
+    return _format_number(metric.value), _format_number(metric.low), _format_number(metric.high)
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def tables(found: TrainingComparison) -> list[Table]:
+def make_tables(found: TrainingComparison) -> list[Table]:
     """Return the terminal tables; what its interval tells from 0 stands bold."""
     title = f"mean reward of the first and the last {found.window} steps, 95 % intervals over tasks"
-    runs = _table(title, RUNS, run_rows(found), [_clear(run.change.difference) if run.change else False for run in found.runs])
+    runs = _make_table(title, RUNS, run_rows(found), [_is_clear(run.change.difference) if run.change else False for run in found.runs])
     if not found.differences:
         return [runs]
     title = f"the last {found.window} steps against {found.base}: 95 % intervals over tasks, and over seeds"
-    rows, marks = difference_rows(found), [_clear(item.over_tasks) for item in found.differences]
-    return [runs, _table(title, DIFFERENCES, rows, marks)]
+    rows, marks = make_difference_rows(found), [_is_clear(item.over_tasks) for item in found.differences]
+    return [runs, _make_table(title, DIFFERENCES, rows, marks)]
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[bool]) -> Table:
+def _make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[bool]) -> Table:
     shown = Table(title=title, title_justify="left", show_edge=False)
     for column in columns:
         shown.add_column(column, justify="left" if column in _LEFT else "right")
@@ -76,11 +76,11 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], ma
     return shown
 
 
-def _clear(metric: Metric) -> bool:
+def _is_clear(metric: Metric) -> bool:
     return metric.low is not None and metric.high is not None and (metric.low > 0 or metric.high < 0)
 
 
-def notes(found: TrainingComparison) -> list[str]:
+def list_notes(found: TrainingComparison) -> list[str]:
     """Return what a reader must know besides the tables."""
     lines = [
         f"{run.name}: {sum(run.ungraded.values())} samples were not graded and are in no figure "
@@ -92,13 +92,13 @@ def notes(found: TrainingComparison) -> list[str]:
         lines.append(
             f"the groups are rewarded differently ({how}): a difference in reward is not one in behaviour; look at checks and labels"
         )
-    lines += _about_intervals(found.differences)
+    lines += _explain_intervals(found.differences)
     if len(found.rewards) > 2:
         lines.append("each group is compared with the first only; choosing the best of many by its interval flatters it")
     return lines
 
 
-def _about_intervals(differences: Sequence[GroupDifference]) -> list[str]:
+def _explain_intervals(differences: Sequence[GroupDifference]) -> list[str]:
     if not differences:
         return []
     seeds = {item.over_seeds.n if item.over_seeds else 0 for item in differences}
@@ -107,54 +107,56 @@ def _about_intervals(differences: Sequence[GroupDifference]) -> list[str]:
     return [said, *few]
 
 
-def write(folder: Path, found: TrainingComparison, runs: Sequence[TrainedRun]) -> list[str]:
+def write_comparison(folder: Path, found: TrainingComparison, runs: Sequence[TrainedRun]) -> list[str]:
     """Write everything into a folder; return the files' names."""
     folder.mkdir(parents=True, exist_ok=True)
-    blocks = [(RUNS, run_rows(found)), *([(DIFFERENCES, difference_rows(found))] if found.differences else [])]
-    said = [f"- {line}" for line in notes(found)]
-    text = [line for columns, rows in blocks for line in (*as_markdown(columns, rows), "")]
+    blocks = [(RUNS, run_rows(found)), *([(DIFFERENCES, make_difference_rows(found))] if found.differences else [])]
+    said = [f"- {line}" for line in list_notes(found)]
+    text = [line for columns, rows in blocks for line in (*format_markdown(columns, rows), "")]
     files = {
-        "compare.json": to_json(found), "curves.csv": as_csv(CURVES, curve_rows(found)),
-        "runs.csv": as_csv(RUNS, run_rows(found)), "compare.csv": as_csv(DIFFERENCES, difference_rows(found)),
+        "compare.json": to_json(found), "curves.csv": format_csv(CURVES, make_curve_rows(found)),
+        "runs.csv": format_csv(RUNS, run_rows(found)), "compare.csv": format_csv(DIFFERENCES, make_difference_rows(found)),
         "compare.md": "\n".join([*text, *said, ""]).encode(),
     }  # fmt: skip
     for name, data in files.items():
         write_whole(folder / name, data)
-    return [*files, *_pictures(folder, found, runs)]
+    return [*files, *_draw_pictures(folder, found, runs)]
 
 
-def curve_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
+def make_curve_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table of curves, one row for each step of each run."""
     return [
         (
-            run.name, run.group, str(run.seed), str(point.step), *(_cells(point.mean) if point.mean else ("", "", "")),
-            str(point.mean.n if point.mean else 0), str(point.ungraded), *(_cells(point.smooth) if point.smooth else ("", "", "")),
+            run.name, run.group, str(run.seed), str(point.step), *(_format_cells(point.mean) if point.mean else ("", "", "")),
+            str(point.mean.n if point.mean else 0), str(point.ungraded), *(_format_cells(point.smooth) if point.smooth else ("", "", "")),
         )
         for run in found.runs for point in run.points
     ]  # fmt: skip
 
 
-def as_csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
+def format_csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     """Return a table as CSV; a bound is named after what it bounds, since no two columns may have one name."""
     named: list[str] = []
     for column in columns:
         bounded = next((name for name in reversed(named) if not name.endswith((" low", " high"))), "")
         named.append(f"{bounded} {column}" if column in ("low", "high") else column)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([named, *([as_text(cell) for cell in row] for row in rows)])
+    csv.writer(text, lineterminator="\n").writerows([named, *([escape_cell(cell) for cell in row] for row in rows)])
     return text.getvalue().encode()
 
 
-def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def format_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table as lines of Markdown."""
     return ["| " + " | ".join(line) + " |" for line in (columns, ("---",) * len(columns), *rows)]
 
 
-def _pictures(folder: Path, found: TrainingComparison, runs: Sequence[TrainedRun]) -> list[str]:
+def _draw_pictures(folder: Path, found: TrainingComparison, runs: Sequence[TrainedRun]) -> list[str]:
     samples, groups = {run.name: run.samples for run in runs}, {run.name: run.group for run in runs}
     wanted: list[tuple[str, Value, str]] = [("curves.svg", reward_of, "mean reward")]
     if all(any(sample.checks is not None for sample in run.samples) for run in runs):
-        wanted.append(("curves_checks.svg", checks_of, "share of checks passed"))
+        wanted.append(("curves_checks.svg", compute_checks, "share of checks passed"))
     return [
-        name for name, value, what in wanted if draw(folder / name, samples, groups=groups, value=value, what=what, window=found.window)
+        name
+        for name, value, what in wanted
+        if draw_runs(folder / name, samples, groups=groups, value=value, what=what, window=found.window)
     ]

@@ -17,25 +17,25 @@ from gavel.envs.types import Metric
 from gavel.launch.comparing.curves import (
     PAIRED_FROM,
     Change,
-    Point,
+    CurvePoint,
     Value,
-    change,
-    checks_of,
-    clusters_of_tasks,
-    component,
-    components_of,
-    curve,
-    ends,
-    independent,
-    label_is,
-    labels_of,
-    over,
+    compute_change,
+    compute_checks,
+    compute_mean_of,
+    compute_task_means,
+    count_ungraded,
+    find_clusters,
+    list_components,
+    list_labels,
+    make_curve,
+    make_independent,
+    match_label,
+    pick_component,
     reward_of,
-    task_means,
-    ungraded_of,
+    split_ends,
 )
-from gavel.launch.comparing.ledgers import Sample
-from gavel.launch.comparing.paired import Bounds, bootstrap, difference_bounds, within
+from gavel.launch.comparing.ledgers import LedgerSample
+from gavel.launch.comparing.paired import Bounds, clip_interval, compute_bootstrap, find_difference_bounds
 from gavel.models.codec import record
 
 Task = tuple[str, str]
@@ -50,7 +50,7 @@ class TrainedRun:
     group: str
     seed: int
     reward: str
-    samples: Sequence[Sample]
+    samples: Sequence[LedgerSample]
     bounds: tuple[float, float] | None = None
 
 
@@ -65,7 +65,7 @@ class RunCurve:
     graded: int
     ungraded: Mapping[str, int]
     change: Change | None
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
 
 
 @record
@@ -107,63 +107,63 @@ def compare_training(runs: Sequence[TrainedRun], *, window: int, draws: int = 10
     for run in runs:
         groups[run.group].append(run)
     base, *others = groups
-    lasts = {run.name: ends(run.samples, window)[1] for run in runs}
+    lasts = {run.name: split_ends(run.samples, window)[1] for run in runs}
     found = [
         difference
         for other in others
-        for what, value in measures([lasts[run.name] for run in (*groups[base], *groups[other])])
-        if (difference := _difference(what, value, groups[base], groups[other], lasts, draws, seed)) is not None
+        for what, value in list_measures([lasts[run.name] for run in (*groups[base], *groups[other])])
+        if (difference := _compute_difference(what, value, groups[base], groups[other], lasts, draws, seed)) is not None
     ]
     return TrainingComparison(
         window,
         base,
-        tuple(_curve(run, window) for run in runs),
+        tuple(_make_curve(run, window) for run in runs),
         tuple(found),
         {group: kept[0].reward for group, kept in groups.items()},
     )
 
 
-def measures(sides: Sequence[Sequence[Sample]]) -> list[tuple[str, Value]]:
+def list_measures(sides: Sequence[Sequence[LedgerSample]]) -> list[tuple[str, Value]]:
     """Return what can be compared between several sets of samples: rewards, the share of checks passed, labels, common components."""
     every = [sample for side in sides for sample in side]
     found: list[tuple[str, Value]] = [("reward", reward_of)]
     if all(any(sample.checks is not None for sample in side) for side in sides):
-        found.append(("checks passed", checks_of))
-    found += [(f"label/{label}", label_is(label)) for label in labels_of(every)]
-    common = components_of(sides)
-    return found + ([(f"reward/{name}", component(name)) for name in common] if len(common) > 1 else [])
+        found.append(("checks passed", compute_checks))
+    found += [(f"label/{label}", match_label(label)) for label in list_labels(every)]
+    common = list_components(sides)
+    return found + ([(f"reward/{name}", pick_component(name)) for name in common] if len(common) > 1 else [])
 
 
-def _curve(run: TrainedRun, window: int) -> RunCurve:
+def _make_curve(run: TrainedRun, window: int) -> RunCurve:
     steps = len({sample.step for sample in run.samples})
     graded = sum(sample.reward is not None for sample in run.samples)
-    moved = change(*ends(run.samples, window), bounds=(run.bounds, run.bounds)) if steps > 1 else None
-    points = curve(run.samples, window=window, bounds=run.bounds)
-    return RunCurve(run.name, run.group, run.seed, steps, graded, ungraded_of(run.samples), moved, points)
+    moved = compute_change(*split_ends(run.samples, window), bounds=(run.bounds, run.bounds)) if steps > 1 else None
+    points = make_curve(run.samples, window=window, bounds=run.bounds)
+    return RunCurve(run.name, run.group, run.seed, steps, graded, count_ungraded(run.samples), moved, points)
 
 
-def _difference(
-    what: str, value: Value, base: Sequence[TrainedRun], other: Sequence[TrainedRun], lasts: Mapping[str, Sequence[Sample]], draws: int,
+def _compute_difference(
+    what: str, value: Value, base: Sequence[TrainedRun], other: Sequence[TrainedRun], lasts: Mapping[str, Sequence[LedgerSample]], draws: int,
     seed: int,
 ) -> GroupDifference | None:  # fmt: skip
-    sides = [{run.seed: task_means(lasts[run.name], value) for run in side} for side in (base, other)]
-    first, second = (_averaged(side) for side in sides)
+    sides = [{run.seed: compute_task_means(lasts[run.name], value) for run in side} for side in (base, other)]
+    first, second = (_average_seeds(side) for side in sides)
     if not first or not second:
         return None
     common = [task for task in first if task in second]
-    ranges = _ranges(what, base, other)
-    limits = difference_bounds(*ranges)
+    ranges = _find_ranges(what, base, other)
+    limits = find_difference_bounds(*ranges)
     if len(common) >= PAIRED_FROM:
-        alike = clusters_of_tasks(one for run in (*base, *other) for one in lasts[run.name])
-        differences = np.array(independent({task: second[task] - first[task] for task in common}, alike))
-        found = within(bootstrap(differences, draws, np.random.default_rng(seed), limits), limits)
+        alike = find_clusters(one for run in (*base, *other) for one in lasts[run.name])
+        differences = np.array(make_independent({task: second[task] - first[task] for task in common}, alike))
+        found = clip_interval(compute_bootstrap(differences, draws, np.random.default_rng(seed), limits), limits)
         means = [sum(side[task] for task in common) / len(common) for side in (first, second)]
     else:
         ours, theirs = ([one for run in side for one in lasts[run.name]] for side in (base, other))
-        unpaired = change(ours, theirs, value, ranges)
+        unpaired = compute_change(ours, theirs, value, ranges)
         assert unpaired is not None, "both sides have graded samples"
         found, means, common = unpaired.difference, [unpaired.first.value, unpaired.last.value], []
-    over_seeds = _over_seeds(sides[0], sides[1], limits)
+    over_seeds = _compute_over_seeds(sides[0], sides[1], limits)
     return GroupDifference(what, base[0].group, other[0].group, means[0], means[1], found, len(common), over_seeds)
 
 
@@ -172,14 +172,14 @@ def is_share(what: str) -> bool:
     return what == "checks passed" or what.startswith("label/")
 
 
-def _ranges(what: str, base: Sequence[TrainedRun], other: Sequence[TrainedRun]) -> tuple[Bounds | None, Bounds | None]:
+def _find_ranges(what: str, base: Sequence[TrainedRun], other: Sequence[TrainedRun]) -> tuple[Bounds | None, Bounds | None]:
     """Return the least and the greatest value of a measure in both groups, as far as they are known."""
     if is_share(what):
         return (0.0, 1.0), (0.0, 1.0)
     return (base[0].bounds, other[0].bounds) if what == "reward" else (None, None)
 
 
-def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
+def _average_seeds(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
     """Return the mean over seeds of each task that any of them has."""
     values: dict[Task, list[float]] = defaultdict(list)
     for side in seeds.values():
@@ -188,7 +188,7 @@ def _averaged(seeds: Mapping[int, Mapping[Task, float]]) -> dict[Task, float]:
     return {task: sum(found) / len(found) for task, found in values.items()}
 
 
-def _over_seeds(
+def _compute_over_seeds(
     base: Mapping[int, Mapping[Task, float]], other: Mapping[int, Mapping[Task, float]], limits: Bounds | None
 ) -> Metric | None:
     """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common.
@@ -196,15 +196,15 @@ def _over_seeds(
     Seeds that happen to agree do not show how far others lie apart: each one's difference is itself a mean over tasks, and varies at
     least as such a mean does.
     """
-    pairs = [_of_seed(first, other[seed]) for seed, first in base.items() if first and other.get(seed)]
+    pairs = [_compare_seed(first, other[seed]) for seed, first in base.items() if first and other.get(seed)]
     if not pairs:
         return None
     floor = sum(variance for _, variance in pairs) / len(pairs)
-    found = over([difference for difference, _ in pairs], None, floor)
-    return within(found, limits)
+    found = compute_mean_of([difference for difference, _ in pairs], None, floor)
+    return clip_interval(found, limits)
 
 
-def _of_seed(first: Mapping[Task, float], second: Mapping[Task, float]) -> tuple[float, float]:
+def _compare_seed(first: Mapping[Task, float], second: Mapping[Task, float]) -> tuple[float, float]:
     """Return the difference of a pair of runs, and its variance over tasks."""
     common = [task for task in first if task in second]
     if len(common) >= PAIRED_FROM:

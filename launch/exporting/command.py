@@ -6,27 +6,27 @@ import shlex
 
 from rich.console import Console
 
-from gavel.launch.exporting.start import check_export, exported, wanted
-from gavel.launch.running.child import existing_run
-from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, run_async, say
+from gavel.launch.exporting.start import check_export, export_run, is_wanted
+from gavel.launch.running.child import find_existing_run
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, print_line, run_async
 from gavel.launch.schema import ExportRunConfig
 from gavel.models.errors import ConfigError
 
 
 def run(config: ExportRunConfig, console: Console) -> int:
     """Run the verb; see ``gavel export --help``. Returns 0, or 3 where an export failed."""
-    path = existing_run(config.run.dir, "export")
+    path = find_existing_run(config.run.dir, "export")
     check_export(config.export)
-    if not wanted(config.export):
+    if not is_wanted(config.export):
         raise ConfigError(
             "no place to export to is named", field="export", allowed="export.wandb.project=…, export.mlflow.tracking_uri=…",
             remedy=f"for example: gavel export {shlex.quote(str(path))} export.wandb.project=gavel",
         )  # fmt: skip
 
-    async def work() -> int:
-        found = await exported(path, config.export)
+    async def export_and_say() -> int:
+        found = await export_run(path, config.export)
         for one in found:
-            say(console, one.line)
+            print_line(console, one.line)
         return WHOLE if all(one.worked for one in found) else INCOMPLETE
 
-    return run_async(work, console, BEGINS_ANEW)
+    return run_async(export_and_say, console, BEGINS_ANEW)

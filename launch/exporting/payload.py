@@ -12,8 +12,8 @@ import orjson
 import yaml
 
 from gavel.launch.running.manifest import Manifest
-from gavel.models.codec import digest, plain, record
-from gavel.models.secrets import header_names_a_credential, names_a_credential, without_keys
+from gavel.models.codec import compute_digest, record, to_plain
+from gavel.models.secrets import is_credential_header, is_credential_name, mask_keys
 
 HIDDEN = "[secret]"
 Cell = str | float | None
@@ -41,7 +41,7 @@ class Payload:
     document: Mapping[str, Any]
 
 
-def payload_of(path: Path, manifest: Manifest) -> Payload:
+def make_payload(path: Path, manifest: Manifest) -> Payload:
     """Return what is exported of the run at ``path``.
 
     Raises:
@@ -56,15 +56,17 @@ def payload_of(path: Path, manifest: Manifest) -> Payload:
         **({"ablation": manifest.ablation} if manifest.ablation else {}),
     }  # fmt: skip
     # One that is copied elsewhere is the same run; a child has another kind, parent or time.
-    run_id = digest([manifest.kind, manifest.created, plain(manifest.identity), plain(manifest.parent), manifest.shard])[7:23]
+    run_id = compute_digest([manifest.kind, manifest.created, to_plain(manifest.identity), to_plain(manifest.parent), manifest.shard])[
+        7:23
+    ]
     return Payload(
-        run_id, path.resolve().name, str(metrics["tables"].get("note", "")), tags, dict(_leaves(_cleaned(config))),
-        dict(_numbers(metrics)), _tables(metrics), metrics,
+        run_id, path.resolve().name, str(metrics["tables"].get("note", "")), tags, dict(_list_leaves(_drop_credentials(config))),
+        dict(_list_numbers(metrics)), _make_tables(metrics), metrics,
     )  # fmt: skip
 
 
-def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, metric in _figures(metrics):
+def _list_numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, metric in _list_figures(metrics):
         yield name, metric["value"]
         for part in ("low", "high", "n"):
             if metric[part] is not None:
@@ -74,68 +76,68 @@ def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         for name, count in counts.items():
             yield f"{group}/{name}", float(count)
     for name, cost in metrics["services"].items():
-        for key, value in _leaves(cost):
+        for key, value in _list_leaves(cost):
             if isinstance(value, int | float):
                 yield f"services/{name}/{key.replace('.', '/')}", float(value)
 
 
-def _figures(metrics: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _list_figures(metrics: Mapping[str, Any]) -> list[tuple[str, Any]]:
     reward = [("reward", metrics["reward"])] if metrics["reward"] else []
     return [*reward, *metrics["metrics"].items()]
 
 
-def _tables(metrics: Mapping[str, Any]) -> dict[str, ExportTable]:
+def _make_tables(metrics: Mapping[str, Any]) -> dict[str, ExportTable]:
     parts = ("value", "low", "high", "n")
-    figures = tuple((name, *(metric[part] for part in parts)) for name, metric in _figures(metrics))
+    figures = tuple((name, *(metric[part] for part in parts)) for name, metric in _list_figures(metrics))
     tables = {
         "figures": ExportTable(("metric", *parts), figures),
         "labels": ExportTable(("label", "rows"), tuple(metrics["labels"].items())),
     }  # fmt: skip
-    own = ((f"tables/{name}", _as_table(value)) for name, value in metrics["tables"].items())
+    own = ((f"tables/{name}", _make_table(value)) for name, value in metrics["tables"].items())
     return {**tables, **{name: table for name, table in own if table is not None}}
 
 
-def _as_table(value: object) -> ExportTable | None:
+def _make_table(value: object) -> ExportTable | None:
     """Return a list of flat objects, or an object of them, as a table; None for anything else, which stays in the document."""
     if isinstance(value, Mapping):
         value = [{"name": name, **row} if isinstance(row, Mapping) else None for name, row in value.items()]
     if not isinstance(value, list) or not value or not all(isinstance(row, Mapping) for row in value):
         return None
     columns = tuple(dict.fromkeys(str(name) for row in value for name in row))
-    return ExportTable(columns, tuple(tuple(_cell(row.get(name)) for name in columns) for row in value))
+    return ExportTable(columns, tuple(tuple(_make_cell(row.get(name)) for name in columns) for row in value))
 
 
-def _cell(value: object) -> Cell:
+def _make_cell(value: object) -> Cell:
     if value is None or isinstance(value, str | float):
         return value
     return float(value) if isinstance(value, int) else orjson.dumps(value).decode()
 
 
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _list_leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping) and node:
         for name, value in node.items():
-            yield from _leaves(value, f"{prefix}.{name}" if prefix else str(name))
+            yield from _list_leaves(value, f"{prefix}.{name}" if prefix else str(name))
     elif prefix:
         yield prefix, node if node is None or isinstance(node, str | int | float) else orjson.dumps(node).decode()
 
 
-def _cleaned(node: Any, name: str = "", *, headers: bool = False) -> Any:
+def _drop_credentials(node: Any, name: str = "", *, headers: bool = False) -> Any:
     """Drop what may be a credential, although a config holds only the names of variables: this leaves the machine."""
     if isinstance(node, Mapping):
-        return {str(key): _cleaned(value, str(key), headers="headers" in str(key)) for key, value in node.items()}
+        return {str(key): _drop_credentials(value, str(key), headers="headers" in str(key)) for key, value in node.items()}
     if isinstance(node, list):
-        return [_cleaned(value, name, headers=headers) for value in node]
+        return [_drop_credentials(value, name, headers=headers) for value in node]
     if not isinstance(node, str) or not node or name.endswith("_env"):
         return node
-    if names_a_credential(name) or (headers and header_names_a_credential(name)):
+    if is_credential_name(name) or (headers and is_credential_header(name)):
         return HIDDEN
-    return without_keys(_URL.sub(lambda found: _address(found[0]), node))
+    return mask_keys(_URL.sub(lambda found: _strip_address(found[0]), node))
 
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s,\]'\"]++", re.IGNORECASE)
 
 
-def _address(url: str) -> str:
+def _strip_address(url: str) -> str:
     """Return a URL without its user, password and query."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from gavel.launch.exporting.payload import Payload, payload_of
+from gavel.launch.exporting.payload import Payload, make_payload
 from gavel.launch.running.manifest import read_manifest
 from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 from gavel.models.codec import record, to_json
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.install import install_hint
-from gavel.models.secrets import without_keys
+from gavel.models.secrets import mask_keys
 
 DONE = "exported: "
 """How the worker's last line begins when all went well."""
@@ -65,25 +65,25 @@ def check_export(config: ExportConfig) -> None:
         ("wandb.name", config.wandb.name), ("mlflow.experiment", config.mlflow.experiment), ("mlflow.name", config.mlflow.name),
     )  # fmt: skip
     for field, value in names:
-        if value is not None and (_WANDB_KEY.fullmatch(value) or without_keys(value) != value):
+        if value is not None and (_WANDB_KEY.fullmatch(value) or mask_keys(value) != value):
             raise ConfigError(
                 "this looks like a key, not a name", field=f"export.{field}", found="[secret]",
                 remedy="W&B reads its key from the variable WANDB_API_KEY or from `wandb login`, MLflow from MLFLOW_TRACKING_TOKEN",
             )  # fmt: skip
     for field, address in (("wandb.base_url", config.wandb.base_url), ("mlflow.tracking_uri", config.mlflow.tracking_uri)):
-        if "@" in (address or "").partition("://")[2].partition("/")[0] or without_keys(address or "") != (address or ""):
+        if "@" in (address or "").partition("://")[2].partition("/")[0] or mask_keys(address or "") != (address or ""):
             raise ConfigError(
                 "an address may not hold a password or a key: it is stored with the run", field=f"export.{field}", found="[secret]",
                 remedy="set WANDB_API_KEY; for MLflow MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
             )  # fmt: skip
 
 
-def wanted(config: ExportConfig) -> bool:
+def is_wanted(config: ExportConfig) -> bool:
     """Whether anything is to be exported."""
-    return any(_trackers(config))
+    return any(_list_trackers(config))
 
 
-def _trackers(config: ExportConfig) -> Iterator[_Tracker]:
+def _list_trackers(config: ExportConfig) -> Iterator[_Tracker]:
     if config.wandb.project:
         yield _Tracker("W&B", "wandb", "wandb", wandb=config.wandb)
     if config.mlflow.tracking_uri:
@@ -98,52 +98,52 @@ class Exported:
     worked: bool
 
 
-async def exported(path: Path, config: ExportConfig) -> list[Exported]:
+async def export_run(path: Path, config: ExportConfig) -> list[Exported]:
     """Export the finished run at ``path``; return what came of it for each tracker."""
-    trackers = list(_trackers(config))
+    trackers = list(_list_trackers(config))
     if not trackers:
         return []
     try:
         manifest = read_manifest(path)
-        payload = await asyncio.to_thread(payload_of, path, manifest) if manifest is not None else None
+        payload = await asyncio.to_thread(make_payload, path, manifest) if manifest is not None else None
     except Exception as failed:  # noqa: BLE001 - the boundary of an export: a damaged file is a warning, and stops no run
         payload, reason = None, f"{type(failed).__name__}: {failed}"
     else:
         reason = "the folder holds no run"
     if payload is None:
-        return [_failed(tracker, reason) for tracker in trackers]
-    return list(await asyncio.gather(*(_export(tracker, path, payload, config.timeout_s) for tracker in trackers)))
+        return [_describe_failed(tracker, reason) for tracker in trackers]
+    return list(await asyncio.gather(*(_export_to(tracker, path, payload, config.timeout_s) for tracker in trackers)))
 
 
-def _failed(tracker: _Tracker, reason: str) -> Exported:
-    one = without_keys(shorten(" ".join(reason.split()), _SAID))
+def _describe_failed(tracker: _Tracker, reason: str) -> Exported:
+    one = mask_keys(shorten_value(" ".join(reason.split()), _SAID))
     return Exported(f"warning: {tracker.title}: not exported: {one}; the run is stored, `gavel export RUN …` tries again", worked=False)
 
 
-async def _export(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> Exported:
+async def _export_to(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> Exported:
     if find_spec(tracker.module) is None:
-        return _failed(tracker, f"`{tracker.module}` is not installed; {install_hint(tracker.extra)}")
+        return _describe_failed(tracker, f"`{tracker.module}` is not installed; {install_hint(tracker.extra)}")
     try:
-        code, said, complaint = await _run(_job(tracker, path, payload), limit_s)
+        code, said, complaint = await _run_worker(_encode_job(tracker, path, payload), limit_s)
     except TimeoutError:
-        return _failed(tracker, f"no end within {limit_s:g} s (export.timeout_s)")
+        return _describe_failed(tracker, f"no end within {limit_s:g} s (export.timeout_s)")
     except OSError as failed:
-        return _failed(tracker, str(failed))
+        return _describe_failed(tracker, str(failed))
     line = next((line for line in reversed(said.splitlines()) if line.startswith(DONE)), None)
     if code == 0 and line is not None:
         return Exported(f"{tracker.title}: {line}", worked=True)
-    return _failed(tracker, _reason(complaint) or f"the exporting process ended with code {code}")
+    return _describe_failed(tracker, _read_reason(complaint) or f"the exporting process ended with code {code}")
 
 
-def _job(tracker: _Tracker, path: Path, payload: Payload) -> bytes:
+def _encode_job(tracker: _Tracker, path: Path, payload: Payload) -> bytes:
     return to_json(Job(tracker.wandb, tracker.mlflow, str(path.absolute()), payload))
 
 
-async def _run(job: bytes, limit_s: float) -> tuple[int | None, str, str]:
+async def _run_worker(job: bytes, limit_s: float) -> tuple[int | None, str, str]:
     """Run the worker; kill it and what it started when the time is over or this is cancelled."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=_surroundings(os.environ), start_new_session=True,
+        env=_make_environment(os.environ), start_new_session=True,
     )  # fmt: skip
     try:
         out, err = await asyncio.wait_for(worker.communicate(job), limit_s)
@@ -155,10 +155,10 @@ async def _run(job: bytes, limit_s: float) -> tuple[int | None, str, str]:
     return worker.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _surroundings(ours: Mapping[str, str]) -> dict[str, str]:
+def _make_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {**ours, "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "MLFLOW_ENABLE_ASYNC_LOGGING": "false", "PYTHONUNBUFFERED": "1"}
 
 
-def _reason(complaint: str) -> str:
+def _read_reason(complaint: str) -> str:
     """Return the last line of what the worker complained about."""
     return next((line.strip() for line in reversed(complaint.splitlines()) if line.strip()), "")

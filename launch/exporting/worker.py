@@ -86,8 +86,8 @@ def to_mlflow(options: MlflowExport, payload: Payload) -> str:
         **({"mlflow.note.content": payload.note} if payload.note else {}),
     }
     known = dict(run.data.params)  # a param cannot be changed, and one that was set stays
-    params = [Param(_name(key), _text(value)) for key, value in payload.config.items() if _name(key) not in known]
-    metrics = [Metric(name, value, now, 0) for name, value in _apart(payload.numbers).items()]
+    params = [Param(_make_name(key), _make_text(value)) for key, value in payload.config.items() if _make_name(key) not in known]
+    metrics = [Metric(name, value, now, 0) for name, value in _separate_names(payload.numbers).items()]
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
     for start in range(0, len(params), _BATCH):
         client.log_batch(run_id, params=params[start : start + _BATCH])
@@ -97,24 +97,24 @@ def to_mlflow(options: MlflowExport, payload: Payload) -> str:
     client.log_text(run_id, to_json(payload.config).decode(), "config.json")
     for name, table in payload.tables.items():
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        client.log_text(run_id, to_json(rows).decode(), f"{_name(name)}.json")
+        client.log_text(run_id, to_json(rows).decode(), f"{_make_name(name)}.json")
     client.set_terminated(run_id, "FINISHED")
     return f"experiment {options.experiment}, run {run_id}"
 
 
-def _name(text: str) -> str:
+def _make_name(text: str) -> str:
     """Return a name that MLflow takes: letters, digits, ``_ - . /`` and blanks; ``accuracy@law`` becomes ``accuracy_at_law``."""
     return _NOT_IN_NAMES.sub("_", text.replace("@", "_at_"))
 
 
-def _apart(numbers: Mapping[str, float]) -> dict[str, float]:
+def _separate_names(numbers: Mapping[str, float]) -> dict[str, float]:
     """Return the numbers under MLflow's names, none of which is the folder of another: one of its stores keeps each in a file."""
-    named = {_name(name): value for name, value in numbers.items()}
+    named = {_make_name(name): value for name, value in numbers.items()}
     folders = {name[:place] for name in named for place, letter in enumerate(name) if letter == "/"}
     return {f"{name}_" if name in folders else name: value for name, value in named.items()}
 
 
-def _text(value: object) -> str:
+def _make_text(value: object) -> str:
     return ("null" if value is None else str(value))[:_LONGEST]
 
 

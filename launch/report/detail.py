@@ -8,11 +8,11 @@ from typing import Any
 
 from gavel.envs.types import Outcome, RewardError
 from gavel.judges.bindings import Binding
-from gavel.launch.report.entry import Entry, outcome_of
-from gavel.launch.report.rewards import NamedReward, rewards_of
+from gavel.launch.report.entry import ReportEntry, make_outcome
+from gavel.launch.report.rewards import NamedReward, list_rewards
 from gavel.launch.report.source import ReportSource
-from gavel.models.codec import plain
-from gavel.models.service import shown_name
+from gavel.models.codec import to_plain
+from gavel.models.service import get_display_name
 
 _WORTH_SHARING = 400
 """Characters of a rubric's fixed text from which on it is kept once for all rows."""
@@ -31,57 +31,57 @@ class Stories:
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: ReportSource) -> Stories:
+    def from_source(cls, source: ReportSource) -> Stories:
         """Return the maker for a run; without its rubrics (not fetched, or another version's) prompts are shown as their slots."""
-        return cls(source, source.bindings(), rewards_of(source.env, source.reward))
+        return cls(source, source.read_bindings(), list_rewards(source.env, source.reward))
 
-    def story(self, entry: Entry) -> dict[str, Any]:
+    def make_story(self, entry: ReportEntry) -> dict[str, Any]:
         """Return the story of a row's newest attempt."""
-        row = self.source.row(entry.place)
-        task = self.source.task(entry.task_id)
+        row = self.source.read_row(entry.place)
+        task = self.source.read_task(entry.task_id)
         texts = _Texts()
         details = dict(row["outcome"]["details"] or {})
-        answers = [self._answer(answer, texts) for answer in self.source.answers_of(entry)]
+        answers = [self._describe_answer(answer, texts) for answer in self.source.read_answers(entry)]
         return {
             "number": entry.number, "status": row["status"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
-            "messages": [_message(message) for message in row["transcript"]["messages"]],
-            "checks": _checks(row["outcome"]["checks"], details.get("items")),
+            "messages": [_describe_message(message) for message in row["transcript"]["messages"]],
+            "checks": _describe_checks(row["outcome"]["checks"], details.get("items")),
             "steps": details.get("answers") or [],
             "details": {name: value for name, value in details.items() if name not in _OWN_PLACE},
             "raw": details.get("judge_reply") if not answers else None,
             "answers": answers, "texts": texts.found,
-            "receipts": [_receipt(receipt) for receipt in row["receipts"]],
-            "reward": row["reward"], "rewards": self._rewards(row["outcome"]),
+            "receipts": [_describe_receipt(receipt) for receipt in row["receipts"]],
+            "reward": row["reward"], "rewards": self._list_rewards(row["outcome"]),
             "timing": row["timing"], "metadata": row["metadata"], "digests": {"task": row["task_digest"], **row["digests"]},
-            "target": task.get("target"), "earlier": self._earlier(entry),
+            "target": task.get("target"), "earlier": self._list_earlier(entry),
         }  # fmt: skip
 
-    def _answer(self, answer: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
+    def _describe_answer(self, answer: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
         binding = self.bindings.get(answer["binding"])
         same = binding is not None and binding.rubric.digest == answer["rubric_digest"]
         return {
             "binding": answer["binding"],
             "profile": binding.rubric.profile if binding is not None else "",
-            "prompt": self._prompt(binding, answer["slots"], texts) if binding is not None and same else None,
-            "slots": None if same else {name: texts.place(text) for name, text in answer["slots"].items()},
+            "prompt": self._describe_prompt(binding, answer["slots"], texts) if binding is not None and same else None,
+            "slots": None if same else {name: texts.place_text(text) for name, text in answer["slots"].items()},
             "raw": answer["raw"],
             "calls": [receipt["call_id"] for receipt in answer["receipts"]],
         }
 
-    def _prompt(self, binding: Binding, slots: Mapping[str, str], texts: _Texts) -> list[dict[str, Any]]:
+    def _describe_prompt(self, binding: Binding, slots: Mapping[str, str], texts: _Texts) -> list[dict[str, Any]]:
         """Return the messages as sent: ``head`` the number of the fixed text they begin with, ``text`` the place of the rest."""
         made = []
         for place, message in enumerate(binding.rubric.render(slots)):
-            head = self._head(binding, place, message.content)
+            head = self._place_head(binding, place, message.content)
             rest = message.content if head is None else message.content[len(self.heads[head]) :]
-            made.append({"role": message.role, "head": head, "text": texts.place(rest)})
+            made.append({"role": message.role, "head": head, "text": texts.place_text(rest)})
         return made
 
-    def _head(self, binding: Binding, place: int, text: str) -> int | None:
+    def _place_head(self, binding: Binding, place: int, text: str) -> int | None:
         key = (binding.name, place)
         if key not in self._known:
             blank = binding.rubric.render(dict.fromkeys(binding.rubric.slots, ""))
-            fixed = _common(text, blank[place].content) if place < len(blank) else ""
+            fixed = _find_common(text, blank[place].content) if place < len(blank) else ""
             fixed = fixed[: fixed.rfind("\n") + 1]
             self._known[key] = len(self.heads) if len(fixed) >= _WORTH_SHARING else -1
             if len(fixed) >= _WORTH_SHARING:
@@ -89,15 +89,15 @@ class Stories:
         head = self._known[key]
         return head if head >= 0 and text.startswith(self.heads[head]) else None
 
-    def _rewards(self, raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _list_rewards(self, raw: Mapping[str, Any]) -> list[dict[str, Any]]:
         if raw["failure"] is not None:
             return []
-        outcome = outcome_of(raw)
-        return [_rewarded(reward, outcome) for reward in self.rewards]
+        outcome = make_outcome(raw)
+        return [_describe_reward(reward, outcome) for reward in self.rewards]
 
-    def _earlier(self, entry: Entry) -> list[dict[str, Any]]:
-        places = self.source.attempts_of(entry)
-        rows = [self.source.row(place) for place in places if place != entry.place]
+    def _list_earlier(self, entry: ReportEntry) -> list[dict[str, Any]]:
+        places = self.source.list_attempts(entry)
+        rows = [self.source.read_row(place) for place in places if place != entry.place]
         return [
             {
                 "attempt": row["attempt"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
@@ -107,7 +107,7 @@ class Stories:
         ]  # fmt: skip
 
 
-def _common(one: str, other: str) -> str:
+def _find_common(one: str, other: str) -> str:
     """Return what both texts begin with."""
     same = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
     return one[:same]
@@ -119,7 +119,7 @@ class _Texts:
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
 
-    def place(self, text: str) -> int:
+    def place_text(self, text: str) -> int:
         return self._places.setdefault(text, len(self._places))
 
     @property
@@ -127,16 +127,16 @@ class _Texts:
         return list(self._places)
 
 
-def _rewarded(reward: NamedReward, outcome: Outcome) -> dict[str, Any]:
+def _describe_reward(reward: NamedReward, outcome: Outcome) -> dict[str, Any]:
     head = {"name": reward.name, "options": reward.options, "own": reward.own}
     try:
         made = reward.policy.reward(outcome)
     except RewardError as refused:
         return {**head, "refused": refused.problem}
-    return {**head, "value": made.value, "components": plain(made.components)}
+    return {**head, "value": made.value, "components": to_plain(made.components)}
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
     reply = message["reply"] or {}
     return {
         "role": message["role"], "text": message["content"], "policy": message["reply"] is not None,
@@ -145,12 +145,12 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _checks(checks: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def _describe_checks(checks: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
     """Return the checks, each with what its environment knows of it besides."""
     facts: Iterable[Mapping[str, Any]] = items if items is not None and len(items) == len(checks) else [{}] * len(checks)
     return [{**check, "facts": {key: fact[key] for key in fact if key != "name"}} for check, fact in zip(checks, facts, strict=True)]
 
 
-def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    named = {**receipt, "service": shown_name(receipt["service"])}
+def _describe_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    named = {**receipt, "service": get_display_name(receipt["service"])}
     return {key: value for key, value in named.items() if value not in (None, [], {}, False)}

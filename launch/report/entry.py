@@ -17,7 +17,7 @@ _FACTS = ("language", "simulator", "persona", "rule")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallEntry:
     """A model call: ``how`` is ``made``, ``cache`` or ``shared``."""
 
     service: str
@@ -30,7 +30,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportEntry:
     """A row: ``label`` is the outcome's, or ``ungraded`` or ``skipped``; ``place`` its file and byte offset."""
 
     number: int
@@ -50,7 +50,7 @@ class Entry:
     said: str
     slices: Mapping[str, str]
     outcome: Outcome | None
-    calls: tuple[Call, ...]
+    calls: tuple[CallEntry, ...]
     place: tuple[str, int]
 
     @property
@@ -64,45 +64,45 @@ class Entry:
         return self.outcome.checks if self.outcome is not None else ()
 
 
-def entry_of(number: int, version: int, row: Mapping[str, Any], place: tuple[str, int]) -> Entry:
+def make_entry(number: int, version: int, row: Mapping[str, Any], place: tuple[str, int]) -> ReportEntry:
     """Return the entry of a stored row."""
     outcome, failure = row["outcome"], row["outcome"]["failure"]
     graded = failure is None
     label = outcome["label"] if graded else SKIPPED if row["status"] == "invalid_task" else UNGRADED
-    asked, said = _previews(row["transcript"]["messages"])
-    return Entry(
+    asked, said = _make_previews(row["transcript"]["messages"])
+    return ReportEntry(
         number, version, row["task_id"], row["task_digest"], row["rollout_index"], row["attempt"], row["status"], label,
         kind="" if graded else str(failure["kind"]),
         reason="" if graded else str(failure["reason"]),
         reward=row["reward"]["value"] if row["reward"] is not None else None,
         seconds=row["timing"]["total_s"], started=row["timing"]["started"],
         asked=asked, said=said,
-        slices=dict(_slices(row)),
-        outcome=outcome_of(outcome) if graded else None,
-        calls=tuple(_call(receipt) for receipt in row["receipts"]),
+        slices=dict(_iter_slices(row)),
+        outcome=make_outcome(outcome) if graded else None,
+        calls=tuple(_make_call(receipt) for receipt in row["receipts"]),
         place=place,
     )  # fmt: skip
 
 
-def outcome_of(raw: Mapping[str, Any]) -> Outcome:
+def make_outcome(raw: Mapping[str, Any]) -> Outcome:
     """Make an outcome again without the strict decoding of every field, which a report of many rows would wait for."""
     checks = tuple(Check(raw["name"], raw["passed"], raw["score"], raw["detail"], tuple(raw["receipts"])) for raw in raw["checks"])
     return Outcome(raw["label"], checks, raw["details"])
 
 
-def _previews(messages: list[dict[str, Any]]) -> tuple[str, str]:
+def _make_previews(messages: list[dict[str, Any]]) -> tuple[str, str]:
     """Return the first words of what was asked and of the last reply."""
     asked = next((message["content"] for message in messages if message["role"] == "user"), "")
     said = next((message["content"] for message in reversed(messages) if message["reply"] is not None), "")
-    return _short(asked), _short(said)
+    return _shorten_text(asked), _shorten_text(said)
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     words = " ".join(text[: 4 * PREVIEW].split())
     return words if len(words) <= PREVIEW else words[: PREVIEW - 1] + "…"
 
 
-def _slices(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _iter_slices(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in row["metadata"].items():
         if isinstance(value, str | int | float | bool) and len(str(value)) <= 60:
             yield name, str(value)
@@ -112,11 +112,11 @@ def _slices(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, str(details[name])
 
 
-def _call(receipt: Mapping[str, Any]) -> Call:
+def _make_call(receipt: Mapping[str, Any]) -> CallEntry:
     usage = receipt["usage"] or {}
     how = "cache" if receipt["cache_hit"] else "shared" if receipt["shared"] else "made"
     retries = tuple(attempt["outcome"] for attempt in receipt["attempts"] if attempt["outcome"] != "ok")
-    return Call(
+    return CallEntry(
         receipt["service"], receipt["role"], how, receipt["latency_s"],
         int(usage.get("prompt_tokens", 0)), int(usage.get("completion_tokens", 0)), retries,
     )  # fmt: skip

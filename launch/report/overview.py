@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from gavel.envs import statistics
-from gavel.envs.registry import content_note, describe_environment
+from gavel.envs.registry import describe_environment, find_content_note
 from gavel.envs.types import Metric, RewardError
-from gavel.launch.report.entry import SKIPPED, UNGRADED, Entry
-from gavel.launch.report.ratings import ratings_of
+from gavel.launch.report.entry import SKIPPED, UNGRADED, ReportEntry
+from gavel.launch.report.ratings import collect_ratings
 from gavel.launch.report.records import (
     CheckCount,
     FailureCount,
@@ -22,8 +22,8 @@ from gavel.launch.report.records import (
     Share,
     Slice,
 )  # fmt: skip
-from gavel.launch.report.rewards import NamedReward, rewards_of
-from gavel.launch.report.services import services_of
+from gavel.launch.report.rewards import NamedReward, list_rewards
+from gavel.launch.report.services import count_services
 from gavel.launch.report.source import ReportSource
 from gavel.models.errors import GavelError
 from gavel.models.failures import KINDS, FailureKind
@@ -32,50 +32,50 @@ BINS = 20
 _CLOSE = 1e-9
 MOST_SLICES = 24
 """A slice with more values than this is no slice but a text."""
-By = Callable[[Entry], str]
+By = Callable[[ReportEntry], str]
 """From a row to what it is clustered by."""
 _HEADLINES: Mapping[str, str] = {"vera_mh": "vera_mh/vera_score"}
 """The figure that a benchmark is known by, where it is not a share of labels."""
 
 
-def overview(source: ReportSource) -> Overview:
+def make_overview(source: ReportSource) -> Overview:
     """Return the first page's content over every row read so far."""
     graded = [entry for entry in source.entries if entry.graded]
     missing = [entry for entry in source.entries if not entry.graded]
-    stored, stale = source.metrics()
-    by = _clusters(source)
-    given = [(policy, _give_rewards(policy, graded)) for policy in rewards_of(source.env, source.reward)]
+    stored, stale = source.read_metrics()
+    by = _choose_clusters(source)
+    given = [(policy, _give_rewards(policy, graded)) for policy in list_rewards(source.env, source.reward)]
     metrics, headline = stored.get("metrics", {}), _HEADLINES.get(source.env)
     own, right = next(((policy, rewards) for policy, rewards in given if policy.own), (None, None))
-    note, sensitive = notes_of(source, right)
+    note, sensitive = read_notes(source, right)
     return Overview(
-        name=source.path.resolve().name, env=source.env, facts=source.facts(),
-        note=note, content_note=sensitive, judges=source.standings(),
-        rows=_rows(source), reward=_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
-        labels=_labels(graded, by), slices=_sliced(graded, by), histogram=_histogram(graded),
-        rewards=tuple(_rewarded(policy, graded, rewards, by) for policy, rewards in given),
-        failures=_failures(missing), services=services_of(entry.calls for entry in source.entries),
+        name=source.path.resolve().name, env=source.env, facts=source.read_facts(),
+        note=note, content_note=sensitive, judges=source.read_standings(),
+        rows=_count_rows(source), reward=_compute_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
+        labels=_count_labels(graded, by), slices=_make_slices(graded, by), histogram=_make_histogram(graded),
+        rewards=tuple(_count_reward(policy, graded, rewards, by) for policy, rewards in given),
+        failures=_count_failures(missing), services=count_services(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
-        checks=_checks(graded, by), ratings=ratings_of(graded),
+        checks=_count_checks(graded, by), ratings=collect_ratings(graded),
         metrics=metrics, headline=headline if headline in metrics else None, stale=stale,
     )  # fmt: skip
 
 
-def notes_of(source: ReportSource, rewards: Sequence[float | None] | None = None) -> tuple[str, str]:
+def read_notes(source: ReportSource, rewards: Sequence[float | None] | None = None) -> tuple[str, str]:
     """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none.
 
     ``rewards`` are what the run's own policy gives its graded rows, in order, where that is known.
     """
-    tables = source.metrics()[0].get("tables") or {}
+    tables = source.read_metrics()[0].get("tables") or {}
     graded = [entry for entry in source.entries if entry.graded]
     if rewards is None:
-        own = next((policy for policy in rewards_of(source.env, source.reward) if policy.own), None)
+        own = next((policy for policy in list_rewards(source.env, source.reward) if policy.own), None)
         rewards = _give_rewards(own, graded) if own is not None else [entry.reward for entry in graded]
     notes = (str(tables.get("note", "")), _warn_of_edits(source, graded, rewards))
-    return " ".join(filter(None, notes)), content_note(source.env_options) or ""
+    return " ".join(filter(None, notes)), find_content_note(source.env_options) or ""
 
 
-def _warn_of_edits(source: ReportSource, graded: Sequence[Entry], rewards: Sequence[float | None]) -> str:
+def _warn_of_edits(source: ReportSource, graded: Sequence[ReportEntry], rewards: Sequence[float | None]) -> str:
     """Say that stored rows were changed: lines by their digests, rewards by what the run's own policy gives."""
     wrong = sum(
         entry.reward is not None and (right is None or abs(right - entry.reward) > _CLOSE)
@@ -87,7 +87,7 @@ def _warn_of_edits(source: ReportSource, graded: Sequence[Entry], rewards: Seque
     return f"{' and '.join(found)} are not what was written: gavel verify {shlex.quote(str(source.path))} lists them."
 
 
-def _rows(source: ReportSource) -> dict[str, int]:
+def _count_rows(source: ReportSource) -> dict[str, int]:
     known = Counter(entry.label if entry.label in (UNGRADED, SKIPPED) else "graded" for entry in source.entries)
     attempted = known["graded"] + known[UNGRADED]
     return {
@@ -96,7 +96,7 @@ def _rows(source: ReportSource) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _clusters(source: ReportSource) -> By:
+def _choose_clusters(source: ReportSource) -> By:
     """Return what a row is clustered by."""
     try:
         field = describe_environment(source.env_options).clusters
@@ -105,25 +105,25 @@ def _clusters(source: ReportSource) -> By:
     return lambda entry: entry.task_id if field is None else entry.slices.get(field, entry.task_id)
 
 
-def _mean(pairs: Sequence[tuple[Entry, float]], policy: NamedReward | None, by: By) -> Metric | None:
+def _compute_mean(pairs: Sequence[tuple[ReportEntry, float]], policy: NamedReward | None, by: By) -> Metric | None:
     if not pairs:
         return None
-    clusters = statistics.encode(by(entry) for entry, _ in pairs)
-    return statistics.mean([value for _, value in pairs], clusters, bounds=policy.bounds if policy else None)
+    clusters = statistics.encode_names(by(entry) for entry, _ in pairs)
+    return statistics.compute_mean([value for _, value in pairs], clusters, bounds=policy.bounds if policy else None)
 
 
-def _labels(rows: Sequence[Entry], by: By) -> tuple[Share, ...]:
-    clusters = statistics.encode(by(row) for row in rows)
+def _count_labels(rows: Sequence[ReportEntry], by: By) -> tuple[Share, ...]:
+    clusters = statistics.encode_names(by(row) for row in rows)
     labels = np.array([row.label for row in rows], dtype=np.str_)
     found = []
     for name, count in Counter(row.label for row in rows).most_common():
-        metric = statistics.share(labels == name, clusters)
+        metric = statistics.compute_share(labels == name, clusters)
         assert metric is not None
         found.append(Share(name, count, metric))
     return tuple(found)
 
 
-def slice_names(entries: Iterable[Entry]) -> list[str]:
+def slice_names(entries: Iterable[ReportEntry]) -> list[str]:
     """Return the names of metadata and details whose values group the rows: 2 to ``MOST_SLICES`` of them, each of 2 rows or more."""
     values: dict[str, set[str]] = {}
     rows: Counter[str] = Counter()
@@ -136,18 +136,18 @@ def slice_names(entries: Iterable[Entry]) -> list[str]:
     return [name for name, seen in values.items() if 2 <= len(seen) <= min(MOST_SLICES, rows[name] // 2)]
 
 
-def _sliced(rows: Sequence[Entry], by: By) -> dict[str, tuple[Slice, ...]]:
+def _make_slices(rows: Sequence[ReportEntry], by: By) -> dict[str, tuple[Slice, ...]]:
     found = {}
     for name in slice_names(rows):
-        parts: dict[str, list[Entry]] = {}
+        parts: dict[str, list[ReportEntry]] = {}
         for row in rows:
             if name in row.slices:
                 parts.setdefault(row.slices[name], []).append(row)
-        found[name] = tuple(Slice(value, len(parts[value]), _labels(parts[value], by)) for value in sorted(parts))
+        found[name] = tuple(Slice(value, len(parts[value]), _count_labels(parts[value], by)) for value in sorted(parts))
     return found
 
 
-def _histogram(rows: Sequence[Entry]) -> Histogram | None:
+def _make_histogram(rows: Sequence[ReportEntry]) -> Histogram | None:
     """Return the histogram of rewards; few distinct values get a bin each."""
     values = np.array([row.reward for row in rows if row.reward is not None], dtype=np.float64)
     if not len(values):
@@ -169,7 +169,7 @@ def _histogram(rows: Sequence[Entry]) -> Histogram | None:
     return Histogram(tuple(edges.tolist()), {label: tuple(bins) for label, bins in sorted(counts.items())})
 
 
-def _give_rewards(policy: NamedReward, rows: Sequence[Entry]) -> list[float | None]:
+def _give_rewards(policy: NamedReward, rows: Sequence[ReportEntry]) -> list[float | None]:
     """Return what a policy gives each graded row, None where it refuses."""
     given: list[float | None] = []
     for row in rows:
@@ -181,24 +181,24 @@ def _give_rewards(policy: NamedReward, rows: Sequence[Entry]) -> list[float | No
     return given
 
 
-def _rewarded(policy: NamedReward, rows: Sequence[Entry], given: Sequence[float | None], by: By) -> RewardCount:
+def _count_reward(policy: NamedReward, rows: Sequence[ReportEntry], given: Sequence[float | None], by: By) -> RewardCount:
     pairs = [(row, reward) for row, reward in zip(rows, given, strict=True) if reward is not None]
-    return RewardCount(policy.name, policy.options, policy.own, _mean(pairs, policy, by), len(rows) - len(pairs))
+    return RewardCount(policy.name, policy.options, policy.own, _compute_mean(pairs, policy, by), len(rows) - len(pairs))
 
 
-def _failures(rows: Sequence[Entry]) -> tuple[FailureCount, ...]:
+def _count_failures(rows: Sequence[ReportEntry]) -> tuple[FailureCount, ...]:
     first: dict[str, str] = {}
     for row in rows:
         first.setdefault(row.kind, row.reason)
     counts = Counter(row.kind for row in rows)
-    return tuple(FailureCount(kind, count, first[kind], _again(kind)) for kind, count in counts.most_common())
+    return tuple(FailureCount(kind, count, first[kind], _is_retried(kind)) for kind, count in counts.most_common())
 
 
-def _again(kind: str) -> bool:
+def _is_retried(kind: str) -> bool:
     return kind in set(FailureKind) and KINDS[FailureKind(kind)].retried_on_resume
 
 
-def _checks(rows: Sequence[Entry], by: By) -> tuple[CheckCount, ...]:
+def _count_checks(rows: Sequence[ReportEntry], by: By) -> tuple[CheckCount, ...]:
     """Return the checks, the most often failed ones first."""
     found: dict[str, list[tuple[str, bool | None]]] = {}
     for row in rows:
@@ -209,7 +209,9 @@ def _checks(rows: Sequence[Entry], by: By) -> tuple[CheckCount, ...]:
         known = [(task, passed) for task, passed in checks if passed is not None]
         passed = sum(bool(passed) for _, passed in known)
         metric = (
-            statistics.share([bool(passed) for _, passed in known], statistics.encode(task for task, _ in known)) if known else None
+            statistics.compute_share([bool(passed) for _, passed in known], statistics.encode_names(task for task, _ in known))
+            if known
+            else None
         )
         counts.append(CheckCount(name, passed, len(known) - passed, len(checks) - len(known), metric))
     return tuple(sorted(counts, key=lambda count: (count.metric.value if count.metric else 2.0, count.name)))

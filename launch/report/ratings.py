@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from gavel.envs.vera_mh.rating import RATINGS
-from gavel.launch.report.entry import Entry
+from gavel.launch.report.entry import ReportEntry
 from gavel.launch.report.records import Ratings
 
 
-def ratings_of(rows: Sequence[Entry]) -> Ratings | None:
+def collect_ratings(rows: Sequence[ReportEntry]) -> Ratings | None:
     """Return ratings, questions and their order over graded rows; None where no row has ratings."""
     matrix: dict[str, Counter[str]] = {}
     questions: dict[str, Counter[str]] = {}
@@ -30,11 +30,11 @@ def ratings_of(rows: Sequence[Entry]) -> Ratings | None:
         return None
     return Ratings(
         RATINGS, {name: tuple(counts[rating] for rating in RATINGS) for name, counts in matrix.items()},
-        {name: dict(counts.most_common()) for name, counts in sorted(questions.items(), key=lambda item: _natural(item[0]))},
+        {name: dict(counts.most_common()) for name, counts in sorted(questions.items(), key=lambda item: _make_sort_key(item[0]))},
         dimensions, tuple((one, other, count) for (one, other), count in flows.most_common()),
     )  # fmt: skip
 
 
-def _natural(name: str) -> tuple[int, str]:
+def _make_sort_key(name: str) -> tuple[int, str]:
     digits = "".join(character for character in name if character.isdigit())
     return int(digits or 0), name

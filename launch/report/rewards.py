@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.envs.registry import REWARDS, choose, make_reward, reward_names
+from gavel.envs.registry import REWARDS, choose_entry, make_reward, reward_names
 from gavel.envs.types import RewardPolicy
-from gavel.launch.running.child import named
+from gavel.launch.running.child import format_options
 from gavel.models.errors import GavelError
 
 
@@ -27,14 +27,14 @@ class NamedReward:
         return self.policy.bounds
 
 
-def rewards_of(env: str, own: Mapping[str, Any]) -> tuple[NamedReward, ...]:
+def list_rewards(env: str, own: Mapping[str, Any]) -> tuple[NamedReward, ...]:
     """Return the policies for an environment's outcomes; ``own`` holds the options of the run's.
 
     One that cannot be made (a run of another version) is left out.
     """
     names = reward_names(env)
     plain = dict(own)
-    configs = [plain, *({"name": name} for name in names if not _same(name, plain))]
+    configs = [plain, *({"name": name} for name in names if not _is_same(name, plain))]
     found = []
     for config in configs:
         try:
@@ -42,14 +42,14 @@ def rewards_of(env: str, own: Mapping[str, Any]) -> tuple[NamedReward, ...]:
         except GavelError:
             continue
         name = str(config["name"])
-        found.append(NamedReward(name, named(config).removeprefix(name).strip(), config is plain, policy))
+        found.append(NamedReward(name, format_options(config).removeprefix(name).strip(), config is plain, policy))
     return tuple(found)
 
 
-def _same(name: str, own: Mapping[str, Any]) -> bool:
+def _is_same(name: str, own: Mapping[str, Any]) -> bool:
     """Whether the run's policy is this one with its default options, which is shown once."""
     if own.get("name") != name:
         return False
-    cls, _ = choose("reward", name, REWARDS).load()
+    cls, _ = choose_entry("reward", name, REWARDS).load_parts()
     defaults = {field: getattr(cls(), field) for field in cls.__dataclass_fields__}
     return all(own.get(field, value) == value for field, value in defaults.items())

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gavel.launch.running.accounting import ServiceAccount, describe_money
-from gavel.launch.running.child import named
+from gavel.launch.running.child import format_options
 from gavel.launch.running.manifest import Manifest
 from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import decode
@@ -34,7 +34,7 @@ def describe_run(env: str, manifest: Manifest, config: RolloutConfig | None) -> 
         "environment": env,
         "policy": str(identity.policy.get("model") or ""),
         **{f"judge ({name})": str(binding.get("judge") or "") for name, binding in identity.bindings.items()},
-        "reward": named(manifest.reward),
+        "reward": format_options(manifest.reward),
     }
     if config is not None:
         facts |= {f"rubric {name}": rubric.profile for name, rubric in config.rubrics.items()}

@@ -13,14 +13,14 @@ from rich.console import Console
 
 from gavel.envs.interfaces.http.gate import is_local_host
 from gavel.launch.report.detail import Stories
-from gavel.launch.report.index import failures_first, index
-from gavel.launch.report.overview import overview, slice_names
-from gavel.launch.report.page import content_policy_of, encode, render
+from gavel.launch.report.index import make_index, sort_failures_first
+from gavel.launch.report.overview import make_overview, slice_names
+from gavel.launch.report.page import encode_script, make_page_policy, render_page
 from gavel.launch.report.records import Overview
 from gavel.launch.report.source import ReportSource, RunSource
 from gavel.launch.report.training_source import TrainingSource
-from gavel.launch.running.child import existing_run
-from gavel.launch.running.session import run_async, say
+from gavel.launch.running.child import find_existing_run
+from gavel.launch.running.session import print_line, run_async
 from gavel.launch.schema import ViewConfig
 from gavel.launch.training.plan import PLAN
 from gavel.models.codec import to_json
@@ -43,89 +43,94 @@ class Viewer:
     _rest_until: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def page(self, _: web.Request) -> web.Response:
+    async def answer_page(self, _: web.Request) -> web.Response:
         """Answer with the page and all rows so far."""
         async with self._lock:
-            data = await asyncio.to_thread(self._page)
+            data = await asyncio.to_thread(self._make_page)
         return web.Response(body=data, content_type="text/html", charset="utf-8")
 
-    async def changes(self, request: web.Request) -> web.Response:
+    async def answer_changes(self, request: web.Request) -> web.Response:
         """Answer with the rows that changed since ``since`` and a new overview, 204 where there is nothing new."""
-        since = _whole(request.query.get("since"))
+        since = _read_number(request.query.get("since"))
         async with self._lock:
-            data = await asyncio.to_thread(self._changes, since)
+            data = await asyncio.to_thread(self._make_changes, since)
         return web.Response(status=204) if data is None else web.Response(body=data, content_type="application/json")
 
-    async def story(self, request: web.Request) -> web.Response:
+    async def answer_story(self, request: web.Request) -> web.Response:
         """Answer with one row's story."""
-        number = _whole(request.match_info["number"])
+        number = _read_number(request.match_info["number"])
         if number >= len(self.source.entries):
             raise web.HTTPNotFound
         async with self._lock:
-            data = await asyncio.to_thread(self._story, number)
+            data = await asyncio.to_thread(self._make_story, number)
         return web.Response(body=data, content_type="application/json")
 
-    def _refresh(self) -> None:
+    def _refresh_overview(self) -> None:
         """Read what was appended, and sum it up unless that was just done."""
         now = time.monotonic()
         if self.overview is not None and now < self._rest_until:
             return
         changed = self.source.refresh()
         if changed or self.overview is None:
-            self.overview = overview(self.source)
+            self.overview = make_overview(self.source)
             self.slices = slice_names(self.source.entries)
             self.version = self.source.version
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - now)
 
-    def _page(self) -> bytes:
-        self._refresh()
+    def _make_page(self) -> bytes:
+        self._refresh_overview()
         assert self.overview is not None
-        entries = failures_first(self.source.entries)
-        listed = index(entries, self.slices, texts=not self.overview.content_note)
+        entries = sort_failures_first(self.source.entries)
+        listed = make_index(entries, self.slices, texts=not self.overview.content_note)
         meta = {"live": True, "rows": len(entries), "stories": len(entries), "run": str(self.source.path), "version": self.mark}
-        blocks = [("overview", encode(self.overview)), ("index", encode(listed)), ("heads", b"[]"), ("meta", encode(meta))]
+        blocks = [
+            ("overview", encode_script(self.overview)),
+            ("index", encode_script(listed)),
+            ("heads", b"[]"),
+            ("meta", encode_script(meta)),
+        ]
         if isinstance(self.source, TrainingSource):
-            blocks.append(("training", encode(self.source.steps())))
-        return render(self.overview, blocks, live=True)
+            blocks.append(("training", encode_script(self.source.list_steps())))
+        return render_page(self.overview, blocks, live=True)
 
     @property
     def mark(self) -> int:
         """What a page has to know to ask for what is newer: grows with rows and with the plan."""
         return self.version + self.source.planned
 
-    def _changes(self, since: int) -> bytes | None:
-        self._refresh()
+    def _make_changes(self, since: int) -> bytes | None:
+        self._refresh_overview()
         if since == self.mark or self.overview is None:
             return None
         known = since - self.source.planned
         entries = [entry for entry in self.source.entries if entry.version > known]
-        listed = index(entries, self.slices, texts=not self.overview.content_note)
+        listed = make_index(entries, self.slices, texts=not self.overview.content_note)
         news: dict[str, object] = {"version": self.mark, "overview": self.overview, "index": listed}
         if isinstance(self.source, TrainingSource):  # whole: a start of the trainer takes back steps of an earlier one
-            news["training"] = self.source.steps()
+            news["training"] = self.source.list_steps()
         return to_json(news)
 
-    def _story(self, number: int) -> bytes:
-        return to_json({**self.stories.story(self.source.entries[number]), "heads": self.stories.heads})
+    def _make_story(self, number: int) -> bytes:
+        return to_json({**self.stories.make_story(self.source.entries[number]), "heads": self.stories.heads})
 
 
-def _whole(text: str | None) -> int:
+def _read_number(text: str | None) -> int:
     if text is None or not text.isdecimal() or len(text) > 12:
         raise web.HTTPBadRequest(text="a whole number is wanted")
     return int(text)
 
 
-def application(viewer: Viewer) -> web.Application:
+def make_application(viewer: Viewer) -> web.Application:
     """Return the service; it answers requests for this machine's own names alone, so that no web page elsewhere can read a run."""
-    app = web.Application(middlewares=[_guard])
-    app.router.add_get("/", viewer.page)
-    app.router.add_get("/changes", viewer.changes)
-    app.router.add_get("/story/{number}", viewer.story)
+    app = web.Application(middlewares=[_guard_request])
+    app.router.add_get("/", viewer.answer_page)
+    app.router.add_get("/changes", viewer.answer_changes)
+    app.router.add_get("/story/{number}", viewer.answer_story)
     return app
 
 
 @web.middleware
-async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _guard_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not is_local_host(request.host if "Host" in request.headers else ""):
         return web.Response(status=403, text="this service answers on a loopback address only\n")
     try:
@@ -133,7 +138,7 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (RecordError, OSError) as failed:  # a damaged line; a run that was moved away
         answer = web.Response(status=500, text=f"{failed}\n")
     answer.headers.update({
-        "Content-Security-Policy": content_policy_of(live=True) + "; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": make_page_policy(live=True) + "; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
     })  # fmt: skip
     return answer
@@ -144,7 +149,7 @@ def run(config: ViewConfig, console: Console) -> int:
     if not 0 <= config.port <= 65535:
         raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
     source = open_source(config.run.dir)
-    return run_async(lambda: serve(source, config.port, console), console, "the page is served no more")
+    return run_async(lambda: serve_run(source, config.port, console), console, "the page is served no more")
 
 
 def open_source(name: str | None) -> ReportSource:
@@ -155,21 +160,21 @@ def open_source(name: str | None) -> ReportSource:
         RunFolderError: there is no run there.
     """
     if name and (Path(name).expanduser() / PLAN).is_file():
-        return TrainingSource.open(Path(name).expanduser())
-    return RunSource.open(existing_run(name, "view"))
+        return TrainingSource.open_training(Path(name).expanduser())
+    return RunSource.open_run(find_existing_run(name, "view"))
 
 
-async def serve(source: ReportSource, port: int, console: Console) -> int:
+async def serve_run(source: ReportSource, port: int, console: Console) -> int:
     """Serve a run on 127.0.0.1 until cancelled."""
     await asyncio.to_thread(source.refresh)
-    runner = web.AppRunner(application(Viewer(source, Stories.of(source))), access_log=None)
+    runner = web.AppRunner(make_application(Viewer(source, Stories.from_source(source))), access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         bound = runner.addresses[0][1]
-        say(console, f"{source.path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
-        say(console, f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there")
+        print_line(console, f"{source.path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
+        print_line(console, f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there")
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

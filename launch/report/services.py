@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gavel.launch.report.entry import Call
+from gavel.launch.report.entry import CallEntry
 from gavel.launch.report.records import LATENCY_EDGES, ServiceCount
-from gavel.models.service import shown_name
+from gavel.models.service import get_display_name
 
 
-def services_of(rows: Iterable[Sequence[Call]]) -> tuple[ServiceCount, ...]:
+def count_services(rows: Iterable[Sequence[CallEntry]]) -> tuple[ServiceCount, ...]:
     """Return the calls by role and service; one list of calls for each row."""
-    calls: dict[tuple[str, str], list[Call]] = {}
+    calls: dict[tuple[str, str], list[CallEntry]] = {}
     for row in rows:
         for call in row:
             calls.setdefault((call.role, call.service), []).append(call)
-    return tuple(_service(shown_name(service), role, found) for (role, service), found in sorted(calls.items()))
+    return tuple(_count_service(get_display_name(service), role, found) for (role, service), found in sorted(calls.items()))
 
 
-def _service(service: str, role: str, calls: Sequence[Call]) -> ServiceCount:
+def _count_service(service: str, role: str, calls: Sequence[CallEntry]) -> ServiceCount:
     made = [call for call in calls if call.how == "made"]
     how = Counter(call.how for call in calls)
     latency = np.array([call.latency_s for call in made])

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import orjson
 
 from gavel.judges.bindings import Binding
-from gavel.launch.assembly import assemble
-from gavel.launch.qualification import Standing, standings_of
-from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.assembly import assemble_run
+from gavel.launch.qualification import Standing, read_run_standings
+from gavel.launch.report.entry import ReportEntry, make_entry
 from gavel.launch.report.run_facts import describe_cost, describe_run, read_metrics
-from gavel.launch.running.child import config_of
+from gavel.launch.running.child import read_run_config
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.manifest import Manifest, read_lineage, read_manifest
 from gavel.launch.schema import RolloutConfig, TrainConfig
@@ -32,13 +32,13 @@ _EVENT = re.compile(rb'\{"schema":"[^"]*","task_id":("(?:[^"\\]|\\.)*"),"rollout
 
 @dataclass(slots=True)
 class Tail:
-    """A file that grows: ``lines`` yields what was appended since the last call, whole lines only."""
+    """A file that grows: ``read_lines`` yields what was appended since the last call, whole lines only."""
 
     path: Path
     offset: int = 0
     _inode: int = 0
 
-    def renewed(self) -> bool:
+    def is_renewed(self) -> bool:
         """Whether the file was written anew since the last look; it is then read from its start."""
         inode = self.path.stat().st_ino if self.path.is_file() else 0
         if inode == self._inode:
@@ -46,7 +46,7 @@ class Tail:
         self._inode, self.offset = inode, 0
         return True
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
+    def read_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (byte offset, line); a file that is not there is empty."""
         if not self.path.is_file():
             return
@@ -67,7 +67,7 @@ class ReportSource(Protocol):
     """
 
     path: Path
-    entries: list[Entry]
+    entries: list[ReportEntry]
     planned: int
     version: int
     altered: int
@@ -87,19 +87,19 @@ class ReportSource(Protocol):
         """The reward policy's options."""
         ...
 
-    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+    def read_metrics(self) -> tuple[Mapping[str, Any], bool]:
         """Return the stored figures, and whether rows came after them."""
         ...
 
-    def facts(self) -> dict[str, str]:
+    def read_facts(self) -> dict[str, str]:
         """Return what the run is made of, in words."""
         ...
 
-    def standings(self) -> tuple[Standing, ...]:
+    def read_standings(self) -> tuple[Standing, ...]:
         """Return what is known of its judges."""
         ...
 
-    def bindings(self) -> Mapping[str, Binding]:
+    def read_bindings(self) -> Mapping[str, Binding]:
         """Return its bindings, without touching a network."""
         ...
 
@@ -107,19 +107,19 @@ class ReportSource(Protocol):
         """Read what was appended; return whether there was anything."""
         ...
 
-    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+    def read_row(self, place: tuple[str, int]) -> dict[str, Any]:
         """Return the row that stands at a place."""
         ...
 
-    def task(self, task_id: str) -> Json:
+    def read_task(self, task_id: str) -> Json:
         """Return the planned task, or nothing."""
         ...
 
-    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+    def list_attempts(self, entry: ReportEntry) -> list[tuple[str, int]]:
         """Return where the attempts at a row stand, oldest first."""
         ...
 
-    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
+    def read_answers(self, entry: ReportEntry) -> list[dict[str, Any]]:
         """Return the answered judge questions of a row."""
         ...
 
@@ -135,7 +135,7 @@ class RunSource:
     path: Path
     manifest: Manifest
     config: RolloutConfig | None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ReportEntry] = field(default_factory=list)
     attempts: dict[RowKey, list[tuple[str, int]]] = field(default_factory=dict)
     planned: int = 0
     version: int = 0
@@ -147,7 +147,7 @@ class RunSource:
     _journals: list[Tail] = field(default_factory=list)
 
     @classmethod
-    def open(cls, path: Path) -> RunSource:
+    def open_run(cls, path: Path) -> RunSource:
         """Open the run at ``path``; nothing is read before ``refresh``.
 
         Raises:
@@ -156,9 +156,9 @@ class RunSource:
         manifest = read_manifest(path)
         if manifest is None:
             raise RecordError("there is no run in this folder", where=str(path), found="no manifest.json")
-        source = cls(path, manifest, _config(path))
+        source = cls(path, manifest, _read_config(path))
         source._tails = {name: Tail(path / name) for name in ("inputs.jsonl", "errors.jsonl", "results.jsonl")}
-        source._journals = [Tail(folder / "transcripts.jsonl") for folder in _lineage(path, manifest)]
+        source._journals = [Tail(folder / "transcripts.jsonl") for folder in _list_lineage(path, manifest)]
         return source
 
     @property
@@ -176,20 +176,20 @@ class RunSource:
         """The reward policy's options."""
         return self.manifest.reward
 
-    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+    def read_metrics(self) -> tuple[Mapping[str, Any], bool]:
         """Return what the last finished session wrote, and whether rows came after it."""
         return read_metrics(self.path)
 
-    def facts(self) -> dict[str, str]:
+    def read_facts(self) -> dict[str, str]:
         """Return what the run is made of, in words."""
-        money = describe_cost(self.metrics()[0])
+        money = describe_cost(self.read_metrics()[0])
         return {**describe_run(self.env, self.manifest, self.config), **({"money": money} if money else {})}
 
-    def standings(self) -> tuple[Standing, ...]:
+    def read_standings(self) -> tuple[Standing, ...]:
         """Return what is known of the run's judges; nothing where another version wrote its config."""
-        return standings_of(self.config, self.path) if self.config is not None else ()
+        return read_run_standings(self.config, self.path) if self.config is not None else ()
 
-    def bindings(self) -> Mapping[str, Binding]:
+    def read_bindings(self) -> Mapping[str, Binding]:
         """Return the run's bindings, without touching a network."""
         return bind_offline(self.config, with_policy=True)
 
@@ -202,22 +202,22 @@ class RunSource:
         before = (self.version, self.planned)
         self._read_inputs()
         for name in ("errors.jsonl", "results.jsonl"):
-            for offset, line in self._tails[name].lines():
+            for offset, line in self._tails[name].read_lines():
                 where = f"{self.path / name} at byte {offset}"
                 row, altered = parse_line(line, where)  # a changed line is shown, and counted
                 self.altered += altered
                 with check_row(where):
-                    self._take(name, offset, row)
+                    self._take_row(name, offset, row)
         for journal in self._journals:
             self._read_journal(journal)
         return (self.version, self.planned) != before
 
     def _read_inputs(self) -> None:
         tail = self._tails["inputs.jsonl"]
-        if tail.renewed():  # a run that is extended gets a new plan
+        if tail.is_renewed():  # a run that is extended gets a new plan
             self.planned = 0
             self._tasks.clear()
-        for offset, line in tail.lines():
+        for offset, line in tail.read_lines():
             where = f"{tail.path} at byte {offset}"
             row, _ = parse_line(line, where)
             self.planned += 1
@@ -225,7 +225,7 @@ class RunSource:
                 with check_row(where):
                     self._tasks[row["task_id"]] = offset
 
-    def _take(self, name: str, offset: int, row: dict[str, Any]) -> None:
+    def _take_row(self, name: str, offset: int, row: dict[str, Any]) -> None:
         key = (row["task_id"], row["rollout_index"])
         if not row["task_digest"] and row["task_id"] in self._tasks:
             return  # mended since
@@ -234,33 +234,33 @@ class RunSource:
         if number < len(self.entries) and self.entries[number].graded:
             return
         self.version += 1
-        entry = entry_of(number, self.version, row, (name, offset))
+        entry = make_entry(number, self.version, row, (name, offset))
         if number == len(self.entries):
             self.entries.append(entry)
         else:
             self.entries[number] = entry
 
     def _read_journal(self, journal: Tail) -> None:
-        for offset, line in journal.lines():
+        for offset, line in journal.read_lines():
             self.altered += bool(is_altered(line))
             head = _EVENT.match(line)
             if head is not None and head[3] == b"answer":
                 self._answers.setdefault((orjson.loads(head[1]), int(head[2])), []).append((journal.path, offset))
 
-    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+    def read_row(self, place: tuple[str, int]) -> dict[str, Any]:
         """Return the row that stands at a place of ``attempts``."""
         return read_line(self.path / place[0], place[1])
 
-    def task(self, task_id: str) -> Json:
+    def read_task(self, task_id: str) -> Json:
         """Return the planned task, or nothing where it was skipped."""
         offset = self._tasks.get(task_id)
         return {} if offset is None else read_line(self.path / "inputs.jsonl", offset)["task"]
 
-    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+    def list_attempts(self, entry: ReportEntry) -> list[tuple[str, int]]:
         """Return where the attempts at a row stand, oldest first."""
         return self.attempts[entry.task_id, entry.rollout_index]
 
-    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
+    def read_answers(self, entry: ReportEntry) -> list[dict[str, Any]]:
         """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of each."""
         found: dict[str, dict[str, Any]] = {}
         for path, offset in self._answers.get((entry.task_id, entry.rollout_index), ()):
@@ -297,20 +297,20 @@ def bind_offline(config: RolloutConfig | TrainConfig | None, *, with_policy: boo
     if config is None:
         return {}
     try:
-        return assemble(replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy).bindings
+        return assemble_run(replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy).bindings
     except GavelError:
         return {}
 
 
-def _config(path: Path) -> RolloutConfig | None:
+def _read_config(path: Path) -> RolloutConfig | None:
     """Return the run's config; None where another version wrote it, so that its rows can still be looked at."""
     try:
-        return config_of(path)
+        return read_run_config(path)
     except (GavelError, OSError):
         return None
 
 
-def _lineage(path: Path, manifest: Manifest) -> list[Path]:
+def _list_lineage(path: Path, manifest: Manifest) -> list[Path]:
     """Return the run and its ancestors that are still there, the oldest first: a rescored run has its judge's answers in its parent."""
     folders = [folder for folder, _ in read_lineage(path, manifest)]
     # A regraded run asks anew: what its parent's judge said is not what it was graded by.

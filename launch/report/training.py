@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gavel.launch.comparing.curves import WINDOW, summary_lines
-from gavel.launch.comparing.pictures import CURVE, draw
-from gavel.launch.comparing.runs import Named, trained
-from gavel.launch.comparing.tables import CURVES, as_csv, as_markdown, curve_rows, notes
+from gavel.launch.comparing.curves import WINDOW, summarize_reward
+from gavel.launch.comparing.pictures import CURVE, draw_runs
+from gavel.launch.comparing.runs import Named, read_training_runs
+from gavel.launch.comparing.tables import CURVES, format_csv, format_markdown, list_notes, make_curve_rows
 from gavel.launch.comparing.training import TrainedRun, compare_training
 from gavel.launch.running.files import write_whole
 
@@ -26,49 +26,53 @@ def write_training(path: Path, file: Path, form: str = "html") -> int:
         ConfigError: the run has not done a step.
         InputError: its ledger is damaged.
     """
-    (run,) = trained([Named(path)])
+    (run,) = read_training_runs([Named(path)])
     data = _FORMS[form](run)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, data)
     return len({sample.step for sample in run.samples})
 
 
-def _table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], list[str]]:
+def _make_table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], list[str]]:
     found = compare_training([run], window=WINDOW)
-    return CURVES[3:], [row[3:] for row in curve_rows(found)], [*summary_lines(run.samples, WINDOW, run.bounds), *notes(found)]
+    return (
+        CURVES[3:],
+        [row[3:] for row in make_curve_rows(found)],
+        [*summarize_reward(run.samples, WINDOW, run.bounds), *list_notes(found)],
+    )
 
 
-def _markdown(run: TrainedRun) -> bytes:
-    columns, rows, lines = _table(run)
-    return "\n".join([f"# {run.name}", "", *(f"- {line}" for line in lines), "", *as_markdown(columns, rows), ""]).encode()
+def _format_markdown(run: TrainedRun) -> bytes:
+    columns, rows, lines = _make_table(run)
+    return "\n".join([f"# {run.name}", "", *(f"- {line}" for line in lines), "", *format_markdown(columns, rows), ""]).encode()
 
 
-def _html(run: TrainedRun) -> bytes:
-    columns, rows, lines = _table(run)
+def _format_html(run: TrainedRun) -> bytes:
+    columns, rows, lines = _make_table(run)
     cells = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     said = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
     name = html.escape(run.name)
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name} · gavel</title><style>{_STYLE}</style>'
-        f"<h1>{name}</h1><p>Rewarded by {html.escape(run.reward)}, seed {run.seed}.</p><ul>{said}</ul>{_svg(run)}"
+        f"<h1>{name}</h1><p>Rewarded by {html.escape(run.reward)}, seed {run.seed}.</p><ul>{said}</ul>{_draw_svg(run)}"
         f"<table><tr>{head}</tr>{cells}</table></html>\n"
     )
     return page.encode()
 
 
-def _svg(run: TrainedRun) -> str:
+def _draw_svg(run: TrainedRun) -> str:
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / CURVE
-        if not draw(picture, {run.name: run.samples}):
+        if not draw_runs(picture, {run.name: run.samples}):
             return "<p>The curve needs matplotlib (extra <code>report</code>).</p>"
         text = picture.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
 
 
-def _csv(run: TrainedRun) -> bytes:
-    columns, rows, _ = _table(run)
-    return as_csv(columns, rows)
+def _format_csv(run: TrainedRun) -> bytes:
+    columns, rows, _ = _make_table(run)
+    return format_csv(columns, rows)
 
 
-_FORMS: Mapping[str, Callable[[TrainedRun], bytes]] = {"html": _html, "md": _markdown, "csv": _csv}
+_FORMS: Mapping[str, Callable[[TrainedRun], bytes]] = {"html": _format_html, "md": _format_markdown, "csv": _format_csv}

@@ -12,10 +12,10 @@ import yaml
 from gavel.judges.bindings import Binding
 from gavel.launch.comparing.ledgers import LEDGER
 from gavel.launch.config import from_yaml
-from gavel.launch.qualification import Standing, standings_of
-from gavel.launch.report.entry import Entry, entry_of
+from gavel.launch.qualification import Standing, read_run_standings
+from gavel.launch.report.entry import ReportEntry, make_entry
 from gavel.launch.report.source import Tail, bind_offline, check_row, read_line
-from gavel.launch.running.child import named
+from gavel.launch.running.child import format_options
 from gavel.launch.schema import TrainConfig
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
@@ -54,7 +54,7 @@ class TrainingSource:
     path: Path
     options: Mapping[str, Any]
     config: TrainConfig | None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ReportEntry] = field(default_factory=list)
     version: int = 0
     planned: int = 0
     altered: int = 0
@@ -67,7 +67,7 @@ class TrainingSource:
     _tails: dict[Path, Tail] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: Path) -> TrainingSource:
+    def open_training(cls, path: Path) -> TrainingSource:
         """Open the training run at ``path``; nothing is read before ``refresh``."""
         return cls(path, _read_options(path), _read_config(path))
 
@@ -86,17 +86,17 @@ class TrainingSource:
         """The reward policy's options."""
         return dict(self.options.get("reward") or {})
 
-    def metrics(self) -> tuple[Mapping[str, Any], bool]:
+    def read_metrics(self) -> tuple[Mapping[str, Any], bool]:
         """Return nothing: a training stores no figures of its environment."""
         return {}, False
 
-    def facts(self) -> dict[str, str]:
+    def read_facts(self) -> dict[str, str]:
         """Return what the run is made of, in words."""
         trainer = self.options.get("trainer") or {}
         facts = {
             "environment": self.env,
             "policy": str(trainer.get("model") or ""),
-            "reward": named(self.reward),
+            "reward": format_options(self.reward),
             "trainer": str(trainer.get("kind") or ""),
             "seed": str(self.options.get("seed") or ""),
         }
@@ -105,11 +105,11 @@ class TrainingSource:
             facts |= {f"rubric {name}": rubric.profile for name, rubric in self.config.rubrics.items()}
         return {name: value for name, value in facts.items() if value}
 
-    def standings(self) -> tuple[Standing, ...]:
+    def read_standings(self) -> tuple[Standing, ...]:
         """Return what is known of the judges; nothing where another version wrote the config."""
-        return standings_of(self.config, self.path) if self.config is not None else ()
+        return read_run_standings(self.config, self.path) if self.config is not None else ()
 
-    def bindings(self) -> Mapping[str, Binding]:
+    def read_bindings(self) -> Mapping[str, Binding]:
         """Return the run's bindings, without touching a network."""
         return bind_offline(self.config, with_policy=False)
 
@@ -121,13 +121,13 @@ class TrainingSource:
         """
         before, folder = (self.version, self.planned), self.path / LEDGER
         for path in sorted(folder.glob(f"*{_ROWS}")):
-            for offset, line in self._tail(path).lines():
+            for offset, line in self._get_tail(path).read_lines():
                 self._take_row(path, offset, line)
         for path in sorted(folder.glob(f"*{_ANSWERS}")):
-            for offset, line in self._tail(path).lines():
+            for offset, line in self._get_tail(path).read_lines():
                 answer = parse_line(line, f"{path} at byte {offset}")[0]
                 self._answers.setdefault(str(answer.get("uid")), []).append((path, offset))
-        for offset, line in self._tail(folder / _STEPS).lines():
+        for offset, line in self._get_tail(folder / _STEPS).read_lines():
             where = f"{folder / _STEPS} at byte {offset}"
             row = parse_line(line, where)[0]
             with check_row(where):
@@ -135,22 +135,22 @@ class TrainingSource:
         self.planned = len(self._step_of)
         return (self.version, self.planned) != before
 
-    def steps(self) -> tuple[TrainingStep, ...]:
+    def list_steps(self) -> tuple[TrainingStep, ...]:
         """Return the steps in order, a step's training before its validation."""
         ordered = sorted(self._steps.items(), key=lambda item: item[0][::-1])
-        return tuple(TrainingStep(step, split, self._groups(weights)) for (split, step), weights in ordered)
+        return tuple(TrainingStep(step, split, self._make_groups(weights)) for (split, step), weights in ordered)
 
-    def row(self, place: tuple[str, int]) -> dict[str, Any]:
+    def read_row(self, place: tuple[str, int]) -> dict[str, Any]:
         """Return the result that stands at a place."""
         found: dict[str, Any] = read_line(self.path / place[0], place[1])["result"]
         return found
 
-    def task(self, task_id: str) -> Mapping[str, Any]:
+    def read_task(self, task_id: str) -> Mapping[str, Any]:
         """Return nothing: a ledger stores results, not tasks."""
         del task_id
         return {}
 
-    def answers_of(self, entry: Entry) -> list[dict[str, Any]]:
+    def read_answers(self, entry: ReportEntry) -> list[dict[str, Any]]:
         """Return the answered judge questions of a sample that are still stored: a trainer drops old ones."""
         found: dict[str, dict[str, Any]] = {}
         for path, offset in self._answers.get(self._uids[entry.number], ()):
@@ -159,13 +159,13 @@ class TrainingSource:
                 found[line["answer"]["key"]] = line["answer"]
         return list(found.values())
 
-    def attempts_of(self, entry: Entry) -> list[tuple[str, int]]:
+    def list_attempts(self, entry: ReportEntry) -> list[tuple[str, int]]:
         """Return where the attempts at a sample stand: there is one."""
         return [entry.place]
 
-    def _tail(self, path: Path) -> Tail:
+    def _get_tail(self, path: Path) -> Tail:
         tail = self._tails.setdefault(path, Tail(path))
-        if tail.renewed() and path.name.endswith(_ANSWERS):
+        if tail.is_renewed() and path.name.endswith(_ANSWERS):
             self._answers.clear()
         return tail
 
@@ -179,7 +179,7 @@ class TrainingSource:
             self.version += 1
             number = self._numbers[uid] = len(self.entries)
             self._uids.append(uid)
-            self.entries.append(entry_of(number, self.version, row["result"], (str(path.relative_to(self.path)), offset)))
+            self.entries.append(make_entry(number, self.version, row["result"], (str(path.relative_to(self.path)), offset)))
 
     def _take_step(self, uid: str, split: str, step: int, weight: float) -> None:
         """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of what an earlier
@@ -194,7 +194,7 @@ class TrainingSource:
         self._steps.setdefault((split, step), {})[uid] = weight
         self._step_of[uid] = (split, step)
 
-    def _groups(self, weights: Mapping[str, float]) -> tuple[StepGroup, ...]:
+    def _make_groups(self, weights: Mapping[str, float]) -> tuple[StepGroup, ...]:
         groups: dict[str, list[tuple[int, int, float]]] = {}
         for uid, weight in weights.items():
             number = self._numbers.get(uid)

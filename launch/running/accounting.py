@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.models.codec import record
-from gavel.models.service import Price, Service, config_key
+from gavel.models.service import Price, Service, get_config_key
 from gavel.models.types import Receipt
 
 PERCENTILES = (50, 90, 99)
@@ -64,7 +64,7 @@ class Accounts:
         self._services: dict[str, _Open] = {}
         self._prices = prices or {}
 
-    def add(self, receipts: Iterable[Receipt]) -> None:
+    def add_receipts(self, receipts: Iterable[Receipt]) -> None:
         """Count these receipts."""
         for receipt in receipts:
             account = self._services.setdefault(receipt.service, _Open())
@@ -82,11 +82,11 @@ class Accounts:
             elif receipt.reply_digest is not None:
                 account.uncounted += 1
 
-    def close(self) -> dict[str, ServiceAccount]:
+    def close_accounts(self) -> dict[str, ServiceAccount]:
         """Return the account of each service, by name."""
-        return {name: _closed(account, *self._cost(name)) for name, account in sorted(self._services.items())}
+        return {name: _close_account(account, *self._compute_cost(name)) for name, account in sorted(self._services.items())}
 
-    def total(self) -> ServiceAccount:
+    def compute_total(self) -> ServiceAccount:
         """Return the account over all services."""
         whole = _Open()
         for account in self._services.values():
@@ -94,19 +94,21 @@ class Accounts:
                 setattr(whole, name, getattr(whole, name) + getattr(account, name))
             whole.retries.update(account.retries)
             whole.latency.extend(account.latency)
-        called = [self._cost(name) for name, account in self._services.items() if account.calls]
+        called = [self._compute_cost(name) for name, account in self._services.items() if account.calls]
         money = [amount for amount, _ in called if amount is not None]
         currencies = {currency for _, currency in called}
         if not money or len(money) < len(called) or len(currencies) > 1:
-            return _closed(whole)
-        return _closed(whole, sum(money), *currencies)
+            return _close_account(whole)
+        return _close_account(whole, sum(money), *currencies)
 
-    def _cost(self, name: str) -> tuple[float | None, str | None]:
+    def _compute_cost(self, name: str) -> tuple[float | None, str | None]:
         price, account = self._prices.get(name), self._services[name]
-        return (None, None) if price is None else (price.money(account.prompt, account.completion, account.cached), price.currency)
+        return (
+            (None, None) if price is None else (price.compute_cost(account.prompt, account.completion, account.cached), price.currency)
+        )
 
 
-def prices_of(services: Mapping[str, Service]) -> dict[str, Price]:
+def list_prices(services: Mapping[str, Service]) -> dict[str, Price]:
     """Return the prices of the services that have one."""
     return {name: service.price for name, service in services.items() if service.price is not None}
 
@@ -122,17 +124,17 @@ def describe_money(services: Mapping[str, ServiceAccount], whole: ServiceAccount
     priced = {name: cost for name, cost in services.items() if cost.money is not None}
     if not priced:
         return ""
-    parts = [f"{config_key(name)} {show_money(cost.money or 0.0, cost.currency)}" for name, cost in priced.items()]
+    parts = [f"{get_config_key(name)} {show_money(cost.money or 0.0, cost.currency)}" for name, cost in priced.items()]
     said = ", ".join(parts)
     if len(priced) > 1 and whole is not None and whole.money is not None:
         said += f"; {show_money(whole.money, whole.currency)} in all"
-    free = [config_key(name) for name, cost in services.items() if cost.money is None and cost.calls]
+    free = [get_config_key(name) for name, cost in services.items() if cost.money is None and cost.calls]
     said += f"; no price is set for {', '.join(free)}" if free else ""
     missing = sum(cost.uncounted for cost in priced.values())
     return said + (f"; {missing} replies came without a count of tokens and are not in it" if missing else "")
 
 
-def _closed(account: _Open, money: float | None = None, currency: str | None = None) -> ServiceAccount:
+def _close_account(account: _Open, money: float | None = None, currency: str | None = None) -> ServiceAccount:
     values: list[float] = np.percentile(account.latency, PERCENTILES).tolist() if account.latency else []
     answers = max(account.calls + account.cache_hits + account.shared, 1)
     return ServiceAccount(

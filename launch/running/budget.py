@@ -22,7 +22,7 @@ def check_budget(budget: BudgetConfig) -> None:
             raise ConfigError("must be at least 1", field=f"budget.{key}", found=str(value), remedy="null sets no limit")
 
 
-def spent(budget: BudgetConfig, meter: Meter) -> str | None:
+def find_spent(budget: BudgetConfig, meter: Meter) -> str | None:
     """Say which limit was reached, or return None."""
     used = {"max_calls": meter.calls, "max_tokens": meter.tokens}
     reached = [f"budget.{key}={getattr(budget, key)}" for key, count in used.items() if count >= (getattr(budget, key) or count + 1)]
@@ -41,17 +41,17 @@ class Allowance:
         self._budget, self._begun = budget, 0
         self.stopped: str | None = None
 
-    def model(self, pool: ServicePool, name: str) -> BoundedModel:
+    def bound_model(self, pool: ServicePool, name: str) -> BoundedModel:
         """Return a service's model whose calls are taken from the budget."""
-        return BoundedModel(pool.model(name), self, pool.meter)
+        return BoundedModel(pool.get_model(name), self, pool.meter)
 
-    def take(self, meter: Meter) -> None:
+    def take_call(self, meter: Meter) -> None:
         """Let one more call begin.
 
         Raises:
             ModelFailure: ``cancelled``, for the budget is spent.
         """
-        if (reached := spent(self._budget, Meter(max(self._begun, meter.calls), meter.tokens))) is not None:
+        if (reached := find_spent(self._budget, Meter(max(self._begun, meter.calls), meter.tokens))) is not None:
             self.stopped = self.stopped or reached
             raise ModelFailure(FailureKind.CANCELLED, reached)
         self._begun += 1
@@ -74,9 +74,9 @@ class BoundedModel:
         Raises:
             ModelFailure: as the model's; ``cancelled`` once the budget is spent.
         """
-        self._allowance.take(self._meter)
+        self._allowance.take_call(self._meter)
         return await self._model.complete(request)
 
-    async def special_tokens(self) -> SpecialTokens:
+    async def read_special_tokens(self) -> SpecialTokens:
         """Return the special tokens of the model's tokenizer."""
-        return await self._model.special_tokens() if isinstance(self._model, TellingTokens) else NO_TOKENS
+        return await self._model.read_special_tokens() if isinstance(self._model, TellingTokens) else NO_TOKENS

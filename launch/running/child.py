@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from gavel.launch.config import from_yaml
-from gavel.launch.running.child_name import child_name
-from gavel.launch.running.existing import existing_run
+from gavel.launch.running.child_name import make_child_name
+from gavel.launch.running.existing import find_existing_run
 from gavel.launch.running.manifest import Manifest
 from gavel.launch.schema import RolloutConfig
 from gavel.models.errors import ConfigError
 
-__all__ = ["child_path", "config_of", "existing_run", "named", "parent_of"]
+__all__ = ["make_child_path", "read_run_config", "find_existing_run", "format_options", "describe_parent"]
 
 
-def config_of(path: Path) -> RolloutConfig:
+def read_run_config(path: Path) -> RolloutConfig:
     """Return the config a run was made with."""
     file = path / "config.yaml"
     return from_yaml(RolloutConfig, file.read_text(encoding="utf-8"), where=str(file))
 
 
-def parent_of(path: Path, manifest: Manifest) -> dict[str, Any]:
+def describe_parent(path: Path, manifest: Manifest) -> dict[str, Any]:
     """Return what a child's manifest says of its parent."""
     return {"run": str(path.resolve()), "kind": manifest.kind, "identity": manifest.digests["identity"]}
 
 
-def child_path(parent: Path, into: str | None, verb: str, changed: str) -> Path:
+def make_child_path(parent: Path, into: str | None, verb: str, changed: str) -> Path:
     """Return the child's folder: ``into``, or the parent's name with the verb and what was changed."""
     if into:
         path = Path(into).expanduser()
@@ -37,9 +37,9 @@ def child_path(parent: Path, into: str | None, verb: str, changed: str) -> Path:
                 remedy="name another folder, or leave into out for one that is named after the parent",
             )  # fmt: skip
         return path
-    return parent.with_name(child_name(parent.name, verb, changed))
+    return parent.with_name(make_child_name(parent.name, verb, changed))
 
 
-def named(options: Mapping[str, Any]) -> str:
+def format_options(options: Mapping[str, Any]) -> str:
     """Return options as words: ``tiered correct=1.0 abstain=0.5``."""
     return " ".join([str(options.get("name", "")), *(f"{key}={value}" for key, value in options.items() if key != "name")])

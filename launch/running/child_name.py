@@ -9,19 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gavel.envs.registry import REWARDS, choose
-from gavel.models.codec import digest, plain
+from gavel.envs.registry import REWARDS, choose_entry
+from gavel.models.codec import compute_digest, to_plain
 
 LONGEST = 48
 """Characters of what was changed; a longer text is cut and gets its digest, so that equal texts alone have equal names."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
-def child_name(parent: str, verb: str, changed: str) -> str:
+def make_child_name(parent: str, verb: str, changed: str) -> str:
     """Return the folder's name: ``demo-rescore-abstain-0.3``."""
     text = _UNSAFE.sub("_", changed.replace("=", "-")).strip("_.") or "same"
     if len(text) > LONGEST:
-        text = f"{text[: LONGEST - 9].rstrip('_.')}-{digest(changed)[7:15]}"
+        text = f"{text[: LONGEST - 9].rstrip('_.')}-{compute_digest(changed)[7:15]}"
     return f"{parent}-{verb}-{text}"
 
 
@@ -30,14 +30,14 @@ def reward_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     one only the options that are not its defaults."""
     name, known = str(new.get("name", "")), dict(old)
     if old.get("name") != name:
-        cls, _ = choose("reward", name, REWARDS).load()
+        cls, _ = choose_entry("reward", name, REWARDS).load_parts()
         known = {field: getattr(cls(), field) for field in getattr(cls, "__dataclass_fields__", {})}
-    known, given = plain(known), plain(dict(new))
+    known, given = to_plain(known), to_plain(dict(new))
     changed = [f"{key}={value}" for key, value in given.items() if key != "name" and known.get(key) != value]
     return ",".join(changed if changed and old.get("name") == name else [name, *changed])
 
 
-def grading_changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]]) -> str:
+def describe_grading_changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]]) -> str:
     """Return how the grading differs from the parent's, both as (model, profile) by binding; the models where nothing does."""
     parts = [
         part

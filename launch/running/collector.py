@@ -19,7 +19,7 @@ from gavel.models.failures import FailureKind
 
 
 @dataclass(slots=True)
-class Counts:
+class RowCounts:
     """How far a run is: rows planned here, ended graded and ungraded, and where the running ones stand."""
 
     planned: int
@@ -34,7 +34,7 @@ class Counts:
         """Rows that ended, however."""
         return self.graded + sum(self.ungraded.values()) + self.skipped
 
-    def oldest(self) -> float:
+    def compute_oldest(self) -> float:
         """Return the age in seconds of the oldest row in work; 0 without any."""
         now = time.perf_counter()
         return max((now - watch.begun for watch in self.running), default=0.0)
@@ -73,10 +73,10 @@ class Collector:
         self._player, self._policy = player, policy
         self._folder, self._watch, self._on_end = folder, watch, on_end
         self._spent, self._over_budget = spent, False
-        self.counts = Counts(0)
+        self.counts = RowCounts(0)
         self.stopped: str | None = None
 
-    async def collect(self, owed: Iterable[OwedRow], total: int, concurrency: int) -> str | None:
+    async def collect_rows(self, owed: Iterable[OwedRow], total: int, concurrency: int) -> str | None:
         """Play every owed row, at most ``concurrency`` at once; return why the run stopped early, or None.
 
         After a stop, running rows settle. Each row not begun is stored as ``cancelled`` if failures stopped the run; a spent budget
@@ -90,14 +90,14 @@ class Collector:
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(concurrency, max(total, 1))):
-                    workers.create_task(self._work(rows))
+                    workers.create_task(self._work_rows(rows))
         except* GavelError as group:
-            raise _first(group) from None
+            raise _find_first(group) from None
         for left in rows if not self._over_budget else ():
-            self._store(self._cancel(left))
+            self._store_result(self._cancel_row(left))
         return self.stopped
 
-    async def _work(self, rows: Iterator[OwedRow]) -> None:
+    async def _work_rows(self, rows: Iterator[OwedRow]) -> None:
         while self.stopped is None:
             owed = next(rows, None)
             if owed is None:
@@ -108,25 +108,25 @@ class Collector:
             watch = Stopwatch(begun=time.perf_counter())
             self.counts.running.add(watch)
             try:
-                await self._play(owed, watch)
+                await self._play_row(owed, watch)
             finally:
                 self.counts.running.discard(watch)
 
-    async def _play(self, owed: OwedRow, watch: Stopwatch) -> None:
+    async def _play_row(self, owed: OwedRow, watch: Stopwatch) -> None:
         row = owed.row
         journal = RowJournal(self._folder.journal, row.key, owed.attempt, owed.state)
         try:
-            result = await self._player.play(
+            result = await self._player.play_episode(
                 row.task, self._policy, journal, watch, rollout_index=row.rollout_index, attempt=owed.attempt
             )
         except PolicyNeeded:
             self.counts.skipped += 1
             return
-        self._store(replace(result, metadata=_keep_slices(row.task.metadata)))
+        self._store_result(replace(result, metadata=_keep_slices(row.task.metadata)))
         if self.stopped is None and result.status != "invalid_task":  # a bad row says nothing of judges
-            self.stopped = self._watch.observe(graded=result.outcome.graded)
+            self.stopped = self._watch.observe_result(graded=result.outcome.graded)
 
-    def _cancel(self, owed: OwedRow) -> Result:
+    def _cancel_row(self, owed: OwedRow) -> Result:
         """Return the result of a row that is not begun any more."""
         finish = end_ungraded(FailureKind.CANCELLED, "run", f"not begun, the run was stopped: {self.stopped}")
         return self._player.make_result(
@@ -139,13 +139,13 @@ class Collector:
             metadata=_keep_slices(owed.row.task.metadata),
         )
 
-    def _store(self, result: Result) -> None:
-        self._folder.add(result)
-        self._folder.heartbeat()
-        self._count(result)
+    def _store_result(self, result: Result) -> None:
+        self._folder.add_result(result)
+        self._folder.renew_lease()
+        self._count_result(result)
         self._on_end(result)
 
-    def _count(self, result: Result) -> None:
+    def _count_result(self, result: Result) -> None:
         if result.reward is not None:
             self.counts.graded += 1
             self.counts.rewards += result.reward.value
@@ -159,7 +159,7 @@ def _keep_slices(metadata: Mapping[str, object]) -> Mapping[str, object]:
     return {key: value for key, value in metadata.items() if isinstance(value, str | int | float | bool) and len(str(value)) <= 200}
 
 
-def _first(group: BaseExceptionGroup[GavelError]) -> GavelError:
+def _find_first(group: BaseExceptionGroup[GavelError]) -> GavelError:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 Duration = str | float
 """What a config may say: seconds, or a text such as ``90``, ``45m``, ``2h``, ``1h30m``."""
@@ -26,7 +26,7 @@ _PARTS = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _WHOLE = re.compile(rf"(?:{_PARTS.pattern})+")
 
 
-def seconds_of(value: Duration, key: str) -> float:
+def parse_seconds(value: Duration, key: str) -> float:
     """Return a duration in seconds.
 
     Raises:
@@ -37,7 +37,10 @@ def seconds_of(value: Duration, key: str) -> float:
         return float(text)
     if not _WHOLE.fullmatch(text):
         raise ConfigError(
-            "this is no duration", field=key, found=shorten(value), allowed="seconds, or a number with d, h, m or s: 90, 45m, 2h, 1h30m"
+            "this is no duration",
+            field=key,
+            found=shorten_value(value),
+            allowed="seconds, or a number with d, h, m or s: 90, 45m, 2h, 1h30m",
         )
     return sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(text))
 
@@ -46,7 +49,7 @@ def seconds_of(value: Duration, key: str) -> float:
 class Deadline:
     """When a session is to be over; times in seconds of ``clock``.
 
-    ``reached`` says why no row may begin any more, and is asked before each; ``ended`` is told how long each row took.
+    ``find_reached`` says why no row may begin any more, and is asked before each; ``record_row`` is told how long each row took.
     """
 
     at: float
@@ -58,7 +61,7 @@ class Deadline:
     _looked: float = float("-inf")
 
     @classmethod
-    def of(cls, within: Duration | None, margin: Duration | None) -> Deadline | None:
+    def make_deadline(cls, within: Duration | None, margin: Duration | None) -> Deadline | None:
         """Return the deadline that begins to run now, or None where none is set; the margin is by default a twentieth of it, from 1 s
         to 60 s.
 
@@ -68,24 +71,27 @@ class Deadline:
         if within is None:
             if margin is not None:
                 raise ConfigError(
-                    "a margin of no deadline", field="deadline_margin", found=shorten(margin), remedy="set deadline=…, or remove it"
+                    "a margin of no deadline",
+                    field="deadline_margin",
+                    found=shorten_value(margin),
+                    remedy="set deadline=…, or remove it",
                 )
             return None
-        length = seconds_of(within, "deadline")
-        spare = min(max(length * _SHARE, _LEAST_S), _MOST_S) if margin is None else seconds_of(margin, "deadline_margin")
+        length = parse_seconds(within, "deadline")
+        spare = min(max(length * _SHARE, _LEAST_S), _MOST_S) if margin is None else parse_seconds(margin, "deadline_margin")
         if length <= spare:
             raise ConfigError(
-                "nothing fits before this deadline", field="deadline", found=shorten(within),
+                "nothing fits before this deadline", field="deadline", found=shorten_value(within),
                 allowed=f"more than the margin of {spare:g} s",
                 remedy="raise it, or lower deadline_margin",
             )  # fmt: skip
         return cls(time.monotonic() + length, spare)
 
-    def ended(self, seconds: float) -> None:
+    def record_row(self, seconds: float) -> None:
         """Learn how long a row took."""
         self._took.append(seconds)
 
-    def reached(self, oldest: Callable[[], float]) -> str | None:
+    def find_reached(self, oldest: Callable[[], float]) -> str | None:
         """Say why no row may begin, or return None.
 
         Args:

@@ -9,10 +9,10 @@ from gavel.launch.running.lease import RunFolderError
 from gavel.launch.running.manifest import read_manifest
 from gavel.launch.training.plan import PLAN
 from gavel.launch.training.sweep_index import INDEX
-from gavel.models.errors import ConfigError, nearest
+from gavel.models.errors import ConfigError, find_nearest
 
 
-def existing_run(name: str | None, verb: str) -> Path:
+def find_existing_run(name: str | None, verb: str) -> Path:
     """Return the folder of the run a verb works on.
 
     Raises:
@@ -25,7 +25,7 @@ def existing_run(name: str | None, verb: str) -> Path:
     if read_manifest(path) is None:
         _refuse_others(path)
         around = [str(item) for item in path.parent.iterdir() if (item / "manifest.json").exists()] if path.parent.is_dir() else []
-        near = nearest(str(path), around)
+        near = find_nearest(str(path), around)
         raise RunFolderError(
             "there is no run in this folder", where=str(path), found="no manifest.json",
             remedy=f"did you mean {near[0]}?" if near else "give the folder that `gavel rollout` wrote",

@@ -12,11 +12,11 @@ from gavel.models.files import (
     read_document,
     read_lines,
     read_places,
-    refuse,
+    refuse_fault,
     write_whole,
 )
 
 __all__ = [
     "PRIVATE_FOLDER", "AlteredLine", "JsonLines", "PersistenceError", "Tell", "is_altered", "open_own", "parse_line", "read_document",
-    "read_lines", "read_places", "refuse", "write_whole",
+    "read_lines", "read_places", "refuse_fault", "write_whole",
 ]  # fmt: skip

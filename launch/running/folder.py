@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from gavel.envs.types import Result, RewardPolicy
-from gavel.launch.running.files import PRIVATE_FOLDER, JsonLines, Tell, read_lines, refuse, write_whole
-from gavel.launch.running.inputs import PlannedRow, merged, read_inputs
+from gavel.launch.running.files import PRIVATE_FOLDER, JsonLines, Tell, read_lines, refuse_fault, write_whole
+from gavel.launch.running.inputs import PlannedRow, merge_inputs, read_inputs
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import HEARTBEAT_S, FolderLock, Lease
 from gavel.launch.running.manifest import (
@@ -22,7 +22,7 @@ from gavel.launch.running.manifest import (
     check_free,
     check_place,
     check_same,
-    new_manifest,
+    make_manifest,
     read_manifest,
     write_manifest,
 )
@@ -36,7 +36,7 @@ from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
 class RunFolder:
     """A run folder open for writing.
 
-    Made by ``RunFolder.open``; use as a context manager. Results and errors are appended and never changed.
+    Made by ``RunFolder.open_folder``; use as a context manager. Results and errors are appended and never changed.
     """
 
     def __init__(self, path: Path, lock: FolderLock, manifest: Manifest) -> None:
@@ -50,7 +50,7 @@ class RunFolder:
         self._beat, self._beating = 0.0, threading.Lock()
 
     @classmethod
-    def open(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True) -> RunFolder:
+    def open_folder(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True) -> RunFolder:
         """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another identity,
         and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds parts of a folder that
         was made elsewhere.
@@ -65,31 +65,31 @@ class RunFolder:
             manifest = read_manifest(path)
             if manifest is not None:
                 check_free(path, manifest)
-            begins = manifest is None or _begun_anew(path, verb)
-            manifest = new_manifest(head) if manifest is None or begins else _continued(path, manifest, head, verb)
+            begins = manifest is None or _begin_anew(path, verb)
+            manifest = make_manifest(head) if manifest is None or begins else _continue_run(path, manifest, head, verb)
             manifest = replace(manifest, config_mark=mark_config(config_yaml.encode()) if ours else None)
-            manifest = write_manifest(path, manifest, Lease.ours())
+            manifest = write_manifest(path, manifest, Lease.make_own())
             write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
             return cls(path, lock, manifest)
         except BaseException:
             lock.release()
             raise
 
-    def plan(self, rows: Sequence[PlannedRow]) -> None:
+    def write_plan(self, rows: Sequence[PlannedRow]) -> None:
         """Write ``inputs.jsonl``; rows planned before stay.
 
         Raises:
             RunFolderError: a task of the same id has changed.
         """
-        data = merged(read_inputs(self.path), rows, str(self.path))
+        data = merge_inputs(read_inputs(self.path), rows, str(self.path))
         if data is not None:
             write_whole(self.path / "inputs.jsonl", data)
 
-    def add(self, result: Result) -> None:
+    def add_result(self, result: Result) -> None:
         """Append a finished attempt: graded rows to ``results.jsonl``, all others to ``errors.jsonl``."""
         (self._results if result.status == "graded" else self._errors).append(dump(result))
 
-    def heartbeat(self) -> None:
+    def renew_lease(self) -> None:
         """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often, from any thread."""
         now = time.monotonic()
         if now - self._beat < HEARTBEAT_S:
@@ -98,11 +98,11 @@ class RunFolder:
             if now - self._beat < HEARTBEAT_S:
                 return
             self._beat = now
-            self._write_lease(Lease.ours())
+            self._write_lease(Lease.make_own())
             for log in (self.journal, self._results, self._errors):
                 log.sync()
 
-    def write(self, name: str, data: bytes) -> None:
+    def write_file(self, name: str, data: bytes) -> None:
         """Write a derived file whole (``metrics.json``, …)."""
         write_whole(self.path / name, data)
 
@@ -120,12 +120,12 @@ class RunFolder:
         self.close()
 
 
-def _continued(path: Path, manifest: Manifest, head: RunHead, verb: str) -> Manifest:
+def _continue_run(path: Path, manifest: Manifest, head: RunHead, verb: str) -> Manifest:
     check_same(path, manifest, head, verb)
-    return _replanned(manifest if has_rewards(path) else replace(manifest, reward=head.reward, ablation=head.ablation), head)
+    return _extend_manifest(manifest if has_rewards(path) else replace(manifest, reward=head.reward, ablation=head.ablation), head)
 
 
-def _replanned(manifest: Manifest, head: RunHead) -> Manifest:
+def _extend_manifest(manifest: Manifest, head: RunHead) -> Manifest:
     """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task`` extends a run."""
     return replace(manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))})
 
@@ -135,17 +135,17 @@ def has_rewards(path: Path) -> bool:
     return next(read_lines(path / "results.jsonl"), None) is not None
 
 
-def nothing_done(path: Path) -> bool:
+def has_no_row(path: Path) -> bool:
     """Whether no row of the run at ``path`` was begun, or there is no run: nothing is journalled, and only skipped tasks are stored."""
     journal = path / "transcripts.jsonl"
     quiet = not journal.exists() or journal.stat().st_size == 0
     return quiet and not has_rewards(path) and all(row.status == "invalid_task" for row in read_results(path, "errors.jsonl"))
 
 
-def _begun_anew(path: Path, verb: str) -> bool:
+def _begin_anew(path: Path, verb: str) -> bool:
     """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: found again."""
     errors = path / "errors.jsonl"
-    if not nothing_done(path) or (verb != "rollout" and errors.exists() and errors.stat().st_size > 0):
+    if not has_no_row(path) or (verb != "rollout" and errors.exists() and errors.stat().st_size > 0):
         return False
     for file in (path / "inputs.jsonl", errors):
         file.unlink(missing_ok=True)
@@ -157,7 +157,7 @@ def read_results(
     name: str = "results.jsonl",
     reward: RewardPolicy | None = None,
     planned: Mapping[RowKey, str] | None = None,
-    tell: Tell = refuse,
+    tell: Tell = refuse_fault,
 ) -> Iterator[Result]:
     """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``, each looked at before it is believed.
 
@@ -177,11 +177,11 @@ def read_results(
         except RecordError as fault:
             tell(fault)
             continue
-        checks.check(result, where)
+        checks.check_row(result, where)
         yield result
 
 
-def last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:
+def list_last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:
     """Return the newest failed attempt of each row."""
     return {(row.task_id, row.rollout_index): row for row in errors}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gavel.judges.bindings import Binding
 from gavel.launch.running.lease import RunFolderError
-from gavel.models.codec import plain, record
-from gavel.models.errors import shorten
+from gavel.models.codec import record, to_plain
+from gavel.models.errors import shorten_value
 from gavel.models.service import Service
 
 
@@ -22,13 +22,13 @@ class RunIdentity:
     bindings: Mapping[str, Mapping[str, Any]]
 
 
-def identity_of(
+def make_identity(
     env: Mapping[str, Any], policy: Service, services: Mapping[str, Service], bindings: Mapping[str, Binding]
 ) -> RunIdentity:
     """Return the identity of a composition; ``services`` are those of the environment besides policy and judges."""
     return RunIdentity(
-        env=plain(dict(env)),
-        policy={"model": policy.model, "revision": policy.revision, "identity": policy.identity, "sampling": plain(policy.sampling)},
+        env=to_plain(dict(env)),
+        policy={"model": policy.model, "revision": policy.revision, "identity": policy.identity, "sampling": to_plain(policy.sampling)},
         services={name: service.identity for name, service in services.items()},
         bindings={
             name: {
@@ -45,14 +45,14 @@ def identity_of(
 _DIGESTS = ("identity", "rubric")
 
 
-def differences(old: object, new: object, path: str = "") -> list[str]:
+def list_differences(old: object, new: object, path: str = "") -> list[str]:
     """Name each leaf that differs between two plain JSON values, as ``path: old -> new``; digests only where nothing else tells."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = [*old, *(name for name in new if name not in old)]
-        found = {name: differences(old.get(name), new.get(name), f"{path}.{name}" if path else name) for name in names}
+        found = {name: list_differences(old.get(name), new.get(name), f"{path}.{name}" if path else name) for name in names}
         told = any(lines for name, lines in found.items() if name not in _DIGESTS)
         return [line for name, lines in found.items() for line in lines if not (told and name in _DIGESTS)]
-    return [] if old == new else [f"{path}: {shorten(old, 60)} -> {shorten(new, 60)}"]
+    return [] if old == new else [f"{path}: {shorten_value(old, 60)} -> {shorten_value(new, 60)}"]
 
 
 REMEDIES = {
@@ -67,7 +67,7 @@ def check_identity(folder: str, old: Mapping[str, Any], new: RunIdentity, verb: 
     Raises:
         RunFolderError: says what changed.
     """
-    changed = differences(old, plain(new))
+    changed = list_differences(old, to_plain(new))
     if changed:
         raise RunFolderError(
             "this run was made with another identity, and rows of two identities cannot be compared",

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gavel.envs.types import Task
-from gavel.launch.running.files import Tell, read_lines, refuse
+from gavel.launch.running.files import Tell, read_lines, refuse_fault
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import RunFolderError
-from gavel.models.codec import dump, load, plain, record
+from gavel.models.codec import dump, load, record, to_plain
 from gavel.models.errors import RecordError
 from gavel.models.types import Message
 
@@ -44,7 +44,7 @@ class InputLine:
     task: Any = None
 
 
-def read_inputs(path: Path, tell: Tell = refuse) -> list[PlannedRow]:
+def read_inputs(path: Path, tell: Tell = refuse_fault) -> list[PlannedRow]:
     """Read the rows planned for the run at ``path``, in order; targets are plain JSON until the environment parses them.
 
     ``tell`` is told of each damaged line, with file, line and field; it is then left out.
@@ -76,7 +76,7 @@ def _read_row(raw: Mapping[str, Any], tasks: dict[str, tuple[Task, str]], where:
     return PlannedRow(line.task_index, line.rollout_index, task, line.task_digest)
 
 
-def merged(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: str) -> bytes | None:
+def merge_inputs(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: str) -> bytes | None:
     """Return the file that plans ``new`` beside ``old``, or None where nothing is added.
 
     A task that was planned keeps its place, wherever it stands in its file now.
@@ -98,18 +98,18 @@ def merged(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: str) -> 
         return None
     places = {row.task.task_id: row.task_index for row in (*added, *old)}
     rows = sorted((*old, *added), key=lambda row: (places[row.task.task_id], row.task.task_id, row.rollout_index))
-    return b"".join(_lines(rows, places))
+    return b"".join(_format_lines(rows, places))
 
 
-def _lines(rows: Iterable[PlannedRow], places: dict[str, int]) -> Iterable[bytes]:
+def _format_lines(rows: Iterable[PlannedRow], places: dict[str, int]) -> Iterable[bytes]:
     carried: set[str] = set()
     for row in rows:
-        task = None if row.task.task_id in carried else {"schema": Task.SCHEMA, **plain(row.task)}
+        task = None if row.task.task_id in carried else {"schema": Task.SCHEMA, **to_plain(row.task)}
         carried.add(row.task.task_id)
         line = InputLine(places[row.task.task_id], row.rollout_index, row.task.task_id, row.task_digest, task)
         yield dump(line) + b"\n"
 
 
-def own_messages(rows: Sequence[PlannedRow]) -> dict[str, tuple[Message, ...]]:
+def read_own_messages(rows: Sequence[PlannedRow]) -> dict[str, tuple[Message, ...]]:
     """Return each task's own messages by its id."""
     return {row.task.task_id: row.task.messages for row in rows}

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from gavel.envs.episode import EpisodeState, make_reply_message
 from gavel.envs.types import Observe, Opening
 from gavel.judges.types import StoredAnswer
-from gavel.launch.running.files import JsonLines, Tell, parse_line, read_places, refuse
+from gavel.launch.running.files import JsonLines, Tell, parse_line, read_places, refuse_fault
 from gavel.models.codec import decode, load, record, to_json
-from gavel.models.errors import RecordError, shorten
+from gavel.models.errors import RecordError, shorten_value
 from gavel.models.types import Completion, Message, Receipt
 
 RowKey = tuple[str, int]
@@ -59,7 +59,7 @@ def replay_event(state: EpisodeState, event: str, body: Mapping[str, Any], where
         answer = decode(StoredAnswer, body, where=where)
         state.answers[answer.key] = answer
     else:
-        raise RecordError("unknown event", where=where, field="event", found=shorten(event))
+        raise RecordError("unknown event", where=where, field="event", found=shorten_value(event))
 
 
 class RowJournal:
@@ -71,24 +71,24 @@ class RowJournal:
         self._log, self.state = log, state
         self._head = to_json({"schema": _Event.SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
 
-    def _write(self, event: bytes, body: object) -> None:
+    def _write_event(self, event: bytes, body: object) -> None:
         self._log.append(b'%s,"event":"%s","body":%s}' % (self._head, event, to_json(body)))
 
     def add_opening(self, opening: Opening, *, own: bool) -> None:
         """Store the opening, unless it is the task's ``own`` messages: they stand in ``inputs.jsonl`` already."""
         if not own:
-            self._write(b"opening", opening)
+            self._write_event(b"opening", opening)
         self.state.take_opening(opening)
 
     def add_reply(self, completion: Completion) -> None:
         """Store a reply of the policy."""
         message = make_reply_message(completion)
-        self._write(b"reply", {"message": message, "receipt": completion.receipt})
+        self._write_event(b"reply", {"message": message, "receipt": completion.receipt})
         self.state.take_reply(message, completion.receipt)
 
     def add_observation(self, observed: Observe) -> None:
         """Store what the environment said."""
-        self._write(b"observe", observed)
+        self._write_event(b"observe", observed)
         self.state.take_observation(observed)
 
     def find(self, key: str) -> StoredAnswer | None:
@@ -97,7 +97,7 @@ class RowJournal:
 
     def keep(self, answer: StoredAnswer) -> None:
         """Store an answered judge question."""
-        self._write(b"answer", answer)
+        self._write_event(b"answer", answer)
         self.state.answers[answer.key] = answer
 
 
@@ -110,7 +110,7 @@ class StoredJournal:
         tell: told of each line that cannot be read, which is then left out, and of each that was changed.
     """
 
-    def __init__(self, path: Path, tasks: Mapping[str, tuple[Message, ...]], tell: Tell = refuse) -> None:
+    def __init__(self, path: Path, tasks: Mapping[str, tuple[Message, ...]], tell: Tell = refuse_fault) -> None:
         self._path, self._tasks, self._tell = path, tasks, tell
         self._places: dict[RowKey, list[tuple[int, int]]] = {}
         for offset, number, line in read_places(path, tell):
@@ -119,9 +119,9 @@ class StoredJournal:
                 self._places.setdefault((task_id, rollout_index), []).append((offset, number))
             else:
                 field = "rollout_index" if isinstance(task_id, str) else "task_id"
-                tell(RecordError("this line names no row", where=f"{path}:{number}", field=field, found=shorten(line.get(field))))
+                tell(RecordError("this line names no row", where=f"{path}:{number}", field=field, found=shorten_value(line.get(field))))
 
-    def rows(self) -> Iterable[RowKey]:
+    def list_rows(self) -> Iterable[RowKey]:
         """Return the rows that have a line."""
         return self._places.keys()
 
@@ -160,5 +160,5 @@ def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Con
         RecordError: names the file and the line.
     """
     journal = StoredJournal(path, tasks)
-    states = ((key, journal.read_state(key)) for key in journal.rows() if key not in skip)
+    states = ((key, journal.read_state(key)) for key in journal.list_rows() if key not in skip)
     return {key: state for key, state in states if state is not None}

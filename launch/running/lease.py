@@ -34,12 +34,12 @@ class Lease:
     heartbeat: float
 
     @classmethod
-    def ours(cls) -> Lease:
+    def make_own(cls) -> Lease:
         """Return the lease of this process, now."""
         return cls(socket.gethostname(), os.getpid(), os.environ.get("SLURM_JOB_ID"), time.time())
 
 
-def holder(lease: Lease | None, now: float) -> str | None:
+def find_holder(lease: Lease | None, now: float) -> str | None:
     """Say who holds a stored lease of another host, or None where it is free, released or dead.
 
     A heartbeat further in the future than clocks may differ is as dead as one in the past: a clock jumped.

@@ -13,9 +13,9 @@ import orjson
 import gavel
 from gavel.launch.running.files import write_whole
 from gavel.launch.running.identity import RunIdentity, check_identity
-from gavel.launch.running.lease import Lease, RunFolderError, holder
-from gavel.models.codec import digest, dump, load, plain, record
-from gavel.models.errors import RecordError, shorten
+from gavel.launch.running.lease import Lease, RunFolderError, find_holder
+from gavel.models.codec import compute_digest, dump, load, record, to_plain
+from gavel.models.errors import RecordError, shorten_value
 
 _OURS = frozenset({
     "config.yaml", "inputs.jsonl", "transcripts.jsonl", "results.jsonl", "errors.jsonl", "metrics.json", "reward_profile.jsonl", "logs",
@@ -59,9 +59,9 @@ class Manifest:
     config_mark: str | None = None
 
 
-def new_manifest(head: RunHead) -> Manifest:
+def make_manifest(head: RunHead) -> Manifest:
     """Return the manifest of a run that begins now."""
-    digests = {**head.digests, "identity": digest(head.identity)}
+    digests = {**head.digests, "identity": compute_digest(head.identity)}
     return Manifest(
         head.kind, gavel.__version__, time.time(), head.parent, head.identity, head.reward, head.ablation, digests, None,
         head.shard, head.merged,
@@ -84,7 +84,7 @@ def read_manifest(path: Path) -> Manifest | None:
         manifest = None
     if not isinstance(manifest, dict):
         raise RecordError(
-            "this manifest is not a JSON object", where=str(file), found=shorten(data[:200].decode("utf-8", "replace")),
+            "this manifest is not a JSON object", where=str(file), found=shorten_value(data[:200].decode("utf-8", "replace")),
             remedy="put a copy of it back, or begin the run anew in another folder",
         )  # fmt: skip
     return load(Manifest, manifest, where=str(file))
@@ -139,7 +139,7 @@ def check_free(path: Path, manifest: Manifest) -> None:
     Raises:
         RunFolderError: says which.
     """
-    owner = holder(manifest.lease, time.time())
+    owner = find_holder(manifest.lease, time.time())
     if owner:
         raise RunFolderError(
             "another process is writing this run", where=str(path), found=owner,
@@ -153,10 +153,10 @@ def check_same(path: Path, manifest: Manifest, head: RunHead, verb: str) -> None
     Raises:
         RunFolderError: another kind, parent or identity, or another reward in a rescoring.
     """
-    if (manifest.kind, manifest.parent) != (head.kind, plain(head.parent)):
+    if (manifest.kind, manifest.parent) != (head.kind, to_plain(head.parent)):
         raise RunFolderError(
-            "this folder holds another run", where=str(path), found=_described(manifest.kind, manifest.parent),
-            allowed=_described(head.kind, head.parent),
+            "this folder holds another run", where=str(path), found=_describe_kind(manifest.kind, manifest.parent),
+            allowed=_describe_kind(head.kind, head.parent),
             remedy="name a new folder with into=…" if head.parent else "name a new folder with run.dir=…",
         )  # fmt: skip
     if manifest.shard != head.shard and head.kind == manifest.kind == "rollout":
@@ -164,13 +164,13 @@ def check_same(path: Path, manifest: Manifest, head: RunHead, verb: str) -> None
             "this folder holds another part of a run", where=str(path), field="shard", found=manifest.shard or "the whole",
             allowed=head.shard or "the whole", remedy=f"set shard={manifest.shard or 'null'}, or name a new folder with run.dir=…",
         )  # fmt: skip
-    if head.kind == "rescore" and manifest.reward != plain(head.reward):
+    if head.kind == "rescore" and manifest.reward != to_plain(head.reward):
         raise RunFolderError(
             "this folder holds another rescoring", where=str(path), found=f"reward {dict(manifest.reward)}",
             allowed=f"reward {dict(head.reward)}", remedy="name a new folder with into=…, or leave it out",
         )  # fmt: skip
-    check_identity(str(path), plain(manifest.identity), head.identity, verb)
+    check_identity(str(path), to_plain(manifest.identity), head.identity, verb)
 
 
-def _described(kind: str, parent: Mapping[str, Any] | None) -> str:
+def _describe_kind(kind: str, parent: Mapping[str, Any] | None) -> str:
     return f"a {kind}" + (f" of {parent.get('run')}" if parent else "")

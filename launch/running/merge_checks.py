@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gavel.launch.running.identity import differences
+from gavel.launch.running.identity import list_differences
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import RunFolderError
 from gavel.launch.running.shard import WHOLE, Shard
-from gavel.models.codec import digest, plain
-from gavel.models.errors import shorten
+from gavel.models.codec import compute_digest, to_plain
+from gavel.models.errors import shorten_value
 
 if TYPE_CHECKING:
-    from gavel.launch.merge import Part
+    from gavel.launch.merge import MergePart
 
 
-def check_same_run(parts: Sequence[Part]) -> None:
+def check_same_run(parts: Sequence[MergePart]) -> None:
     """Refuse parts that are not of one run.
 
     Raises:
@@ -32,7 +32,7 @@ def check_same_run(parts: Sequence[Part]) -> None:
             )  # fmt: skip
     first = parts[0]
     for part in parts[1:]:
-        if changed := [line for name, old, new in _must_agree(first, part) for line in differences(old, new, name)]:
+        if changed := [line for name, old, new in _list_agreements(first, part) for line in list_differences(old, new, name)]:
             raise RunFolderError(
                 f"these are not shards of one run: they differ from {first.path}", where=str(part.path),
                 found="; ".join(changed[:6]) + (f" (and {len(changed) - 6} more)" if changed[6:] else ""),
@@ -40,11 +40,11 @@ def check_same_run(parts: Sequence[Part]) -> None:
             )  # fmt: skip
 
 
-def _must_agree(first: Part, other: Part) -> list[tuple[str, object, object]]:
+def _list_agreements(first: MergePart, other: MergePart) -> list[tuple[str, object, object]]:
     """Return what shards have in common, by name: the identity and the reward, and the plan they were cut from."""
     return [
-        ("identity", plain(first.manifest.identity), plain(other.manifest.identity)),
-        ("reward", plain(first.manifest.reward), plain(other.manifest.reward)),
+        ("identity", to_plain(first.manifest.identity), to_plain(other.manifest.identity)),
+        ("reward", to_plain(first.manifest.reward), to_plain(other.manifest.reward)),
         ("shards", first.shard.of, other.shard.of),
         ("rollouts_per_task", first.config.rollouts_per_task, other.config.rollouts_per_task),
         ("tasks.limit", first.config.tasks.limit, other.config.tasks.limit),
@@ -52,13 +52,13 @@ def _must_agree(first: Part, other: Part) -> list[tuple[str, object, object]]:
     ]
 
 
-def check_shards(parts: Sequence[Part], *, partial: bool) -> list[Shard]:
+def check_shards(parts: Sequence[MergePart], *, partial: bool) -> list[Shard]:
     """Return the shards that are missing.
 
     Raises:
         RunFolderError: one is given twice; or some are missing and ``partial`` does not allow it.
     """
-    seen: dict[Shard, Part] = {}
+    seen: dict[Shard, MergePart] = {}
     for part in parts:
         if part.shard in seen:
             raise RunFolderError(
@@ -73,12 +73,12 @@ def check_shards(parts: Sequence[Part], *, partial: bool) -> list[Shard]:
     if missing and not partial:
         raise RunFolderError(
             "shards of this run are missing", field="runs", found=", ".join(map(str, seen)), allowed=f"all {of} of them",
-            remedy=f"add {shorten(', '.join(map(str, missing)), 200)}, or set partial=true",
+            remedy=f"add {shorten_value(', '.join(map(str, missing)), 200)}, or set partial=true",
         )  # fmt: skip
     return missing
 
 
-def check_whole(parts: Sequence[Part]) -> None:
+def check_whole(parts: Sequence[MergePart]) -> None:
     """Refuse shards whose plans do not make up the whole: one that was only looked at (``inspect``), or killed before it had planned.
 
     Raises:
@@ -88,22 +88,22 @@ def check_whole(parts: Sequence[Part]) -> None:
     rows = sorted((row for part in parts for row in part.rows), key=lambda row: (row.task_index, row.rollout_index))
     limit = config.tasks.limit or len(rows) + max((row.task_index for row in rows), default=0)
     asked = [row for row in rows if row.rollout_index < config.rollouts_per_task and row.task_index < limit]  # it may hold more
-    if parts[0].manifest.digests.get("tasks") not in [digest([row.task_digest for row in plan]) for plan in (asked, rows)]:
+    if parts[0].manifest.digests.get("tasks") not in [compute_digest([row.task_digest for row in plan]) for plan in (asked, rows)]:
         raise RunFolderError(
             "the plans of these shards are not the whole run's", where="inputs.jsonl of the shards", field="runs",
-            found=shorten(", ".join(f"{part.path}: {len(part.rows)} rows" for part in parts), 300),
+            found=shorten_value(", ".join(f"{part.path}: {len(part.rows)} rows" for part in parts), 300),
             allowed="every task of the run, in one of the shards",
             remedy="run each shard again with the same words: that plans what it lacks, and plays it",
         )  # fmt: skip
 
 
-def check_rows(parts: Sequence[Part]) -> None:
+def check_rows(parts: Sequence[MergePart]) -> None:
     """Refuse rows that stand in two parts, or in one they do not belong to.
 
     Raises:
         RunFolderError: names the row and the folders.
     """
-    owners: dict[RowKey, Part] = {}
+    owners: dict[RowKey, MergePart] = {}
     places: dict[int, str] = {}
     for part in parts:
         for row in part.rows:
@@ -112,7 +112,7 @@ def check_rows(parts: Sequence[Part]) -> None:
                 raise RunFolderError(
                     "this row stands in two shards", where=str(part.path), field=where, found=str(owners[row.key].path)
                 )
-            if not part.shard.takes(row.task_index) or places.setdefault(row.task_index, row.task.task_id) != row.task.task_id:
+            if not part.shard.contains(row.task_index) or places.setdefault(row.task_index, row.task.task_id) != row.task.task_id:
                 raise RunFolderError(
                     f"this row is no part of shard {part.shard}", where=str(part.path), field=where,
                     found=f"place {row.task_index} of the tasks",

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gavel.launch.running.manifest import read_manifest
-from gavel.models.errors import ConfigError, shorten
-from gavel.models.service import Service, config_key
+from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.service import Service, get_config_key
 
 _KEY_BYTES = 32
 
@@ -28,7 +28,7 @@ def mark_config(text: bytes) -> str | None:
     return None if key is None else hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
-def written_here(path: Path) -> bool:
+def is_written_here(path: Path) -> bool:
     """Whether the ``config.yaml`` of the run at ``path`` is as a command of this user wrote it.
 
     Raises:
@@ -51,28 +51,28 @@ def refuse_programs(path: Path, services: Mapping[str, Service]) -> None:
     Raises:
         ConfigError: one of them is served here; says what would be started and which keys say so.
     """
-    managed = {config_key(name): service for name, service in services.items() if service.mode == "managed"}
+    managed = {get_config_key(name): service for name, service in services.items() if service.mode == "managed"}
     if managed:
         raise ConfigError(
             "this run folder was not written by you here (or was edited since), and it would start programs", where=str(path),
-            field=", ".join(managed), found="; ".join(_program(key, service) for key, service in managed.items()),
-            remedy=f"look at its config.yaml; if you trust it, say trust=true{_keyless()}",
+            field=", ".join(managed), found="; ".join(_describe_program(key, service) for key, service in managed.items()),
+            remedy=f"look at its config.yaml; if you trust it, say trust=true{_explain_no_key()}",
         )  # fmt: skip
 
 
-def _program(key: str, service: Service) -> str:
+def _describe_program(key: str, service: Service) -> str:
     by = f"{key}.python={service.python}" if service.python else "vLLM of this Python"
-    arguments = f", {key}.engine_args={shorten(dict(service.engine_args))}" if service.engine_args else ""
+    arguments = f", {key}.engine_args={shorten_value(dict(service.engine_args))}" if service.engine_args else ""
     return f"{by} to serve {key}.model={service.model}{arguments}"
 
 
-def _keyless() -> str:
+def _explain_no_key() -> str:
     if _read_key() is not None:
         return ""
-    return f" (your own folders are not known either: {_place()} cannot be written; XDG_STATE_HOME names another place)"
+    return f" (your own folders are not known either: {_find_place()} cannot be written; XDG_STATE_HOME names another place)"
 
 
-def _place() -> Path:
+def _find_place() -> Path:
     base = Path(os.environ.get("XDG_STATE_HOME") or "")  # its specification has relative paths ignored
     home = os.path.expanduser("~")  # noqa: PTH111 - `Path.expanduser` raises where there is no home
     return (base if base.is_absolute() else Path(home, ".local", "state")) / "gavel" / "key"
@@ -81,7 +81,7 @@ def _place() -> Path:
 def _read_key() -> bytes | None:
     """Return the user's key; None where there is none, or where another user owns the file."""
     try:
-        with _place().open("rb") as file:
+        with _find_place().open("rb") as file:
             owner, key = os.fstat(file.fileno()).st_uid, file.read()
     except OSError:
         return None
@@ -90,7 +90,7 @@ def _read_key() -> bytes | None:
 
 def _make_key() -> bytes | None:
     """Make the key, unless another process was first; return the one that stands."""
-    place = _place()
+    place = _find_place()
     new = place.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gavel.launch.running.collector import Counts
+from gavel.launch.running.collector import RowCounts
 
 _PLAIN_EVERY_S = 10.0
 _LIVE_EVERY_S = 0.25
 
 
-def progress_line(counts: Counts, elapsed_s: float) -> str:
+def format_progress(counts: RowCounts, elapsed_s: float) -> str:
     """Return one line: ended/planned, rows per second, time left, mean reward, ungraded by kind, rows at the policy and the judge."""
     rate = counts.ended / elapsed_s if elapsed_s > 0 else 0.0
-    left = _clock((counts.planned - counts.ended) / rate) if rate > 0 else "?"
+    left = _format_clock((counts.planned - counts.ended) / rate) if rate > 0 else "?"
     parts = [f"{counts.ended}/{counts.planned} rows", f"{rate:.1f}/s", f"{left} left"]
     if counts.graded:
         parts.append(f"reward {counts.rewards / counts.graded:.3f}")
@@ -32,36 +32,36 @@ def progress_line(counts: Counts, elapsed_s: float) -> str:
     return " · ".join(parts)
 
 
-def _clock(seconds: float) -> str:
+def _format_clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @contextlib.asynccontextmanager
-async def progress(console: Console, counts: Callable[[], Counts]) -> AsyncIterator[None]:
+async def show_progress(console: Console, counts: Callable[[], RowCounts]) -> AsyncIterator[None]:
     """Show the progress of ``counts()`` while the body runs."""
     begun = time.monotonic()
 
-    def line() -> str:
-        return progress_line(counts(), time.monotonic() - begun)
+    def make_line() -> str:
+        return format_progress(counts(), time.monotonic() - begun)
 
-    async def plain() -> None:
+    async def show_plain() -> None:
         while True:
             await asyncio.sleep(_PLAIN_EVERY_S)
-            console.print(line(), highlight=False, soft_wrap=True)
+            console.print(make_line(), highlight=False, soft_wrap=True)
 
-    async def live() -> None:
+    async def show_live() -> None:
         with Live(console=console, transient=True, auto_refresh=False) as display:
             while True:
-                display.update(Text(line(), overflow="ellipsis", no_wrap=True), refresh=True)
+                display.update(Text(make_line(), overflow="ellipsis", no_wrap=True), refresh=True)
                 await asyncio.sleep(_LIVE_EVERY_S)
 
-    shown = asyncio.create_task(live() if console.is_terminal else plain())
+    shown = asyncio.create_task(show_live() if console.is_terminal else show_plain())
     try:
         yield
     finally:
         shown.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await shown
-        console.print(line(), highlight=False, soft_wrap=True)
+        console.print(make_line(), highlight=False, soft_wrap=True)

@@ -11,8 +11,8 @@ from gavel.envs.assembly import Assembly
 from gavel.envs.episode import EpisodeState, MemoryRecord
 from gavel.envs.play import EpisodePlayer
 from gavel.envs.types import Digests, Finish, Outcome, Result, RewardPolicy, ServiceNeeded, Transcript
-from gavel.launch.running.files import Tell, refuse
-from gavel.launch.running.inputs import PlannedRow, own_messages
+from gavel.launch.running.files import Tell, refuse_fault
+from gavel.launch.running.inputs import PlannedRow, read_own_messages
 from gavel.launch.running.journal import RowKey, StoredJournal
 from gavel.launch.running.manifest import Manifest, read_lineage
 from gavel.launch.running.stored import Fault, make_fault
@@ -45,32 +45,32 @@ class Rereader:
     unread: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(
+    def from_run(
         cls,
         path: Path,
         manifest: Manifest,
         planned: Sequence[PlannedRow],
         assembly: Assembly,
         reward: RewardPolicy,
-        tell: Tell = refuse,
+        tell: Tell = refuse_fault,
     ) -> Rereader:
         """Make one for the run at ``path``; its services are not started yet, and are replaced by ones that call nothing.
 
         Raises:
             RecordError: a journal's line cannot be read, unless ``tell`` takes it.
         """
-        assembly.models.start({name: _NoModel(name) for name in assembly.services})
-        states = StoredStates.of(path, manifest, planned, assembly, tell)
+        assembly.models.set_models({name: _NoModel(name) for name in assembly.services})
+        states = StoredStates.from_run(path, manifest, planned, assembly, tell)
         return cls(assembly, {row.key: row for row in planned}, states, EpisodePlayer(assembly.environment, reward, Digests("", {})))
 
-    async def find(self, result: Result, where: str, tell: Tell) -> None:
+    async def find_faults(self, result: Result, where: str, tell: Tell) -> None:
         """Tell what of a graded row is not what its stored replies come to."""
-        for name, found, right in await self._find(result):
+        for name, found, right in await self._list_faults(result):
             tell(make_fault(result, where, name, found, right))
 
-    async def _find(self, result: Result) -> Sequence[Fault]:
+    async def _list_faults(self, result: Result) -> Sequence[Fault]:
         key = (result.task_id, result.rollout_index)
-        row, state = self.rows.get(key), self.states.read(key)
+        row, state = self.rows.get(key), self.states.read_state(key)
         if row is None or row.task_digest != result.task_digest:
             return []  # told already: of another plan
         if state is None or state.messages is None:
@@ -113,16 +113,16 @@ class StoredStates:
     parent_is_gone: bool
 
     @classmethod
-    def of(cls, path: Path, manifest: Manifest, planned: Sequence[PlannedRow], assembly: Assembly, tell: Tell) -> StoredStates:
+    def from_run(cls, path: Path, manifest: Manifest, planned: Sequence[PlannedRow], assembly: Assembly, tell: Tell) -> StoredStates:
         """Read where each row's lines stand."""
-        tasks, journals, answered = own_messages(planned), [], True
+        tasks, journals, answered = read_own_messages(planned), [], True
         lineage = read_lineage(path, manifest)
         for folder, above in lineage:
             journals.append((StoredJournal(folder / "transcripts.jsonl", tasks, tell), answered))
             answered = answered and above.kind == "rescore"  # a regraded run asked anew
         return cls(journals, frozenset(assembly.bindings), lineage[-1][1].parent is not None)
 
-    def read(self, key: RowKey) -> EpisodeState | None:
+    def read_state(self, key: RowKey) -> EpisodeState | None:
         """Return what is stored of a row; None for nothing."""
         found: EpisodeState | None = None
         for journal, answered in self.journals:

@@ -18,23 +18,23 @@ from gavel.envs.episode import EpisodeState, Policy
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.play import EpisodePlayer
 from gavel.envs.types import Digests, Result, RewardPolicy
-from gavel.launch.assembly import Assembly, asset_store
-from gavel.launch.exporting.start import exported
-from gavel.launch.qualification import qualification
-from gavel.launch.running.budget import spent
+from gavel.launch.assembly import Assembly, make_asset_store
+from gavel.launch.exporting.start import export_run
+from gavel.launch.qualification import describe_qualification
+from gavel.launch.running.budget import find_spent
 from gavel.launch.running.collector import Collector, OwedRow
 from gavel.launch.running.deadline import Deadline
 from gavel.launch.running.folder import RunFolder, is_owed, read_results
-from gavel.launch.running.inputs import PlannedRow, own_messages, read_inputs
+from gavel.launch.running.inputs import PlannedRow, read_inputs, read_own_messages
 from gavel.launch.running.journal import RowKey, read_journal
 from gavel.launch.running.origin import refuse_programs
-from gavel.launch.running.progress import progress
+from gavel.launch.running.progress import show_progress
 from gavel.launch.running.rereading import Rereader
-from gavel.launch.running.signals import cancelled_by_signals
+from gavel.launch.running.signals import cancel_by_signals
 from gavel.launch.running.stored import describe_fault
-from gavel.launch.running.tally import CALLS, Tally, closing
+from gavel.launch.running.tally import CALLS, RunTally, make_closing_table
 from gavel.launch.schema import AssetsConfig, BudgetConfig, ExportConfig
-from gavel.models.codec import digest
+from gavel.models.codec import compute_digest
 from gavel.models.contact import check_served_models
 from gavel.models.errors import GavelError, RecordError
 from gavel.models.pool import ServicePool, open_services
@@ -77,7 +77,7 @@ class Session:
     prices: Mapping[str, Price] = field(default_factory=dict)
 
 
-async def look(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
+async def check_external_services(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
     """See that the external services serve what is asked of them; tell where nothing listens. Returns 0.
 
     Raises:
@@ -101,41 +101,47 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     """
     begun = time.monotonic()
     planned = read_inputs(folder.path)  # every row ever planned, though this session may be of a part
-    tally = Tally(planned, session.assembly.environment, session.prices)
-    for line in await _load(session, folder, planned, tally):
-        say(console, line, style="bold")
-    owed = _owed(session, folder, tally)
+    tally = RunTally(planned, session.assembly.environment, session.prices)
+    for line in await _load_rows(session, folder, planned, tally):
+        print_line(console, line, style="bold")
+    owed = _list_owed(session, folder, tally)
     stopped = None
     if owed:
-        say(
+        print_line(
             console, f"{len(owed)} of {len(session.rows)} rows to do, {sum(row.key in tally.graded for row in session.rows)} are graded"
         )
-        stopped = await _play(session, folder, console, owed, tally)
-    metrics = await asyncio.to_thread(tally.write, folder, session.assembly.environment, session.reward)
+        stopped = await _play_rows(session, folder, console, owed, tally)
+    metrics = await asyncio.to_thread(tally.write_metrics, folder, session.assembly.environment, session.reward)
     calls = CALLS if session.parent is None else "calls (all but the judge's are calls of the parent, and were not made again)"
-    console.print(closing(metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters))
+    console.print(
+        make_closing_table(metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters)
+    )
     for line in (
-        *tally.reasons(),
-        *tally.remarks(session.assembly.environment),
-        *qualification(session.assembly.bindings, session.certificates),
+        *tally.list_reasons(),
+        *tally.list_remarks(session.assembly.environment),
+        *describe_qualification(session.assembly.bindings, session.certificates),
     ):
-        say(console, line)
+        print_line(console, line)
     if session.report:
-        say(console, await asyncio.to_thread(reported, folder.path))
+        print_line(console, await asyncio.to_thread(write_report, folder.path))
     child = f" (child of {session.parent})" if session.parent else ""
-    say(console, f"run folder: {folder.path}{child}")
-    for one in await exported(folder.path, session.export or ExportConfig()):
-        say(console, one.line)
+    print_line(console, f"run folder: {folder.path}{child}")
+    for one in await export_run(folder.path, session.export or ExportConfig()):
+        print_line(console, one.line)
     if session.deadline is not None and session.deadline.near:
-        say(console, f"{stopped}; not begun: {left(session.rows, tally.graded)}; run the same command again to go on", style="bold")
+        print_line(
+            console,
+            f"{stopped}; not begun: {describe_left(session.rows, tally.graded)}; run the same command again to go on",
+            style="bold",
+        )
         stopped = None
     if stopped is not None:
-        for line in tally.advice():
-            say(console, line)
-    return exit_code(tally.short(session.rows), stopped, console, _given_up(session, tally), _try_again(folder))
+        for line in tally.list_advice():
+            print_line(console, line)
+    return exit_code(tally.count_missing(session.rows), stopped, console, _count_given_up(session, tally), _try_again(folder))
 
 
-async def _load(session: Session, folder: RunFolder, planned: Sequence[PlannedRow], tally: Tally) -> list[str]:
+async def _load_rows(session: Session, folder: RunFolder, planned: Sequence[PlannedRow], tally: RunTally) -> list[str]:
     """Take every stored row, its reward made again; return what there is to say of outcomes that are not what is stored beside them.
 
     Raises:
@@ -146,10 +152,10 @@ async def _load(session: Session, folder: RunFolder, planned: Sequence[PlannedRo
     faults: list[RecordError] = []
     for name in ("results.jsonl", "errors.jsonl"):
         for result in read_results(folder.path, name, session.reward, digests):
-            tally.add(result)
+            tally.add_row(result)
             if result.status == "graded":
-                rereader = rereader or Rereader.of(folder.path, folder.manifest, planned, session.assembly, session.reward)
-                await rereader.find(result, str(folder.path / name), faults.append)
+                rereader = rereader or Rereader.from_run(folder.path, folder.manifest, planned, session.assembly, session.reward)
+                await rereader.find_faults(result, str(folder.path / name), faults.append)
     if not faults:
         return []
     path = shlex.quote(str(folder.path))
@@ -162,27 +168,27 @@ async def _load(session: Session, folder: RunFolder, planned: Sequence[PlannedRo
 _NAMED = 5
 
 
-def left(rows: Sequence[PlannedRow], graded: Container[RowKey]) -> str:
+def describe_left(rows: Sequence[PlannedRow], graded: Container[RowKey]) -> str:
     """Name the first rows that have no grade, and count the others."""
     names = [f"{row.task.task_id} (rollout {row.rollout_index})" for row in rows if row.key not in graded]
     more = f" and {len(names) - _NAMED} more rows" if names[_NAMED:] else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def reported(path: Path) -> str:
+def write_report(path: Path) -> str:
     """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is done."""
-    from gavel.launch.report.command import write
+    from gavel.launch.report.command import write_report
 
     file = path / "report.html"
     try:
-        write(path, file)
+        write_report(path, file)
     except (GavelError, OSError) as failed:
         return f"report: not written: {failed}"
     return f"report: {file} (open it in a browser)"
 
 
-def _given_up(session: Session, tally: Tally) -> int:
-    failed = tally.owed_errors()
+def _count_given_up(session: Session, tally: RunTally) -> int:
+    failed = tally.list_owed_errors()
     return sum(row.key not in tally.graded and not is_owed(failed.get(row.key, ())) for row in session.rows)
 
 
@@ -195,26 +201,26 @@ def _try_again(folder: RunFolder) -> str:
 def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0, again: str = "") -> int:
     """Say what is missing and what helps; return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
     if stopped is not None:
-        say(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
+        print_line(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
         return STOPPED
     if not short:
         return WHOLE
     why = "; errors.jsonl says why" if set(short) - {"missing"} else ""
-    say(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
+    print_line(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
     if given_up:
-        say(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); once more: {again}")
+        print_line(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); once more: {again}")
     return INCOMPLETE
 
 
-def say(console: Console, line: str, style: str | None = None) -> None:
+def print_line(console: Console, line: str, style: str | None = None) -> None:
     """Print one line as it is."""
     console.print(line, highlight=False, soft_wrap=True, markup=False, style=style)
 
 
-def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
+def _list_owed(session: Session, folder: RunFolder, tally: RunTally) -> list[OwedRow]:
     """Return the rows to be played: neither graded nor, unless the session is persistent, given up."""
-    failed = tally.owed_errors()
-    begun = read_journal(folder.path / "transcripts.jsonl", own_messages(session.rows), skip=tally.graded)
+    failed = tally.list_owed_errors()
+    begun = read_journal(folder.path / "transcripts.jsonl", read_own_messages(session.rows), skip=tally.graded)
     owed = []
     for row in session.rows:
         if row.key in tally.graded or not (session.persistent or is_owed(failed.get(row.key, ()))):
@@ -228,74 +234,74 @@ def _owed(session: Session, folder: RunFolder, tally: Tally) -> list[OwedRow]:
     return owed
 
 
-async def _play(session: Session, folder: RunFolder, console: Console, owed: list[OwedRow], tally: Tally) -> str | None:
+async def _play_rows(session: Session, folder: RunFolder, console: Console, owed: list[OwedRow], tally: RunTally) -> str | None:
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
     refuse_programs(folder.path, {name: service for name, service in assembly.services.items() if name in session.untrusted})
     if not session.looked:
-        await look(assembly.services, lambda line: say(console, line, style="bold"))
-    store, replies, deadline = asset_store(session.assets), session.assets.replies, session.deadline
+        await check_external_services(assembly.services, lambda line: print_line(console, line, style="bold"))
+    store, replies, deadline = make_asset_store(session.assets), session.assets.replies, session.deadline
 
-    def ended(result: Result) -> None:
-        tally.add(result)
+    def end_row(result: Result) -> None:
+        tally.add_row(result)
         if deadline is not None:
-            deadline.ended(result.timing.total_s)
+            deadline.record_row(result.timing.total_s)
 
     async with open_services(
-        assembly.services, log_dir=log_dir, progress=lambda line: say(console, line),
+        assembly.services, log_dir=log_dir, progress=lambda line: print_line(console, line),
         assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
         replies=Path(replies) if replies else None,
     ) as pool:  # fmt: skip
-        assembly.models.start({name: pool.model(name) for name in assembly.services})
-        policy = _policy(session, pool)
+        assembly.models.set_models({name: pool.get_model(name) for name in assembly.services})
+        policy = _make_policy(session, pool)
         collector = Collector(
             EpisodePlayer(assembly.environment, session.reward, Digests(session.config_digest, assembly.rubric_digests)),
-            policy, folder, FailureWatch(session.failure), ended,
-            spent=lambda: _over(session.budget, pool) or (deadline.reached(collector.counts.oldest) if deadline else None),
+            policy, folder, FailureWatch(session.failure), end_row,
+            spent=lambda: _find_over(session.budget, pool) or (deadline.find_reached(collector.counts.compute_oldest) if deadline else None),
         )  # fmt: skip
-        with _beating(folder):
-            async with progress(console, lambda: collector.counts):
-                stopped = await collector.collect(owed, len(owed), session.concurrency)
+        with _keep_lease(folder):
+            async with show_progress(console, lambda: collector.counts):
+                stopped = await collector.collect_rows(owed, len(owed), session.concurrency)
         if passed := collector.counts.skipped:
             again = f"gavel rollout {shlex.quote(str(folder.path))}"
-            say(console, f"passed over: {passed}, for no finished transcript is stored; to go on with them: {again}")
-        died = _dead(pool)
+            print_line(console, f"passed over: {passed}, for no finished transcript is stored; to go on with them: {again}")
+        died = _find_dead(pool)
         if died is None:
             return stopped
-        say(console, died.report)
+        print_line(console, died.report)
         return stopped or (died.reason if collector.counts.ungraded else None)
 
 
-def _policy(session: Session, pool: ServicePool) -> Policy | None:
+def _make_policy(session: Session, pool: ServicePool) -> Policy | None:
     if session.sampling is None:
         return None
-    return Policy(pool.model("policy"), session.sampling, session.assembly.environment.info.keeps_filtered)
+    return Policy(pool.get_model("policy"), session.sampling, session.assembly.environment.info.keeps_filtered)
 
 
-def _over(budget: BudgetConfig, pool: ServicePool) -> str | None:
+def _find_over(budget: BudgetConfig, pool: ServicePool) -> str | None:
     """Say why no further row may be begun, or return None."""
-    died = _dead(pool)
-    return spent(budget, pool.meter) if died is None else died.reason
+    died = _find_dead(pool)
+    return find_spent(budget, pool.meter) if died is None else died.reason
 
 
-def _dead(pool: ServicePool) -> ServerDied | None:
+def _find_dead(pool: ServicePool) -> ServerDied | None:
     """Return why a service of ours is gone for good, or None; an external one may come back."""
-    died = pool.failure()
+    died = pool.find_failure()
     return died if died is not None and any(server.failure is died for server in pool.servers) else None
 
 
 @contextlib.contextmanager
-def _beating(folder: RunFolder) -> Iterator[None]:
+def _keep_lease(folder: RunFolder) -> Iterator[None]:
     """Keep the lease alive while no row ends; a thread does it, so that work which holds the event loop up lets no lease lapse."""
     over = threading.Event()
 
-    def beat() -> None:
+    def renew_regularly() -> None:
         while not over.wait(1.0):
             with contextlib.suppress(OSError, GavelError):  # a full disk: the next row says so
-                folder.heartbeat()
+                folder.renew_lease()
 
-    thread = threading.Thread(target=beat, name="gavel-lease", daemon=True)
+    thread = threading.Thread(target=renew_regularly, name="gavel-lease", daemon=True)
     thread.start()
     try:
         yield
@@ -310,16 +316,16 @@ BEGINS_ANEW = "interrupted: run the same command again; it begins anew"
 
 def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted: str = GOES_ON) -> int:
     """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it, say ``interrupted`` and give 130."""
-    with _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _collect_rarely(), asyncio.Runner(loop_factory=_choose_loop_factory()) as runner:
         try:
-            return runner.run(_awaited(work))
+            return runner.run(_await_work(work))
         except (KeyboardInterrupt, asyncio.CancelledError):
             console.print(interrupted, highlight=False)
             return INTERRUPTED
 
 
 @contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
+def _collect_rarely() -> Iterator[None]:
     """Let the garbage collector look at the modules never and at young objects less often: a run makes many and few are cycles.
 
     Worth a tenth to a fifth of the rows per second in ``benchmarks/rollout_throughput.py``.
@@ -335,12 +341,12 @@ def _rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _awaited(work: Callable[[], Awaitable[int]]) -> int:
-    with cancelled_by_signals():
+async def _await_work(work: Callable[[], Awaitable[int]]) -> int:
+    with cancel_by_signals():
         return await work()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _choose_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
@@ -348,6 +354,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop  # type: ignore[no-any-return]
 
 
-def digest_of(config_yaml: str) -> str:
+def compute_config_digest(config_yaml: str) -> str:
     """Return the digest of a resolved config."""
-    return digest(config_yaml.encode())
+    return compute_digest(config_yaml.encode())

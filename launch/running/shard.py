@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gavel.envs.tasks import BadRow
 from gavel.launch.running.inputs import PlannedRow
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 MOST = 10_000
 
@@ -27,17 +27,17 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.index}/{self.of}"
 
-    def takes(self, place: int) -> bool:
+    def contains(self, place: int) -> bool:
         """Whether the task at this place of its file, from 0, belongs here."""
         return place % self.of == self.index - 1
 
-    def rows(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+    def select_rows(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
         """Return this shard's part of a plan."""
-        return [row for row in rows if self.takes(row.task_index)]
+        return [row for row in rows if self.contains(row.task_index)]
 
-    def bad(self, rows: Sequence[BadRow]) -> list[BadRow]:
+    def select_bad(self, rows: Sequence[BadRow]) -> list[BadRow]:
         """Return this shard's part of the skipped rows, so that each is stored once."""
-        return [row for row in rows if self.takes(row.line - 1)]
+        return [row for row in rows if self.contains(row.line - 1)]
 
 
 WHOLE = Shard(1, 1)
@@ -56,7 +56,7 @@ def read_shard(text: str | None, key: str = "shard") -> Shard:
     index, of = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= index <= of <= MOST:
         raise ConfigError(
-            "this is no shard", field=key, found=shorten(text), allowed=f"i/n with i from 1 to n, n at most {MOST}: 1/4, 2/4, 3/4, 4/4",
+            "this is no shard", field=key, found=shorten_value(text), allowed=f"i/n with i from 1 to n, n at most {MOST}: 1/4, 2/4, 3/4, 4/4",
             remedy=f"shards count from 1: {key}={index + 1}/{of}" if found and index == 0 < of else "",
         )  # fmt: skip
     return Shard(index, of)

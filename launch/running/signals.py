@@ -20,21 +20,21 @@ _PATIENCE_S = 1.0
 
 
 @contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
+def interrupt_by_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM raise ``KeyboardInterrupt`` in the block."""
-    with _handled(_interrupt):
+    with _handle_signals(_raise_interrupt):
         yield
 
 
 @contextlib.contextmanager
-def cancelled_by_signals() -> Iterator[None]:
+def cancel_by_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM cancel the current task; one that finds the event loop held up, or a second one, breaks it off."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     asked = threading.Event()
     noted = threading.Event()
 
-    def cancel() -> None:
+    def cancel_task() -> None:
         noted.set()
         task.cancel()
 
@@ -42,16 +42,16 @@ def cancelled_by_signals() -> Iterator[None]:
         if not noted.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
+    def handle_stop(_number: int, _frame: FrameType | None) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        loop.call_soon_threadsafe(cancel)
+        loop.call_soon_threadsafe(cancel_task)
         late = threading.Timer(_PATIENCE_S, break_off)
         late.daemon = True
         late.start()
 
-    with _handled(stop):
+    with _handle_signals(handle_stop):
         yield
 
 
@@ -61,12 +61,12 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return

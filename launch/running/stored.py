@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gavel.envs.types import Outcome, Result, RewardPolicy
 from gavel.launch.running.files import Tell
 from gavel.launch.running.journal import RowKey
-from gavel.models.errors import GavelError, RecordError, visible
+from gavel.models.errors import GavelError, RecordError, make_visible
 
 _CLOSE = 1e-9
 _REMEDY = "put the file back as it was; `gavel verify RUN` lists all of them"
@@ -47,12 +47,12 @@ class RowChecks:
     tell: Tell
     _seen: set[tuple[RowKey, int]] = field(default_factory=set)
 
-    def check(self, result: Result, where: str) -> None:
+    def check_row(self, result: Result, where: str) -> None:
         """Tell what is wrong with a row."""
-        for name, found, right in self._find(result):
+        for name, found, right in self._iter_faults(result):
             self.tell(make_fault(result, where, name, found, right))
 
-    def _find(self, result: Result) -> Iterator[Fault]:
+    def _iter_faults(self, result: Result) -> Iterator[Fault]:
         graded, key = self.name == "results.jsonl", (result.task_id, result.rollout_index)
         if (result.status == "graded") != graded:
             yield "status", result.status, "graded" if graded else "any but graded, whose rows stand in results.jsonl"
@@ -74,7 +74,7 @@ def describe_fault(fault: RecordError) -> str:
     """Return what is not as it was written in one line: where, which row and field, what is found and what is right."""
     right = f", right is {fault.allowed}" if fault.allowed else ""
     about = f"{fault.field}: found {fault.found or 'none'}{right}" if fault.field else fault.found or "it cannot be read"
-    return visible(f"{fault.where}: {fault.problem}: {about}")
+    return make_visible(f"{fault.where}: {fault.problem}: {about}")
 
 
 def make_fault(result: Result, where: str, name: str, found: str, right: str) -> RecordError:

@@ -10,8 +10,8 @@ from typing import Any
 
 from gavel.envs.registry import find_reward
 from gavel.envs.types import Check, Result
-from gavel.launch.running.existing import existing_run
-from gavel.launch.running.folder import last_attempts, read_results
+from gavel.launch.running.existing import find_existing_run
+from gavel.launch.running.folder import list_last_attempts, read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import Manifest, read_manifest
 from gavel.models.errors import InputError
@@ -64,13 +64,13 @@ def load_run(path: str | Path) -> StoredRun:
         RunFolderError: there is no run there; names the nearest.
         RecordError: a line is damaged, or a row's task, place or reward is not as it was written; names file, line and field.
     """
-    folder = existing_run(str(path), "report")
+    folder = find_existing_run(str(path), "report")
     manifest = read_manifest(folder)
     assert manifest is not None, "existing_run has seen it"
     reward, planned = find_reward(manifest.reward), {row.key: row.task_digest for row in read_inputs(folder)}
     errors = read_results(folder, "errors.jsonl", reward, planned)
     graded = read_results(folder, "results.jsonl", reward, planned)
-    newest = {**last_attempts(list(errors)), **{(row.task_id, row.rollout_index): row for row in graded}}
+    newest = {**list_last_attempts(list(errors)), **{(row.task_id, row.rollout_index): row for row in graded}}
     rows = [newest[key] for key in planned if key in newest]
     rows += [row for key, row in newest.items() if key not in planned]
     return StoredRun(folder, manifest, tuple(rows), len(planned))
@@ -79,7 +79,7 @@ def load_run(path: str | Path) -> StoredRun:
 def flatten_result(result: Result) -> dict[str, Any]:
     """Return a result as one flat line of a table.
 
-    Columns: ``task_id``, ``rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade), ``reward.NAME`` for
+    Columns: ``task_id``, ``read_rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade), ``reward.NAME`` for
     each component, ``check.NAME`` (True, False, or None where it could not be checked; one that comes again is ``NAME#2``),
     ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the first and the last words of the episode),
     ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and ``slice.NAME`` for the fields by which figures are sliced.

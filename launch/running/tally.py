@@ -17,12 +17,12 @@ from gavel.envs import statistics
 from gavel.envs.remarks import ReplyCounts, describe_filtered
 from gavel.envs.types import Environment, Exporter, Metric, Remarks, Rereads, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.running.accounting import WHOLE_RUN, Accounts, ServiceAccount, describe_money
-from gavel.launch.running.folder import RunFolder, last_attempts
+from gavel.launch.running.folder import RunFolder, list_last_attempts
 from gavel.launch.running.inputs import PlannedRow
 from gavel.launch.running.journal import RowKey
 from gavel.models.codec import dump, record
 from gavel.models.failures import FailureKind
-from gavel.models.service import Price, shown_name
+from gavel.models.service import Price, get_display_name
 from gavel.models.types import Receipt
 
 
@@ -65,12 +65,12 @@ class TaskProfile:
     labels: Mapping[str, int]
 
 
-def light(result: Result) -> Result:
+def drop_transcript(result: Result) -> Result:
     """Return the result without its transcript, which no metric reads, so that a long run fits in memory."""
     return replace(result, transcript=Transcript())
 
 
-class Tally:
+class RunTally:
     """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may reread each, and
     ``prices`` are those of the services by name."""
 
@@ -83,28 +83,28 @@ class Tally:
         self._failed: list[Result] = []
         self._replies = ReplyCounts()
 
-    def add(self, result: Result) -> None:
+    def add_row(self, result: Result) -> None:
         """Take one stored row."""
         key = (result.task_id, result.rollout_index)
         if result.status == "graded":
             self._replies.add(result)
-            self._graded[key] = light(self._reread(result) if self._reread is not None else result)
+            self._graded[key] = drop_transcript(self._reread(result) if self._reread is not None else result)
         else:
-            self._failed.append(light(result))
+            self._failed.append(drop_transcript(result))
 
-    def _accounted(self) -> Accounts:
+    def _make_accounts(self) -> Accounts:
         """Count each call once: a later attempt's row lists the calls of those before it again, in whatever order rows were read."""
         accounts, seen = Accounts(self._prices), dict[RowKey, set[Receipt]]()
         for result in self._failed:
             counted = seen.setdefault((result.task_id, result.rollout_index), set())
-            accounts.add(receipt for receipt in result.receipts if receipt not in counted)
+            accounts.add_receipts(receipt for receipt in result.receipts if receipt not in counted)
             counted.update(result.receipts)
         for key, result in self._graded.items():
             again = seen.get(key, ())
-            accounts.add(receipt for receipt in result.receipts if receipt not in again)
+            accounts.add_receipts(receipt for receipt in result.receipts if receipt not in again)
         return accounts
 
-    def owed_errors(self) -> dict[RowKey, list[Result]]:
+    def list_owed_errors(self) -> dict[RowKey, list[Result]]:
         """Return the failed attempts of each row."""
         rows: dict[RowKey, list[Result]] = {}
         for result in self._failed:
@@ -112,9 +112,9 @@ class Tally:
                 rows.setdefault((result.task_id, result.rollout_index), []).append(result)
         return rows
 
-    def short(self, rows: Sequence[PlannedRow]) -> dict[str, int]:
+    def count_missing(self, rows: Sequence[PlannedRow]) -> dict[str, int]:
         """Count rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and skipped tasks."""
-        failed = {(row.task_id, row.rollout_index) for row in self.ungraded()}
+        failed = {(row.task_id, row.rollout_index) for row in self.list_ungraded()}
         left = [row.key for row in rows if row.key not in self._graded]
         counts = {"ungraded": sum(key in failed for key in left), "missing": sum(key not in failed for key in left)}
         return {name: count for name, count in (*counts.items(), ("invalid", len(self.invalid))) if count}
@@ -127,19 +127,19 @@ class Tally:
     @property
     def invalid(self) -> frozenset[str]:
         """The ids of skipped tasks, without those that were mended since."""
-        return frozenset(self._skipped())
+        return frozenset(self._list_skipped())
 
-    def reasons(self) -> list[str]:
+    def list_reasons(self) -> list[str]:
         """Return one line for each kind of failure: the first reason of its kind, and how often it occurred."""
         found: dict[str, list[str]] = {}
-        for row in (*self.ungraded(), *self._skipped().values()):
+        for row in (*self.list_ungraded(), *self._list_skipped().values()):
             if row.outcome.failure is not None:
                 found.setdefault(str(row.outcome.failure.kind), []).append(row.outcome.failure.reason)
         return [f"{kind} ({len(texts)}), the first: {texts[0]}" for kind, texts in sorted(found.items())]
 
-    def advice(self) -> list[str]:
+    def list_advice(self) -> list[str]:
         """Return what a user may change where calls failed though they were made again."""
-        failed = sum(row.outcome.failure is not None and row.outcome.failure.kind in _CALLED_AGAIN for row in self.ungraded())
+        failed = sum(row.outcome.failure is not None and row.outcome.failure.kind in _CALLED_AGAIN for row in self.list_ungraded())
         if not failed:
             return []
         return [
@@ -147,26 +147,26 @@ class Tally:
             "`deadline` say how long one call is tried (judge.rpm=…, policy.deadline=…)"
         ]
 
-    def remarks(self, environment: Environment) -> tuple[str, ...]:
+    def list_remarks(self, environment: Environment) -> tuple[str, ...]:
         """Return what there is to say of the rows besides figures, one line each: of the policy's replies, and by the environment."""
-        own = tuple(environment.remarks(self._in_order())) if isinstance(environment, Remarks) else ()
-        return (*self._replies.describe(), *describe_filtered(self.ungraded()), *own)
+        own = tuple(environment.remarks(self._list_in_order())) if isinstance(environment, Remarks) else ()
+        return (*self._replies.describe(), *describe_filtered(self.list_ungraded()), *own)
 
-    def _skipped(self) -> dict[str, Result]:
+    def _list_skipped(self) -> dict[str, Result]:
         good = {row.task.task_id for row in self._planned}
         return {row.task_id: row for row in self._failed if not row.task_digest and row.task_id not in good}
 
-    def ungraded(self) -> list[Result]:
+    def list_ungraded(self) -> list[Result]:
         """Return the newest failed attempt of each row that has no grade."""
-        return [row for key, row in last_attempts(self._failed).items() if key not in self._graded and row.task_digest]
+        return [row for key, row in list_last_attempts(self._failed).items() if key not in self._graded and row.task_digest]
 
-    def metrics(self, environment: Environment, reward: RewardPolicy) -> RunMetrics:
+    def compute_metrics(self, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Return the metrics over every row of the run."""
-        graded, ungraded = self._in_order(), self.ungraded()
+        graded, ungraded = self._list_in_order(), self.list_ungraded()
         summary: Summary = environment.summarize([*graded, *ungraded])
         rewards = [row.reward.value for row in graded if row.reward is not None]
-        clusters = statistics.encode(statistics.cluster_of(row, environment.info.clusters) for row in graded)
-        known, accounts = len(graded) + len(ungraded), self._accounted()
+        clusters = statistics.encode_names(statistics.find_cluster(row, environment.info.clusters) for row in graded)
+        known, accounts = len(graded) + len(ungraded), self._make_accounts()
         return RunMetrics(
             rows={
                 "planned": len(self._planned),
@@ -175,24 +175,24 @@ class Tally:
                 "invalid": len(self.invalid),
                 "missing": len(self._planned) - known,
             },
-            ungraded=_counted(str(row.outcome.failure.kind) for row in ungraded if row.outcome.failure),
-            labels=_counted(row.outcome.label for row in graded),
-            reward=statistics.mean(rewards, clusters, bounds=reward.bounds) if rewards else None,
+            ungraded=_count_names(str(row.outcome.failure.kind) for row in ungraded if row.outcome.failure),
+            labels=_count_names(row.outcome.label for row in graded),
+            reward=statistics.compute_mean(rewards, clusters, bounds=reward.bounds) if rewards else None,
             metrics=summary.metrics,
             tables=summary.tables,
-            services=accounts.close(),
-            skipped=_counted(str(row.outcome.failure.kind) for row in self._skipped().values() if row.outcome.failure),
-            cost=accounts.total(),
+            services=accounts.close_accounts(),
+            skipped=_count_names(str(row.outcome.failure.kind) for row in self._list_skipped().values() if row.outcome.failure),
+            cost=accounts.compute_total(),
         )
 
-    def _in_order(self) -> list[Result]:
+    def _list_in_order(self) -> list[Result]:
         return [self._graded[row.key] for row in self._planned if row.key in self._graded]
 
-    def profiles(self) -> Iterable[TaskProfile]:
+    def make_profiles(self) -> Iterable[TaskProfile]:
         """Yield each planned task's profile, in the tasks' order."""
-        failed = Counter(row.task_id for row in self.ungraded())
+        failed = Counter(row.task_id for row in self.list_ungraded())
         rows: dict[str, list[Result]] = {row.task.task_id: [] for row in self._planned}
-        for result in self._in_order():
+        for result in self._list_in_order():
             rows[result.task_id].append(result)
         digests = {row.task.task_id: row.task_digest for row in self._planned}
         for task_id, results in rows.items():
@@ -205,21 +205,21 @@ class Tally:
                 rewards=rewards,
                 mean=float(np.mean(rewards)) if rewards else None,
                 std=float(np.std(rewards)) if rewards else None,
-                labels=_counted(row.outcome.label for row in results),
+                labels=_count_names(row.outcome.label for row in results),
             )
 
-    def write(self, folder: RunFolder, environment: Environment, reward: RewardPolicy) -> RunMetrics:
+    def write_metrics(self, folder: RunFolder, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Write ``metrics.json``, ``reward_profile.jsonl`` and what the environment exports; return the metrics."""
-        metrics = self.metrics(environment, reward)
-        folder.write("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
-        folder.write("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.profiles()))
+        metrics = self.compute_metrics(environment, reward)
+        folder.write_file("metrics.json", orjson.dumps(orjson.loads(dump(metrics)), option=orjson.OPT_INDENT_2))
+        folder.write_file("reward_profile.jsonl", b"".join(dump(profile) + b"\n" for profile in self.make_profiles()))
         if isinstance(environment, Exporter):
-            for name, data in environment.exports(self._in_order(), folder.path.name, len(self._planned)).items():
-                folder.write(name, data)
+            for name, data in environment.exports(self._list_in_order(), folder.path.name, len(self._planned)).items():
+                folder.write_file(name, data)
         return metrics
 
 
-def _counted(names: Iterable[str]) -> dict[str, int]:
+def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
@@ -234,7 +234,7 @@ SHOWN = 9
 CALLS = "calls"
 
 
-def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clusters: str | None = None) -> RenderableType:
+def make_closing_table(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clusters: str | None = None) -> RenderableType:
     """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
 
     ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are, ``clusters`` what intervals
@@ -244,10 +244,10 @@ def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clus
     for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
         figures.add_column(column, justify=justify)  # type: ignore[arg-type]
     if metrics.reward is not None:
-        figures.add_row("reward", *_cells(metrics.reward), style="bold")
+        figures.add_row("reward", *_format_cells(metrics.reward), style="bold")
     overall = [(name, metric) for name, metric in metrics.metrics.items() if "@" not in name]
     for name, metric in overall[:SHOWN]:
-        figures.add_row(Text(name), *_cells(metric))
+        figures.add_row(Text(name), *_format_cells(metric))
     if len(metrics.metrics) > SHOWN:
         figures.caption = f"and {len(metrics.metrics) - SHOWN} more, by slice too, in metrics.json"
     rows = ", ".join(f"{count} {name}" for name, count in metrics.rows.items() if count or name in ("planned", "graded"))
@@ -260,34 +260,34 @@ def closing(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clus
     if metrics.labels:
         lines.append(figures)
     money = describe_money(metrics.services, metrics.cost)
-    return Group(*lines, _costs(metrics, calls), *([Text(f"money: {money}")] if money else []))
+    return Group(*lines, _make_cost_table(metrics, calls), *([Text(f"money: {money}")] if money else []))
 
 
-def _cells(metric: Metric) -> tuple[str, str, str, str]:
+def _format_cells(metric: Metric) -> tuple[str, str, str, str]:
     low, high = ("-" if bound is None else f"{bound:.3f}" for bound in (metric.low, metric.high))
     return f"{metric.value:.3f}", low, high, str(metric.n)
 
 
-def _costs(metrics: RunMetrics, calls: str) -> Table:
+def _make_cost_table(metrics: RunMetrics, calls: str) -> Table:
     table = Table(title=calls, title_justify="left", show_edge=False)
     for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p90 s", "p99 s", "failed attempts"):
         table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
     for name, cost in metrics.services.items():
-        table.add_row(shown_name(name), *_cost(cost))
+        table.add_row(get_display_name(name), *_format_cost(cost))
     if metrics.cost is not None and len(metrics.services) > 1:
-        table.add_row(WHOLE_RUN, *_cost(metrics.cost), style="bold")
+        table.add_row(WHOLE_RUN, *_format_cost(metrics.cost), style="bold")
     return table
 
 
-def _cost(cost: ServiceAccount) -> tuple[str, ...]:
+def _format_cost(cost: ServiceAccount) -> tuple[str, ...]:
     retries = ", ".join(f"{kind} {count}" for kind, count in sorted(cost.retries.items())) or "0"
     latency = (f"{cost.latency_s[rank]:.2f}" if rank in cost.latency_s else "-" for rank in ("p50", "p90", "p99"))
-    saved = (_share(cost.cache_hits, cost.cache_share), _share(cost.shared, cost.dedupe_share))
+    saved = (_format_share(cost.cache_hits, cost.cache_share), _format_share(cost.shared, cost.dedupe_share))
     return (str(cost.calls), *saved, str(cost.prompt_tokens), str(cost.completion_tokens), *latency, retries)
 
 
-def _share(count: int, share: float) -> str:
+def _format_share(count: int, share: float) -> str:
     return f"{count} ({share:.0%})" if count else "0"
 
 
-__all__ = ["RunMetrics", "Tally", "TaskProfile", "closing", "light"]
+__all__ = ["RunMetrics", "RunTally", "TaskProfile", "make_closing_table", "drop_transcript"]

@@ -18,12 +18,12 @@ from typing import Any, Self, TypeVar
 
 from gavel.envs.interfaces.served import Said, ServedEnvironment
 from gavel.envs.types import Digests, Environment, Result, RewardPolicy, Task
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.overrides import read_head
 from gavel.launch.schema import ServeConfig
-from gavel.launch.serving.parts import Offer, offers_of, services_of
-from gavel.models.codec import digest
-from gavel.models.errors import ConfigError, shorten
+from gavel.launch.serving.parts import Offer, list_services, make_offers
+from gavel.models.codec import compute_digest
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.loop_thread import LoopThread
 from gavel.models.pool import open_services
 
@@ -57,9 +57,9 @@ class Grader:
     def __init__(self, *words: str, config_dirs: Iterable[str | Path] = ()) -> None:
         _check_words(words)
         alone = () if any(read_head(word) in _NAMES_A_JUDGE for word in words) else ("judge=none",)
-        config: ServeConfig = compose("serve", (*alone, *words), config_dirs)
-        (offer,) = offers_of(config)
-        self._take(offer.served(), _Services(config, offer))
+        config: ServeConfig = compose_config("serve", (*alone, *words), config_dirs)
+        (offer,) = make_offers(config)
+        self._take_services(offer.make_served(), _Services(config, offer))
 
     @classmethod
     def of(cls, environment: Environment, reward: RewardPolicy) -> Self:
@@ -68,14 +68,14 @@ class Grader:
         What is graded against are ``Task`` objects, with the target that the environment takes.
         """
         made = cls.__new__(cls)
-        digests = Digests(digest([environment.name, type(reward).__qualname__]), {})
-        made._take(ServedEnvironment(environment.name, environment, reward, {}, digests), None)
+        digests = Digests(compute_digest([environment.name, type(reward).__qualname__]), {})
+        made._take_services(ServedEnvironment(environment.name, environment, reward, {}, digests), None)
         return made
 
-    def _take(self, served: ServedEnvironment, services: _Services | None) -> None:
+    def _take_services(self, served: ServedEnvironment, services: _Services | None) -> None:
         self._served, self._services = served, services
         self._thread = LoopThread("gavel-grader")
-        weakref.finalize(self, _close, self._thread, services)
+        weakref.finalize(self, _close_grader, self._thread, services)
 
     def grade(self, task: Row, said: Said, *, rollout_index: int = 0) -> Result:
         """Grade what a policy said.
@@ -91,11 +91,11 @@ class Grader:
         Raises:
             GavelError: a judge that is served here did not start.
         """
-        return self._thread.run(self._grade(task, said, rollout_index))
+        return self._thread.run(self._grade_reply(task, said, rollout_index))
 
     async def grade_async(self, task: Row, said: Said, *, rollout_index: int = 0) -> Result:
         """Grade as ``grade`` does, from any event loop."""
-        return await self._wait(self._grade(task, said, rollout_index))
+        return await self._wait_result(self._grade_reply(task, said, rollout_index))
 
     def grade_many(self, items: Iterable[tuple[Row, Said]]) -> list[Result]:
         """Grade several at once; the results are in the order of ``items``."""
@@ -103,11 +103,11 @@ class Grader:
 
     async def grade_many_async(self, items: Iterable[tuple[Row, Said]]) -> list[Result]:
         """Grade as ``grade_many`` does, from any event loop."""
-        return await self._wait(self._grade_many(list(items)))
+        return await self._wait_result(self._grade_many(list(items)))
 
     def close(self) -> None:
         """End the calls and whatever was started; a later grade opens the judge anew."""
-        _close(self._thread, self._services)
+        _close_grader(self._thread, self._services)
 
     def __enter__(self) -> Self:
         return self
@@ -121,24 +121,24 @@ class Grader:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.close)
 
-    async def _open(self) -> None:
+    async def _open_services(self) -> None:
         if self._services is not None:
             await self._services.open()
 
-    async def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _wait_result(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(work))
 
-    async def _grade(self, task: Row, said: Said, rollout_index: int) -> Result:
-        await self._open()
-        return await self._served.grade(task, said, rollout_index=rollout_index)
+    async def _grade_reply(self, task: Row, said: Said, rollout_index: int) -> Result:
+        await self._open_services()
+        return await self._served.grade_episode(task, said, rollout_index=rollout_index)
 
     async def _grade_many(self, items: Sequence[tuple[Row, Said]]) -> list[Result]:
-        await self._open()
+        await self._open_services()
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def grade_one(task: Row, said: Said) -> Result:
             async with room:
-                return await self._served.grade(task, said)
+                return await self._served.grade_episode(task, said)
 
         return await asyncio.gather(*(grade_one(task, said) for task, said in items))
 
@@ -177,7 +177,7 @@ class _Services:
             self._owner, self._stack, self._opening = os.getpid(), None, asyncio.Lock()
         async with self._opening:
             if self._stack is None:
-                self._stack = await self._start()
+                self._stack = await self._start_services()
 
     async def close(self) -> None:
         """End the services."""
@@ -185,20 +185,20 @@ class _Services:
         if stack is not None:
             await stack.aclose()
 
-    async def _start(self) -> AsyncExitStack:
-        services, assets = services_of([self._offer]), self._config.assets
+    async def _start_services(self) -> AsyncExitStack:
+        services, assets = list_services([self._offer]), self._config.assets
         served_here = any(service.mode == "managed" for service in services.values())
         folder = self._config.run.dir or (tempfile.mkdtemp(prefix="gavel-") if served_here else tempfile.gettempdir())
-        store, stack = assets.store(), AsyncExitStack()
+        store, stack = assets.make_store(), AsyncExitStack()
         pool = await stack.enter_async_context(open_services(
             services, log_dir=Path(folder) / "logs", progress=_say_nothing, assets_cache=store.cache, mirror=store.mirror,
             offline=store.offline, replies=Path(assets.replies) if assets.replies else None,
         ))  # fmt: skip
-        self._offer.start(pool.models)
+        self._offer.set_models(pool.models)
         return stack
 
 
-def _close(thread: LoopThread, services: _Services | None) -> None:
+def _close_grader(thread: LoopThread, services: _Services | None) -> None:
     if thread.is_running:
         if services is not None:
             thread.run(services.close())
@@ -218,6 +218,6 @@ def _check_words(words: Iterable[str]) -> None:
     for word in words:
         if (head := read_head(word)) in _WITHOUT_EFFECT:
             raise ConfigError(
-                "this decides no grade", field=head, found=shorten(word),
+                "this decides no grade", field=head, found=shorten_value(word),
                 allowed="env, reward, judge, services, rubrics, judging, assets", remedy="remove it",
             )  # fmt: skip

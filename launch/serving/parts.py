@@ -10,16 +10,16 @@ from typing import Any
 
 from gavel.envs.assembly import Assembly, assemble_parts
 from gavel.envs.interfaces.served import ServedEnvironment
-from gavel.envs.registry import describe_environment, make_reward, sources_of
+from gavel.envs.registry import describe_environment, list_sources, make_reward
 from gavel.envs.types import Digests
-from gavel.launch.assembly import parts_of
-from gavel.launch.config import compose
+from gavel.launch.assembly import make_parts
+from gavel.launch.config import compose_config
 from gavel.launch.overrides import read_head
 from gavel.launch.schema import ServeConfig
-from gavel.models.codec import digest
-from gavel.models.errors import ConfigError, shorten
-from gavel.models.service import Service, config_key
-from gavel.models.transport import credentials
+from gavel.models.codec import compute_digest
+from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.service import Service, get_config_key
+from gavel.models.transport import read_credentials
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SHARED = ("policy", "judge", "services", "assets", "http", "run", "name", "also", "experiment", "dry_run")
@@ -41,25 +41,25 @@ class Offer:
         """What its grades depend on, wherever it is served."""
         bindings = {name: binding.digest for name, binding in self.assembly.bindings.items()}
         called = {name: self.assembly.services[name].identity for name in describe_environment(self.config.env).called_services}
-        return digest([self.config.env, self.config.reward, bindings, called])
+        return compute_digest([self.config.env, self.config.reward, bindings, called])
 
-    def served(self) -> ServedEnvironment:
+    def make_served(self) -> ServedEnvironment:
         """Return what answers for it."""
         environment = self.assembly.environment
         return ServedEnvironment(
             self.name, environment, make_reward(self.config.reward), self.assembly.bindings,
-            Digests(self.digest, self.assembly.rubric_digests), sources_of(environment.name),
+            Digests(self.digest, self.assembly.rubric_digests), list_sources(environment.name),
             deadline=self.config.http.deadline, grader=self.grading.environment if self.grading else None,
         )  # fmt: skip
 
-    def start(self, models: Mapping[str, Any]) -> None:
+    def set_models(self, models: Mapping[str, Any]) -> None:
         """Give the started services."""
         for assembly in (self.assembly, self.grading):
             if assembly is not None:
-                assembly.models.start({name: models[name] for name in assembly.services})
+                assembly.models.set_models({name: models[name] for name in assembly.services})
 
 
-def offers_of(config: ServeConfig) -> list[Offer]:
+def make_offers(config: ServeConfig) -> list[Offer]:
     """Check every environment of a config and make its parts; nothing is started.
 
     Raises:
@@ -70,13 +70,15 @@ def offers_of(config: ServeConfig) -> list[Offer]:
     own = config.name or str(config.env.get("name"))
     for name in (own, *config.also):
         if not _NAME.fullmatch(name):
-            raise ConfigError("this name cannot stand in a path", field="name", found=shorten(name), allowed="letters, digits, - and _")
-    offers.append(_offer(own, config))
+            raise ConfigError(
+                "this name cannot stand in a path", field="name", found=shorten_value(name), allowed="letters, digits, - and _"
+            )
+    offers.append(_make_offer(own, config))
     for name, said in config.also.items():
-        words = _words(name, said)
+        words = _split_words(name, said)
         _check_words(name, words, own)
         try:
-            offers.append(_offer(name, _further(config, words)))
+            offers.append(_make_offer(name, _make_further_config(config, words)))
         except ConfigError as failed:
             field = f"also.{name}: {failed.field}".removesuffix(": ")
             raise ConfigError(
@@ -86,7 +88,7 @@ def offers_of(config: ServeConfig) -> list[Offer]:
     return offers
 
 
-def services_of(offers: list[Offer]) -> dict[str, Service]:
+def list_services(offers: list[Offer]) -> dict[str, Service]:
     """Return the services that these environments use, by name.
 
     Raises:
@@ -94,30 +96,30 @@ def services_of(offers: list[Offer]) -> dict[str, Service]:
     """
     used = {name: service for offer in offers for name, service in offer.assembly.services.items()}
     for name, service in used.items():
-        credentials(config_key(name), service)
+        read_credentials(get_config_key(name), service)
     return used
 
 
-def _offer(name: str, config: ServeConfig) -> Offer:
-    parts, called = parts_of(config), describe_environment(config.env).called_services
+def _make_offer(name: str, config: ServeConfig) -> Offer:
+    parts, called = make_parts(config), describe_environment(config.env).called_services
     grading = assemble_parts(parts, kept=(), withheld=called) if called else None
     make_reward(config.reward)
     return Offer(name, config, assemble_parts(parts, kept=called), grading)
 
 
-def _further(config: ServeConfig, words: list[str]) -> ServeConfig:
+def _make_further_config(config: ServeConfig, words: list[str]) -> ServeConfig:
     """Return the config of a further environment: what the words say of it, over the services of ``config``."""
     unused = ["judge.base_url=http://127.0.0.1:1/v1", "judge.model=unused"]
-    other: ServeConfig = compose("serve", [*unused, *words], config.config_dirs[:-1])  # the last one is ours
+    other: ServeConfig = compose_config("serve", [*unused, *words], config.config_dirs[:-1])  # the last one is ours
     return replace(config, env=other.env, reward=other.reward, rubrics=other.rubrics, judging=other.judging)
 
 
-def _words(name: str, said: str | Sequence[str]) -> list[str]:
+def _split_words(name: str, said: str | Sequence[str]) -> list[str]:
     try:
         return shlex.split(said) if isinstance(said, str) else list(said)
     except ValueError:
         raise ConfigError(
-            "a quotation is not closed", field=f"also.{name}", found=shorten(said), allowed="the words of a command line",
+            "a quotation is not closed", field=f"also.{name}", found=shorten_value(said), allowed="the words of a command line",
             remedy="close it, or give a list of words: also.NAME=['env=…','reward=…']",
         ) from None  # fmt: skip
 
@@ -128,7 +130,7 @@ def _check_words(name: str, words: list[str], own: str) -> None:
     for word in words:
         if (key := read_head(word)) in _SHARED:
             raise ConfigError(
-                "this is shared by every environment of a service", field=f"also.{name}", found=shorten(word),
+                "this is shared by every environment of a service", field=f"also.{name}", found=shorten_value(word),
                 allowed="env, reward, rubrics and judging", remedy=f"set {key} beside also, not in it",
             )  # fmt: skip
 

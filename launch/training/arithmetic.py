@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gavel.launch.training.nemo_rl_config import SECTION
-from gavel.launch.training.progress import count_rows, plan_steps, prompts_per_batch
+from gavel.launch.training.progress import count_prompts_per_batch, count_rows, plan_steps
 from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.codec import record
 from gavel.models.service import Service
@@ -45,12 +45,12 @@ def divide_gpus(config: Mapping[str, Any]) -> Gpus:
         generation = int(resources.get("gpus_per_node") or (each if nodes > 1 else 0)) * int(resources.get("num_nodes") or 1)
     taken = 0 if shared else generation if nodes == 1 else int((colocated.get("resources") or {}).get("num_nodes") or 1) * each
     trained = nodes * each - taken
-    per_rank = _model_parallel(policy)
+    per_rank = _count_model_parallel(policy)
     ranks = trained // per_rank if trained > 0 and trained % per_rank == 0 else 0
     return Gpus(trained, generation, shared, ranks, per_rank)
 
 
-def _model_parallel(policy: Mapping[str, Any]) -> int:
+def _count_model_parallel(policy: Mapping[str, Any]) -> int:
     """Return the GPUs that hold one copy of the policy."""
     megatron, tensors = policy.get("megatron_cfg") or {}, policy.get("dtensor_cfg") or {}
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size") if megatron.get("enabled") else ("tensor_parallel_size",)
@@ -64,12 +64,12 @@ def find_contradictions(config: Mapping[str, Any]) -> list[str]:
     """Return what does not add up in a trainer's config, each with its numbers and a remedy; nothing where it has wrong values."""
     if find_wrong_values(config) or not isinstance(config.get("grpo"), Mapping):
         return []
-    return [*_steps(config), *_batches(config), *_placement(config), *_budgets(config)]
+    return [*_describe_steps(config), *_describe_batches(config), *_describe_placement(config), *_describe_budgets(config)]
 
 
-def _steps(config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
     grpo, planned = config["grpo"], plan_steps(config)
-    per_batch, rows = prompts_per_batch(grpo), count_rows(config)
+    per_batch, rows = count_prompts_per_batch(grpo), count_rows(config)
     if rows is not None and rows < per_batch:
         yield (
             f"grpo.num_prompts_per_step: {per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill a step, so "
@@ -85,9 +85,9 @@ def _steps(config: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _batches(config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_batches(config: Mapping[str, Any]) -> Iterator[str]:
     grpo, policy, gpus = config["grpo"], config.get("policy") or {}, divide_gpus(config)
-    samples = samples_per_step(config)
+    samples = count_samples_per_step(config)
     if gpus.policy > 0 and not gpus.ranks:
         yield (
             f"policy: one copy takes {gpus.per_rank} GPUs (tensor x pipeline x context parallel), and {gpus.policy} GPUs are no "
@@ -117,7 +117,7 @@ def _batches(config: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _placement(config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_placement(config: Mapping[str, Any]) -> Iterator[str]:
     cluster, gpus = config.get("cluster") or {}, divide_gpus(config)
     if gpus.shared:
         return
@@ -141,7 +141,7 @@ def _placement(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}.gpus_per_node: {given} of {total} GPUs for generation, which the policy's {gpus.policy} would wait for"
 
 
-def _budgets(config: Mapping[str, Any]) -> Iterator[str]:
+def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
     if (config.get(SECTION) or {}).get("kind") != "single_controller":
         return
     failure = ((config.get("async_rl") or {}).get("rollout_failure")) or {}
@@ -156,7 +156,7 @@ def _budgets(config: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def samples_per_step(config: Mapping[str, Any]) -> int | None:
+def count_samples_per_step(config: Mapping[str, Any]) -> int | None:
     """Return the samples that a step trains on; None where the config does not say."""
     grpo = config.get("grpo") or {}
     prompts, generations = grpo.get("num_prompts_per_step"), grpo.get("num_generations_per_prompt")
@@ -171,7 +171,7 @@ def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Servic
         services: those that grading calls.
         judged: whether any task asks a judge.
     """
-    samples = samples_per_step(config) if not find_wrong_values(config) else None
+    samples = count_samples_per_step(config) if not find_wrong_values(config) else None
     if samples is None:
         return []
     grpo, planned, gpus = config["grpo"], plan_steps(config), divide_gpus(config)
@@ -183,11 +183,11 @@ def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Servic
     where = "the same GPUs" if gpus.shared else f"{gpus.generation} GPUs of its own"
     lines += [("policy", f"{gpus.policy} GPUs: {ranks}"), ("generation", where)]
     if judged:
-        lines += [("judge", _calls(config, samples, name, service)) for name, service in services.items()]
+        lines += [("judge", _describe_calls(config, samples, name, service)) for name, service in services.items()]
     return lines
 
 
-def _calls(config: Mapping[str, Any], samples: int, name: str, service: Service) -> str:
+def _describe_calls(config: Mapping[str, Any], samples: int, name: str, service: Service) -> str:
     """Say how long a step's calls take: one a reply, as many at once as the service allows, at its limit a minute where it has one."""
     calls = samples * int((config.get("grpo") or {}).get("max_rollout_turns") or 1)
     rate = service.max_in_flight / CALL_SECONDS

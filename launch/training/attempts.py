@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import orjson
 
-from gavel.launch.training.progress import newest_checkpoint, read_steps
+from gavel.launch.training.progress import find_newest_checkpoint, read_steps
 from gavel.models.codec import dump, load, record
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 from gavel.models.files import write_whole
 
 State = str
@@ -33,7 +33,7 @@ AGAIN, STUCK = 75, 4
 
 
 @record
-class Attempt:
+class TrainingAttempt:
     """One start: times in Unix seconds; ``code`` the exit code of the job's process; ``reason`` why it did not finish; ``trained``
     whether the trainer was started; ``before`` the furthest step of the run before it."""
 
@@ -51,24 +51,26 @@ class Attempt:
     before: int = 0
 
 
-def read_attempts(run: Path) -> list[Attempt]:
+def read_attempts(run: Path) -> list[TrainingAttempt]:
     """Return every start of a run, in order.
 
     Raises:
         InputError: a file is damaged.
     """
     files = sorted((path for path in (run / "attempts").glob("*.json") if path.stem.isdecimal()), key=lambda path: int(path.stem))
-    return [_read(path) for path in files]
+    return [_read_attempt(path) for path in files]
 
 
-def _read(path: Path) -> Attempt:
+def _read_attempt(path: Path) -> TrainingAttempt:
     try:
         value = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as failed:
         raise InputError("this file is damaged", where=str(path), found=str(failed), remedy="move it away") from None
     if not isinstance(value, dict):
-        raise InputError("this file is damaged", where=str(path), found=shorten(value), allowed="a mapping", remedy="move it away")
-    return load(Attempt, value, where=str(path), error=InputError)
+        raise InputError(
+            "this file is damaged", where=str(path), found=shorten_value(value), allowed="a mapping", remedy="move it away"
+        )
+    return load(TrainingAttempt, value, where=str(path), error=InputError)
 
 
 def is_finished(run: Path) -> bool:
@@ -76,12 +78,12 @@ def is_finished(run: Path) -> bool:
     return [attempt.state for attempt in read_attempts(run)][-1:] == [FINISHED]
 
 
-def furthest_step(run: Path) -> int:
+def find_furthest_step(run: Path) -> int:
     """Return the newest training step that any start of a run has done, 0 for none."""
-    return max(max(read_steps(run), default=0), newest_checkpoint(run / "checkpoints") or 0)
+    return max(max(read_steps(run), default=0), find_newest_checkpoint(run / "checkpoints") or 0)
 
 
-def tell_stuck(attempts: Sequence[Attempt], furthest: int) -> str | None:
+def tell_stuck(attempts: Sequence[TrainingAttempt], furthest: int) -> str | None:
     """Say why a run must not begin again by itself; None if it may.
 
     Only starts of Slurm's jobs count, for nothing else begins by itself, and none that only waited. One that failed was begun again by
@@ -110,10 +112,10 @@ class Record:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run, self._earlier = run, read_attempts(run)
         number = max((one.number for one in self._earlier), default=0) + 1
-        self.attempt = Attempt(
-            number, WAITING, socket.gethostname(), os.environ.get("SLURM_JOB_ID"), time.time(), before=furthest_step(run)
+        self.attempt = TrainingAttempt(
+            number, WAITING, socket.gethostname(), os.environ.get("SLURM_JOB_ID"), time.time(), before=find_furthest_step(run)
         )
-        self._write()
+        self._write_attempt()
         (run / NEXT).unlink(missing_ok=True)  # a start that is killed has said nothing
 
     @property
@@ -126,25 +128,25 @@ class Record:
         """Whether the next start goes on with what this one left."""
         return self.attempt.state not in (FINISHED, FAILED)
 
-    def training(self) -> None:
+    def record_training(self) -> None:
         """Note that the judge is there and the trainer starts."""
         self.attempt = replace(self.attempt, state=TRAINING, trained=True)
-        self._write()
+        self._write_attempt()
 
-    def stuck(self) -> str | None:
+    def find_stuck(self) -> str | None:
         """Say why the starts before this one forbid it; None if they do not."""
         return tell_stuck(self._earlier, self.attempt.before)
 
-    def ended(self, state: str, code: int, reason: str | None = None) -> int:
+    def record_end(self, state: str, code: int, reason: str | None = None) -> int:
         """Note the end; return the exit code: that of a failure where a start that could be gone on with is one too many."""
         self.attempt = replace(self.attempt, state=state, code=code, reason=reason, ended=time.time())
         if state in (INTERRUPTED, LOST):
-            stuck = tell_stuck([*self._earlier, self.attempt], furthest_step(self._run))
+            stuck = tell_stuck([*self._earlier, self.attempt], find_furthest_step(self._run))
             if stuck is not None:
                 self.attempt = replace(self.attempt, state=FAILED, code=STUCK, reason=stuck)
-        self._write()
+        self._write_attempt()
         write_whole(self._run / NEXT, b"over\n" if self.attempt.state in (FINISHED, FAILED) else b"again\n")
         return self.attempt.code if self.attempt.code is not None else code
 
-    def _write(self) -> None:
+    def _write_attempt(self) -> None:
         write_whole(self.folder / f"{self.number}.json", dump(self.attempt) + b"\n")

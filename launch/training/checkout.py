@@ -38,7 +38,7 @@ def is_checkout(root: Path) -> bool:
 def read_checkout(root: Path) -> Checkout:
     """Look at a checkout; takes milliseconds."""
     commit = read_commit(root)
-    return Checkout(str(root), commit, commit == TESTED, tuple(_missing(root)), _estimators(root))
+    return Checkout(str(root), commit, commit == TESTED, tuple(_list_missing(root)), _find_estimators(root))
 
 
 def require_contract(found: Checkout) -> None:
@@ -102,24 +102,24 @@ def read_commit(root: Path) -> str | None:
     return lines[1] if done.returncode == 0 and len(lines) == 2 and Path(lines[0]) == root.resolve() else None
 
 
-def _missing(root: Path) -> Iterator[str]:
+def _list_missing(root: Path) -> Iterator[str]:
     for module, names in NEEDED.items():
-        tree = _parse(root, module)
+        tree = _parse_module(root, module)
         if tree is None:
             yield f"{module} (no such module)"
             continue
-        defined = set(_names(tree))
+        defined = set(_list_names(tree))
         yield from (f"{module}.{name}" for name in names if name not in defined)
-    if (tree := _parse(root, "nemo_rl.environments.interfaces")) is not None and not _returns_fit(tree):
+    if (tree := _parse_module(root, "nemo_rl.environments.interfaces")) is not None and not _is_return_fitting(tree):
         yield f"EnvironmentReturn({', '.join(FIELDS)})"
-    tree = _parse(root, "nemo_rl.algorithms.utils")
+    tree = _parse_module(root, "nemo_rl.algorithms.utils")
     functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)] if tree is not None else []
     baseline = next((one for one in functions if one.name == BASELINE), None)
     if baseline is None or "valid_mask" not in {argument.arg for argument in baseline.args.args}:
         yield f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"
 
 
-def _parse(root: Path, module: str) -> ast.Module | None:
+def _parse_module(root: Path, module: str) -> ast.Module | None:
     path = root.joinpath(*module.split("."))
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         try:
@@ -129,7 +129,7 @@ def _parse(root: Path, module: str) -> ast.Module | None:
     return None
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
+def _list_names(tree: ast.Module) -> Iterator[str]:
     """Yield what a module defines or imports at its top."""
     for one in tree.body:
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -140,7 +140,7 @@ def _names(tree: ast.Module) -> Iterator[str]:
             yield from (target.id for target in one.targets if isinstance(target, ast.Name))
 
 
-def _returns_fit(tree: ast.Module) -> bool:
+def _is_return_fitting(tree: ast.Module) -> bool:
     """Tell whether ``EnvironmentReturn`` has the six fields, and further ones only that are known or have a default."""
     kind = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "EnvironmentReturn"), None)
     if kind is None:
@@ -150,8 +150,8 @@ def _returns_fit(tree: ast.Module) -> bool:
     return tuple(name for name, _ in first) == FIELDS and all(name in FURTHER or value is not None for name, value in further)
 
 
-def _estimators(root: Path) -> dict[str, str]:
-    tree = _parse(root, "nemo_rl.algorithms.advantage_estimator")
+def _find_estimators(root: Path) -> dict[str, str]:
+    tree = _parse_module(root, "nemo_rl.algorithms.advantage_estimator")
     found = [one.name for one in tree.body if isinstance(one, ast.ClassDef)] if tree is not None else []
     classes = [name for name in found if name.endswith("AdvantageEstimator")]
     return {ESTIMATORS.get(name, (name, ""))[0]: ESTIMATORS.get(name, ("", "unknown"))[1] for name in classes}

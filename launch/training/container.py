@@ -9,16 +9,16 @@ from pathlib import Path
 
 import gavel
 from gavel.launch.schema import TrainConfig
-from gavel.launch.training.render import ray_sub_of
+from gavel.launch.training.render import find_ray_sub
 from gavel.launch.training.schema import ClusterConfig
 from gavel.models.errors import ConfigError
-from gavel.models.service import Service, config_key
+from gavel.models.service import Service, get_config_key
 
 _PATHS = ("/", "./", "../", "~")
 _NAMES_ACCOUNT = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
 
 
-def container_findings(config: TrainConfig, services: Mapping[str, Service], run: Path) -> Iterator[ConfigError]:
+def list_container_findings(config: TrainConfig, services: Mapping[str, Service], run: Path) -> Iterator[ConfigError]:
     """Yield what a job in a container lacks; nothing where there is none.
 
     Args:
@@ -29,12 +29,12 @@ def container_findings(config: TrainConfig, services: Mapping[str, Service], run
     cluster = config.cluster
     if cluster.kind != "slurm" or cluster.container is None:
         return
-    for key, place in (*_places(config, run), *_models(config, services), *_program(cluster)):
-        if place and not str(place).startswith("pkg:") and not is_mounted(_absolute(place), cluster.mounts):
-            yield _unseen(key, place)
-    yield from _hub(config, services)
-    if config.trainer.nemo_rl and ray_sub_of(cluster, config.trainer.nemo_rl_root) is not None:
-        yield from _whole_nodes(cluster)
+    for key, place in (*_list_places(config, run), *_list_models(config, services), *_list_program(cluster)):
+        if place and not str(place).startswith("pkg:") and not is_mounted(_make_absolute(place), cluster.mounts):
+            yield _make_unseen(key, place)
+    yield from _check_hub(config, services)
+    if config.trainer.nemo_rl and find_ray_sub(cluster, config.trainer.nemo_rl_root) is not None:
+        yield from _check_whole_nodes(cluster)
 
 
 def is_mounted(path: Path, mounts: tuple[str, ...]) -> bool:
@@ -42,50 +42,50 @@ def is_mounted(path: Path, mounts: tuple[str, ...]) -> bool:
     innermost: tuple[Path, Path] | None = None
     for mount in mounts:
         source, _, rest = mount.partition(":")
-        target = _absolute(rest.partition(":")[0] or source)
+        target = _make_absolute(rest.partition(":")[0] or source)
         if path.is_relative_to(target) and (innermost is None or len(target.parts) >= len(innermost[1].parts)):
-            innermost = _absolute(source), target
+            innermost = _make_absolute(source), target
     return innermost is not None and innermost[0] == innermost[1]
 
 
-def _absolute(place: object) -> Path:
+def _make_absolute(place: object) -> Path:
     return Path(os.path.normpath(Path(str(place)).expanduser().absolute()))
 
 
-def _unseen(key: str, place: object) -> ConfigError:
-    folder = _absolute(place).parent
+def _make_unseen(key: str, place: object) -> ConfigError:
+    folder = _make_absolute(place).parent
     return ConfigError(
         "the container does not see this place", field=key, found=str(place), allowed="a place under a mount with its own name",
         remedy=f"cluster.mounts=['{folder}:{folder}']",
     )  # fmt: skip
 
 
-def _places(config: TrainConfig, run: Path) -> list[tuple[str, object]]:
+def _list_places(config: TrainConfig, run: Path) -> list[tuple[str, object]]:
     places: list[tuple[str, object]] = [
         ("run.dir", run), ("placement.folder", config.placement.folder), ("trainer.nemo_rl_root", config.trainer.nemo_rl_root),
         ("tasks.path", config.tasks.path), ("validation.path", config.validation.path), ("assets.cache", config.assets.cache),
         ("assets.mirror", config.assets.mirror if str(config.assets.mirror or "").startswith(_PATHS) else None),
     ]  # fmt: skip
-    if ray_sub_of(config.cluster, config.trainer.nemo_rl_root) is not None:
+    if find_ray_sub(config.cluster, config.trainer.nemo_rl_root) is not None:
         places.append(("the working directory, in which the job begins", Path.cwd()))
     return places
 
 
-def _models(config: TrainConfig, services: Mapping[str, Service]) -> list[tuple[str, object]]:
+def _list_models(config: TrainConfig, services: Mapping[str, Service]) -> list[tuple[str, object]]:
     named = [("trainer.model", config.trainer.model)]
-    named += [(f"{config_key(name)}.model", service.model) for name, service in services.items() if service.mode == "managed"]
+    named += [(f"{get_config_key(name)}.model", service.model) for name, service in services.items() if service.mode == "managed"]
     return [(key, model) for key, model in named if model and str(model).startswith(_PATHS)]
 
 
-def _program(cluster: ClusterConfig) -> list[tuple[str, object]]:
+def _list_program(cluster: ClusterConfig) -> list[tuple[str, object]]:
     """Return the interpreter and our sources, where they are this machine's; one that is named and not mounted is the image's own."""
     python = cluster.python or sys.executable
-    if cluster.python is not None and not is_mounted(_absolute(python), cluster.mounts):
+    if cluster.python is not None and not is_mounted(_make_absolute(python), cluster.mounts):
         return []
     return [("cluster.python", python), ("gavel itself", Path(gavel.__file__).resolve().parent.parent)]
 
 
-def _hub(config: TrainConfig, services: Mapping[str, Service]) -> Iterator[ConfigError]:
+def _check_hub(config: TrainConfig, services: Mapping[str, Service]) -> Iterator[ConfigError]:
     """A container has no home: what comes from the hub needs a place that outlives it."""
     cluster = config.cluster
     models = [config.trainer.model, *(service.model for service in services.values() if service.mode == "managed")]
@@ -98,11 +98,11 @@ def _hub(config: TrainConfig, services: Mapping[str, Service]) -> Iterator[Confi
             f"the container has no home, so that every node would fetch {wanted[0]} into itself", field="cluster.hf_home", found="null",
             allowed="a folder under a mount, with the models in it", remedy="cluster.hf_home=/shared/hf",
         )  # fmt: skip
-    elif not is_mounted(_absolute(place), cluster.mounts):
-        yield _unseen("cluster.hf_home", place)
+    elif not is_mounted(_make_absolute(place), cluster.mounts):
+        yield _make_unseen("cluster.hf_home", place)
 
 
-def _whole_nodes(cluster: ClusterConfig) -> Iterator[ConfigError]:
+def _check_whole_nodes(cluster: ClusterConfig) -> Iterator[ConfigError]:
     words = " ".join(cluster.directives)
     if not cluster.exclusive and "--exclusive" not in words and cluster.cpus_per_task is None:
         yield ConfigError(

@@ -18,13 +18,13 @@ import orjson
 import yaml
 
 from gavel.envs.assembly import Assembly
-from gavel.envs.interfaces.nemo_rl.config import PREFIX, build, read_config
+from gavel.envs.interfaces.nemo_rl.config import PREFIX, build_parts, read_config
 from gavel.judges.bindings import Binding
 from gavel.judges.canary import Canaries, CanaryReport, CanaryRules
 from gavel.judges.judge import BoundJudges
-from gavel.judges.probe import CheckRow, grader, run_controls
+from gavel.judges.probe import CheckRow, make_grader, run_controls
 from gavel.models.codec import dump, load, record
-from gavel.models.errors import GavelError, InputError, shorten
+from gavel.models.errors import GavelError, InputError, shorten_value
 from gavel.models.failures import FailureKind
 from gavel.models.files import JsonLines, PersistenceError
 from gavel.models.pool import open_services
@@ -61,12 +61,12 @@ class _Judging:
     services: Mapping[str, Service]
 
 
-def _judging(config: str) -> list[_Judging]:
+def _read_judging(config: str) -> list[_Judging]:
     values = yaml.safe_load(config)
     found = []
     for name, raw in (values.get("env") or {}).items():
         if str(name).startswith(PREFIX):
-            assembly: Assembly = build(read_config(raw, name=name))[0]
+            assembly: Assembly = build_parts(read_config(raw, name=name))[0]
             asked = {key: one for key, one in assembly.bindings.items() if one.rubric.controls}
             used = {one.service for one in asked.values()}
             found.append(_Judging(asked, {key: service for key, service in assembly.services.items() if key in used}))
@@ -85,18 +85,18 @@ async def ask_golden(config: str, logs: Path, say: Callable[[str], None], *, req
     Raises:
         GoldenFailed: says binding, address, what was expected and what came.
     """
-    for judging in _judging(config):
+    for judging in _read_judging(config):
         replicas = max(len(service.base_urls) for service in judging.services.values())
         for number in range(replicas):
-            services = {name: _one(service, number) for name, service in judging.services.items()}
+            services = {name: _pick_server(service, number) for name, service in judging.services.items()}
             async with open_services(services, log_dir=logs, progress=say) as pool:
-                judge = BoundJudges(judging.bindings, pool.model, fresh=True)
+                judge = BoundJudges(judging.bindings, pool.get_model, fresh=True)
                 for binding in judging.bindings.values():
-                    (row,) = await run_controls("control", binding.rubric.controls[:1], grader(binding, judge))
+                    (row,) = await run_controls("control", binding.rubric.controls[:1], make_grader(binding, judge))
                     _judge_row(binding, services[binding.service], row, say, required=required)
 
 
-def _one(service: Service, number: int) -> Service:
+def _pick_server(service: Service, number: int) -> Service:
     return replace(service, base_url=(service.base_urls[number % len(service.base_urls)],))
 
 
@@ -104,7 +104,9 @@ def _judge_row(binding: Binding, service: Service, row: CheckRow, say: Callable[
     if row.passed:
         return
     where = f"the judge of {binding.name} at {service.base_urls[0]}"
-    problem = f"{where}: the golden control {row.name} must be {' or '.join(row.expected)}, and is {row.got} ({shorten(row.detail)})"
+    problem = (
+        f"{where}: the golden control {row.name} must be {' or '.join(row.expected)}, and is {row.got} ({shorten_value(row.detail)})"
+    )
     if required or (not row.graded and row.got != FailureKind.JUDGE_UNPARSEABLE):
         raise GoldenFailed(problem)
     say(f"note: {problem}")
@@ -112,18 +114,18 @@ def _judge_row(binding: Binding, service: Service, row: CheckRow, say: Callable[
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The canaries of a run: ``first`` asks them before it starts, ``drifted`` while it runs. Both return why the training must not
-    go on; ``first`` None if it may, ``drifted`` only then."""
+    """The canaries of a run: ``ask_first`` asks them before it starts, ``watch_drift`` while it runs. Both return why the training must not
+    go on; ``ask_first`` None if it may, ``watch_drift`` only then."""
 
     ask: Callable[[int], Coroutine[None, None, str | None]]
     step: Callable[[], int]
     every: int
 
-    async def first(self) -> str | None:
+    async def ask_first(self) -> str | None:
         """Ask once, as step 0."""
         return await self.ask(0)
 
-    async def drifted(self) -> str:
+    async def watch_drift(self) -> str:
         """Ask each time the trainer has passed another ``every`` steps."""
         done = self.step() // self.every
         while True:
@@ -137,7 +139,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def canaries(
+async def prepare_canaries(
     config: str, run: Path, attempt: int, rules: CanaryRules | None, baselines: Mapping[str, Mapping[str, str]],
     say: Callable[[str], None],
 ) -> AsyncIterator[Watched | None]:  # fmt: skip
@@ -151,37 +153,39 @@ async def canaries(
         baselines: by binding, the label of each canary when the judge was qualified.
         say: told every round.
     """
-    judging = _judging(config) if rules is not None else []
+    judging = _read_judging(config) if rules is not None else []
     if rules is None or not judging:
         yield None
         return
-    known = {**baselines, **_before(run)}
+    known = {**baselines, **_read_first_labels(run)}
     async with AsyncExitStack() as stack:
         asked: list[tuple[str, Canaries]] = []
         for one in judging:
             pool = await stack.enter_async_context(open_services(one.services, log_dir=run / "logs", progress=say))
-            judge = BoundJudges(one.bindings, pool.model, fresh=True)
+            judge = BoundJudges(one.bindings, pool.get_model, fresh=True)
             asked += [(key, Canaries(binding, judge, rules, baseline=known.get(key))) for key, binding in one.bindings.items()]
 
         file = stack.enter_context(closing(JsonLines(run / FILE)))
 
-        async def ask(step: int) -> str | None:
-            return await _round(asked, step, file, attempt, say)
+        async def ask_canaries(step: int) -> str | None:
+            return await _ask_round(asked, step, file, attempt, say)
 
-        yield Watched(ask, Steps(run / "ledger" / "steps.jsonl"), rules.every)
+        yield Watched(ask_canaries, StepTail(run / "ledger" / "steps.jsonl"), rules.every)
 
 
-async def _round(asked: list[tuple[str, Canaries]], step: int, file: JsonLines, attempt: int, say: Callable[[str], None]) -> str | None:
+async def _ask_round(
+    asked: list[tuple[str, Canaries]], step: int, file: JsonLines, attempt: int, say: Callable[[str], None]
+) -> str | None:
     reasons = []
     for name, canary in asked:
-        report = await canary.observe(step)
+        report = await canary.ask_due(step)
         if report is None:
             continue
         try:
             file.append(dump(Round(attempt, name, report)))
         except PersistenceError as failed:
             say(f"canaries: this round is not kept: {failed}")
-        text = describe(name, report)
+        text = describe_round(name, report)
         if report.exceeded or report.changed or report.ungraded:
             say(f"DRIFT: {text}" if report.exceeded else f"canaries: {text}")
         if report.stop:
@@ -189,7 +193,7 @@ async def _round(asked: list[tuple[str, Canaries]], step: int, file: JsonLines, 
     return "the judge is not the one it was: " + "; ".join(reasons) if reasons else None
 
 
-def describe(binding: str, report: CanaryReport) -> str:
+def describe_round(binding: str, report: CanaryReport) -> str:
     """Say in a line what a round found."""
     total = len(report.labels) + len(report.ungraded)
     if report.drift is None:
@@ -202,7 +206,7 @@ def describe(binding: str, report: CanaryReport) -> str:
     return f"{binding}, step {report.step}: {len(changed)} of {len(report.labels)} verdicts changed" + (f" ({rest})" if rest else "")
 
 
-class Steps:
+class StepTail:
     """Returns the newest training step of a ledger, reading only what is new; 0 before the first."""
 
     def __init__(self, path: Path) -> None:
@@ -216,10 +220,10 @@ class Steps:
                 if not line.endswith(b"\n"):
                     break
                 self._offset += len(line)
-                self._take(line)
+                self._take_line(line)
         return self._step
 
-    def _take(self, line: bytes) -> None:
+    def _take_line(self, line: bytes) -> None:
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -228,7 +232,7 @@ class Steps:
             self._step = max(self._step, int(row.get("step") or 0))
 
 
-def rounds(run: Path) -> list[Round]:
+def read_rounds(run: Path) -> list[Round]:
     """Return what ``canaries.jsonl`` holds; a line that a kill left torn is passed over."""
     found = []
     try:
@@ -241,10 +245,10 @@ def rounds(run: Path) -> list[Round]:
     return found
 
 
-def _before(run: Path) -> dict[str, dict[str, str]]:
+def _read_first_labels(run: Path) -> dict[str, dict[str, str]]:
     """Return the first label of each canary: what an earlier start of this run compared with."""
     known: dict[str, dict[str, str]] = {}
-    for one in rounds(run):
+    for one in read_rounds(run):
         labels = known.setdefault(one.binding, {})
         for name, label in one.report.labels.items():
             labels.setdefault(name, one.report.changed[name][0] if name in one.report.changed else label)

@@ -2,7 +2,7 @@
 
 ``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready; ``failed-<node>.txt`` says why a node
 could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run that uses the judge and removed
-when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided to end, ``ended``
+when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided to end, ``read_exit_code``
 (of a shared judge ``ended-<job>``) has the exit code of its job. Only the file server's clock is compared, by touching a file of one's
 own.
 """
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import orjson
 
 from gavel.launch.running.lease import FolderLock, RunFolderError
-from gavel.models.codec import digest, dump, load, record
+from gavel.models.codec import compute_digest, dump, load, record
 from gavel.models.errors import InputError
 from gavel.models.files import write_whole
 
@@ -45,21 +45,21 @@ class Endpoint:
     urls: Mapping[str, tuple[str, ...]]
 
 
-def publish(folder: Path, endpoint: Endpoint) -> Path:
+def publish_endpoint(folder: Path, endpoint: Endpoint) -> Path:
     """Say that a node is ready; return the file that says so."""
     path = folder / f"endpoint-{endpoint.node}.json"
     write_whole(path, dump(endpoint) + b"\n")
     return path
 
 
-def withdraw(path: Path, endpoint: Endpoint) -> None:
+def withdraw_endpoint(path: Path, endpoint: Endpoint) -> None:
     """Take back what a node published, unless the next judge of this folder has published itself there by now."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == dump(endpoint) + b"\n":
             path.unlink()
 
 
-def endpoints(folder: Path) -> list[Endpoint]:
+def list_endpoints(folder: Path) -> list[Endpoint]:
     """Return what is served, by node; a file that vanishes or is half there is passed over."""
     found = []
     for path in sorted(folder.glob("endpoint-*.json")):
@@ -68,28 +68,28 @@ def endpoints(folder: Path) -> list[Endpoint]:
     return sorted(found, key=lambda one: one.node)
 
 
-def failures(folder: Path) -> list[str]:
+def list_failures(folder: Path) -> list[str]:
     """Return why nodes could not serve."""
     return _read_all(folder, "failed-*.txt")
 
 
-def deaths(folder: Path) -> list[str]:
+def list_deaths(folder: Path) -> list[str]:
     """Return why nodes that served do not any more, and why others never did."""
-    return [*_read_all(folder, "died-*.txt"), *failures(folder)]
+    return [*_read_all(folder, "died-*.txt"), *list_failures(folder)]
 
 
 def _read_all(folder: Path, pattern: str) -> list[str]:
     return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob(pattern))]
 
 
-def clear(folder: Path) -> None:
+def clear_folder(folder: Path) -> None:
     """Remove what an earlier judge of a folder published or left."""
     for pattern in ("endpoint-*.json", "failed-*.txt", "died-*.txt", "ended", "done"):
         for old in folder.glob(pattern):
             old.unlink(missing_ok=True)
 
 
-def ended(folder: Path) -> str | None:
+def read_exit_code(folder: Path) -> str | None:
     """Return the exit code of the judge's newest job, as text; None while it is not over."""
     started = read_job(folder)
     for path in (folder / "ended", folder / f"ended-{started.get('job')}"):
@@ -117,12 +117,12 @@ def read_job(folder: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def me() -> str:
+def name_own_judge() -> str:
     """Return what names this judge: its Slurm job, or its process where there is none."""
     return os.environ.get("SLURM_JOB_ID") or str(os.getpid())
 
 
-def closing(folder: Path, judge: str) -> Path:
+def make_closing_path(folder: Path, judge: str) -> Path:
     """Return the file by which a judge says that it ends and serves nobody new."""
     return folder / f"closing-{judge}"
 
@@ -134,9 +134,9 @@ def close_unless_used(folder: Path, lease: float, in_queue: Container[str] = ())
     """
     try:
         with FolderLock(folder):
-            if any(True for _ in waiting(folder, lease, in_queue)):
+            if any(True for _ in list_waiting(folder, lease, in_queue)):
                 return False
-            closing(folder, me()).touch()
+            make_closing_path(folder, name_own_judge()).touch()
             for endpoint in folder.glob("endpoint-*.json"):
                 endpoint.unlink(missing_ok=True)
             return True
@@ -144,55 +144,55 @@ def close_unless_used(folder: Path, lease: float, in_queue: Container[str] = ())
         return False
 
 
-def user_file(folder: Path, run: Path) -> Path:
+def make_user_path(folder: Path, run: Path) -> Path:
     """Return the file by which a run says that it uses the judge."""
-    return folder / "users" / f"{run.name}-{digest(str(run))[7:15]}"
+    return folder / "users" / f"{run.name}-{compute_digest(str(run))[7:15]}"
 
 
-def enter(folder: Path, run: Path, job: str | None) -> None:
+def enter_run(folder: Path, run: Path, job: str | None) -> None:
     """Say that a run waits for the judge or uses it; ``job`` is its Slurm job."""
-    path = user_file(folder, run)
+    path = make_user_path(folder, run)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, orjson.dumps({"run": str(run), "job": job}))
 
 
 def name_job(folder: Path, run: Path, job: str) -> None:
     """Say which job a waiting run became; a run that has begun, or is over already, has said so itself."""
-    path = user_file(folder, run)
-    if path.exists() and not begun(path).exists():
+    path = make_user_path(folder, run)
+    if path.exists() and not make_begun_path(path).exists():
         with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
             file.write(orjson.dumps({"run": str(run), "job": job}))
 
 
-def begin(folder: Path, run: Path) -> None:
+def begin_run(folder: Path, run: Path) -> None:
     """Say that a run's job has begun: from now on silence means that it is gone."""
-    enter(folder, run, os.environ.get("SLURM_JOB_ID"))
-    begun(user_file(folder, run)).touch()
+    enter_run(folder, run, os.environ.get("SLURM_JOB_ID"))
+    make_begun_path(make_user_path(folder, run)).touch()
 
 
-def pause(folder: Path, run: Path) -> None:
+def pause_run(folder: Path, run: Path) -> None:
     """Say that a run which had begun waits again, for its next start."""
-    enter(folder, run, os.environ.get("SLURM_JOB_ID"))
-    begun(user_file(folder, run)).unlink(missing_ok=True)
+    enter_run(folder, run, os.environ.get("SLURM_JOB_ID"))
+    make_begun_path(make_user_path(folder, run)).unlink(missing_ok=True)
 
 
-def leave(folder: Path, run: Path) -> None:
+def leave_run(folder: Path, run: Path) -> None:
     """Say that a run does not need the judge any more."""
-    forget(user_file(folder, run))
+    forget_run(make_user_path(folder, run))
 
 
-def forget(user: Path) -> None:
+def forget_run(user: Path) -> None:
     """Remove the files of a run that does not need the judge any more."""
-    for path in (user, begun(user)):
+    for path in (user, make_begun_path(user)):
         path.unlink(missing_ok=True)
 
 
-def begun(user: Path) -> Path:
+def make_begun_path(user: Path) -> Path:
     """Return the file beside a run's that says that its job has begun."""
     return user.with_name(user.name + _BEGUN)
 
 
-def users(folder: Path) -> Iterator[tuple[Path, str | None]]:
+def list_users(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """Yield the runs (file, job) that said that they need the judge."""
     for path in (folder / "users").glob("*"):
         if not path.name.endswith(_BEGUN):
@@ -210,27 +210,27 @@ def read_queue(folder: Path) -> set[str]:
         seen, jobs = path.stat().st_mtime, set(path.read_text(encoding="utf-8").split())
     except OSError:
         return set()
-    for user, job in list(users(folder)):
+    for user, job in list(list_users(folder)):
         with contextlib.suppress(OSError):
             if job is not None and job not in jobs and user.stat().st_mtime < seen - BEAT_S:
-                forget(user)
+                forget_run(user)
     return jobs
 
 
-def waiting(folder: Path, lease: float, in_queue: Container[str] = ()) -> Iterator[tuple[Path, str | None]]:
+def list_waiting(folder: Path, lease: float, in_queue: Container[str] = ()) -> Iterator[tuple[Path, str | None]]:
     """Yield the runs (file, job) that use the judge or wait for it: one that began is silent for ``STALE_S`` at most, one that did
     not, or whose job is ``in_queue`` (it was ended without a word and begins again), for ``lease`` seconds."""
     clock = folder / "clock"
     clock.touch()
     now = clock.stat().st_mtime
-    for path, job in users(folder):
+    for path, job in list_users(folder):
         with contextlib.suppress(OSError):
             silent = now - path.stat().st_mtime
-            if silent < (STALE_S if begun(path).exists() and job not in in_queue else lease):
+            if silent < (STALE_S if make_begun_path(path).exists() and job not in in_queue else lease):
                 yield path, job
 
 
-def hosts() -> tuple[str, ...]:
+def list_hosts() -> tuple[str, ...]:
     """Return the names this machine may be reached by from others, the most likely first."""
     named = [os.environ.get("SLURMD_NODENAME"), socket.gethostname(), socket.getfqdn()]
     return tuple(dict.fromkeys(name for name in named if name))

@@ -33,7 +33,7 @@ class JudgeAway(JudgeLost):
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class ReachedJudge:
     """The judge of a job: ``urls`` by service, and ``lost``, which returns why once too little of it is left."""
 
     urls: Mapping[str, tuple[str, ...]]
@@ -41,29 +41,29 @@ class Judge:
 
 
 @contextlib.asynccontextmanager
-async def judge_of(plan: RunPlan, run: Path, say: Callable[[str], None]) -> AsyncIterator[Judge]:
+async def judge_of(plan: RunPlan, run: Path, say: Callable[[str], None]) -> AsyncIterator[ReachedJudge]:
     """Have the judge ready; it is given back, or ended, with the block.
 
     Raises:
         JudgeLost: it was not ready in time, or could not be; a ``JudgeAway`` where the run can begin again.
     """
     if plan.judge is None:
-        yield Judge({}, _never)
+        yield ReachedJudge({}, _wait_forever)
     elif plan.judge_folder is None:
-        async with _same_node(plan, plan.judge, run, say) as judge:
+        async with _serve_same_node(plan, plan.judge, run, say) as judge:
             yield judge
     else:
-        async with _elsewhere(plan, plan.judge, Path(plan.judge_folder), run, say) as judge:
+        async with _use_elsewhere(plan, plan.judge, Path(plan.judge_folder), run, say) as judge:
             yield judge
 
 
-async def _never() -> str:
+async def _wait_forever() -> str:
     await asyncio.Event().wait()
     raise AssertionError
 
 
 @contextlib.asynccontextmanager
-async def _same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[str], None]) -> AsyncIterator[Judge]:
+async def _serve_same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[str], None]) -> AsyncIterator[ReachedJudge]:
     """Serve the judge on the last GPUs of this node."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(split_gpus(before, plan.trainer_gpus, plan.judge_gpus)[1])
@@ -78,10 +78,10 @@ async def _same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[
             if before is not None:
                 os.environ["CUDA_VISIBLE_DEVICES"] = before
 
-        async def lost() -> str:
+        async def wait_lost() -> str:
             return (await pool.wait_failure()).report
 
-        yield Judge({name: pool.urls(name) for name in judge.services}, lost)
+        yield ReachedJudge({name: pool.list_urls(name) for name in judge.services}, wait_lost)
 
 
 def split_gpus(visible: str | None, trainer: int, judge: int) -> tuple[list[str], list[str]]:
@@ -95,38 +95,40 @@ def split_gpus(visible: str | None, trainer: int, judge: int) -> tuple[list[str]
 
 
 @contextlib.asynccontextmanager
-async def _elsewhere(plan: RunPlan, judge: JudgePlan, folder: Path, run: Path, say: Callable[[str], None]) -> AsyncIterator[Judge]:
+async def _use_elsewhere(
+    plan: RunPlan, judge: JudgePlan, folder: Path, run: Path, say: Callable[[str], None]
+) -> AsyncIterator[ReachedJudge]:
     """Use a judge of another part of the job, or of another job."""
-    judge_folder.begin(folder, run)
-    beating = asyncio.create_task(_beat(folder, run))
+    judge_folder.begin_run(folder, run)
+    beating = asyncio.create_task(_touch_regularly(folder, run))
     try:
-        urls = await _ready(plan, judge, folder, say)
-        yield Judge(urls, lambda: watch(urls, plan.min_replicas, folder, say))
+        urls = await _wait_ready(plan, judge, folder, say)
+        yield ReachedJudge(urls, lambda: watch_replicas(urls, plan.min_replicas, folder, say))
     finally:
         beating.cancel()
         await asyncio.wait({beating})
-        judge_folder.pause(folder, run)
+        judge_folder.pause_run(folder, run)
 
 
-async def _beat(folder: Path, run: Path) -> None:
+async def _touch_regularly(folder: Path, run: Path) -> None:
     while True:
         with contextlib.suppress(OSError):
-            os.utime(judge_folder.user_file(folder, run))
+            os.utime(judge_folder.make_user_path(folder, run))
         await asyncio.sleep(judge_folder.BEAT_S)
 
 
-async def _ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]) -> dict[str, tuple[str, ...]]:
+async def _wait_ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]) -> dict[str, tuple[str, ...]]:
     limit, told, refused = time.monotonic() + plan.ready_timeout, -1, ""
     while True:
-        found = judge_folder.endpoints(folder)
-        _refuse(plan, judge, found, folder)
+        found = judge_folder.list_endpoints(folder)
+        _refuse_endpoints(plan, judge, found, folder)
         if len(found) != told:
             told = len(found)
             say(f"judge: {told} of {judge.nodes} nodes ready ({folder})")
         if told >= judge.nodes:
             urls = {name: tuple(url for one in found for url in one.urls[name]) for name in judge.services}
             try:
-                await _probe(judge, urls)
+                await _probe_replicas(judge, urls)
             except JudgeLost as failed:
                 if not plan.requeues:
                     raise
@@ -139,50 +141,52 @@ async def _ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[s
         await asyncio.sleep(0.5)
 
 
-def _refuse(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
+def _refuse_endpoints(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
     for one in found:
         if one.digest != judge.digest:
             raise JudgeLost(f"the judge in {folder} is not the one this run is composed with: {one.digest}, not {judge.digest}")
-    if failed := judge_folder.failures(folder):
+    if failed := judge_folder.list_failures(folder):
         raise JudgeLost(f"the judge could not be served:\n{failed[0]}")
-    if (code := judge_folder.ended(folder)) is not None:
+    if (code := judge_folder.read_exit_code(folder)) is not None:
         raise (JudgeAway if plan.requeues else JudgeLost)(f"the judge's job ended before it was ready, with exit code {code}: {folder}")
 
 
-async def _probe(judge: JudgePlan, urls: Mapping[str, tuple[str, ...]]) -> None:
+async def _probe_replicas(judge: JudgePlan, urls: Mapping[str, tuple[str, ...]]) -> None:
     """Ask every replica, from where the trainer is, which model it serves and for one real completion."""
     async with aiohttp.ClientSession() as session:
         for name, found in urls.items():
             model = str(judge.services[name].model)
             for url in found:
                 try:
-                    await probe.serves(session, _root(url), model, ANSWER_S)
-                    await probe.completes(session, _root(url), model)
+                    await probe.check_served_model(session, _strip_v1(url), model, ANSWER_S)
+                    await probe.check_completion(session, _strip_v1(url), model)
                 except probe.ProbeFailed as failed:
                     raise JudgeLost(f"the judge {name} at {url} does not answer as it should: {failed}") from None
 
 
-def _root(url: str) -> str:
+def _strip_v1(url: str) -> str:
     return url.removesuffix("/").removesuffix("/v1")
 
 
-async def watch(urls: Mapping[str, tuple[str, ...]], least: Mapping[str, int], folder: Path, say: Callable[[str], None]) -> str:
+async def watch_replicas(
+    urls: Mapping[str, tuple[str, ...]], least: Mapping[str, int], folder: Path, say: Callable[[str], None]
+) -> str:
     """Look at every replica until fewer than ``least`` of a service live; return that, with what the judge said about its end."""
     strikes = {url: 0 for found in urls.values() for url in found}
     async with aiohttp.ClientSession() as session:
         while True:
-            await asyncio.gather(*(_look(session, url, strikes, say) for url in strikes))
+            await asyncio.gather(*(_check_replica(session, url, strikes, say) for url in strikes))
             for name, found in urls.items():
                 alive = sum(strikes[url] < STRIKES for url in found)
                 if alive < least[name]:
-                    said = "\n".join(judge_folder.deaths(folder))
+                    said = "\n".join(judge_folder.list_deaths(folder))
                     return f"the judge {name} is lost: {alive} of {len(found)} replicas live, {least[name]} are needed\n{said}".rstrip()
             await asyncio.sleep(POLL_S)
 
 
-async def _look(session: aiohttp.ClientSession, url: str, strikes: dict[str, int], say: Callable[[str], None]) -> None:
+async def _check_replica(session: aiohttp.ClientSession, url: str, strikes: dict[str, int], say: Callable[[str], None]) -> None:
     try:
-        await probe.healthy(session, _root(url), ANSWER_S)
+        await probe.check_health(session, _strip_v1(url), ANSWER_S)
     except probe.ProbeFailed as failed:
         strikes[url] += 1
         if strikes[url] == STRIKES:

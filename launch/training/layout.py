@@ -9,14 +9,14 @@ from typing import Any
 
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.schema import JudgeJob, Placement, PlacementMode
-from gavel.models.codec import plain, record
-from gavel.models.errors import ConfigError, shorten
-from gavel.models.service import Service, config_key
+from gavel.models.codec import record, to_plain
+from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.service import Service, get_config_key
 from gavel.models.vllm import memory
-from gavel.models.vllm.arguments import tensor_parallel
-from gavel.models.vllm.fleet import Group, group
+from gavel.models.vllm.arguments import count_tensor_parallel
+from gavel.models.vllm.fleet import Group, group_services
 from gavel.models.vllm.gpus import check_split
-from gavel.models.vllm.resolve import local_directory, shape_of
+from gavel.models.vllm.resolve import find_local_directory, find_shape
 
 GB = 1e9
 
@@ -34,59 +34,65 @@ class Layout:
     replicas: Mapping[str, int]
 
 
-def managed(services: Mapping[str, Service]) -> dict[str, Service]:
+def list_managed(services: Mapping[str, Service]) -> dict[str, Service]:
     """Return the services that we serve ourselves."""
     return {name: service for name, service in services.items() if service.mode == "managed"}
 
 
-def mode_of(config: TrainConfig, served: Mapping[str, Service]) -> PlacementMode:
+def choose_mode(config: TrainConfig, served: Mapping[str, Service]) -> PlacementMode:
     """Return where the judge runs: as configured; else on the same node if there is one to be served."""
     return config.placement.mode or ("same_node" if served else "external")
 
 
-def layout_of(config: TrainConfig, services: Mapping[str, Service]) -> Layout:
-    """Work out a layout; it may be an impossible one, see ``findings``."""
-    served, cluster = managed(services), config.cluster
-    mode = mode_of(config, served)
+def compute_layout(config: TrainConfig, services: Mapping[str, Service]) -> Layout:
+    """Work out a layout; it may be an impossible one, see ``list_findings``."""
+    served, cluster = list_managed(services), config.cluster
+    mode = choose_mode(config, served)
     own = config.placement.nodes if mode in ("het", "shared") else 0
     each = max(own, 1)
     replicas = {name: -(-service.replicas // each) for name, service in served.items()}
-    used = sum(one.service.gpus * replicas[one.names[0]] for one in group(served) if not one.service.cpu)
+    used = sum(one.service.gpus * replicas[one.names[0]] for one in group_services(served) if not one.service.cpu)
     trainer = cluster.gpus_per_node - (used if mode == "same_node" else 0)
     return Layout(mode, cluster.nodes, trainer, own, used, replicas)
 
 
-def describe(config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True) -> list[tuple[str, str]]:
+def describe_layout(
+    config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True
+) -> list[tuple[str, str]]:
     """Return the arithmetic as pairs of what and how much; of a judge elsewhere that nothing asks (``judged`` false) there is none."""
     gpus = f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus}"
     lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
-    for one in group(managed(services)):
+    for one in group_services(list_managed(services)):
         service = one.service
-        where = f"{layout.judge_nodes} x {config.cluster.for_judge().gpus_per_node} GPUs" if layout.judge_nodes else "the policy's node"
-        cards = "the CPU" if service.cpu else f"{service.gpus} GPUs each, tensor parallel {tensor_parallel(service)}"
+        where = (
+            f"{layout.judge_nodes} x {config.cluster.make_judge_cluster().gpus_per_node} GPUs"
+            if layout.judge_nodes
+            else "the policy's node"
+        )
+        cards = "the CPU" if service.cpu else f"{service.gpus} GPUs each, tensor parallel {count_tensor_parallel(service)}"
         lines.append((one.name, f"{service.replicas} replicas of {service.model} on {where}: {cards}"))
-        found = _memory(config, one)
+        found = _estimate_memory(config, one)
         if found is not None:
-            lines.append(("", memory.describe(one.name, service, found)))
+            lines.append(("", memory.describe_memory(one.name, service, found)))
     for name, service in services.items():
         if service.mode == "external" and (judged or not service.is_none):
-            lines.append((config_key(name), f"{service.model} at {', '.join(service.base_urls)}"))
-    return [*lines, ("placement", layout.mode)] if judged or managed(services) else lines
+            lines.append((get_config_key(name), f"{service.model} at {', '.join(service.base_urls)}"))
+    return [*lines, ("placement", layout.mode)] if judged or list_managed(services) else lines
 
 
-def findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:
+def list_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:
     """Return what cannot work, with the numbers."""
-    found = (*_mode_findings(config, layout, services), *_judge_findings(config, layout, services), *_unread(config, layout))
+    found = (*_check_mode(config, layout, services), *_judge_findings(config, layout, services), *_list_unread(config, layout))
     return [str(failed) for failed in found]
 
 
-def _unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
+def _list_unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
     """Name the keys that were set and that a run with this layout never reads."""
-    values: Any = plain(config)
+    values: Any = to_plain(config)
     slurm, own, shared = config.cluster.kind == "slurm", layout.judge_nodes > 0, layout.mode == "shared"
     apart, sharing = ("a judge on nodes of its own", "placement.mode=het or shared"), ("a shared judge", "placement.mode=shared")
     for key, unset, is_read, (reader, chosen) in (
-        *((f"cluster.judge.{name}", None, own and slurm, apart) for name in plain(JudgeJob())),
+        *((f"cluster.judge.{name}", None, own and slurm, apart) for name in to_plain(JudgeJob())),
         ("placement.nodes", Placement().nodes, own, apart),
         ("placement.folder", None, shared, sharing),
         ("placement.lease", Placement().lease, shared, sharing),
@@ -95,17 +101,17 @@ def _unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
         value = reduce(getitem, key.split("."), values)
         if value != unset and not is_read:
             yield ConfigError(
-                f"this key has no effect here: only {reader} reads it", field=key, found=shorten(value),
+                f"this key has no effect here: only {reader} reads it", field=key, found=shorten_value(value),
                 remedy=f"remove it, or choose {chosen}",
             )  # fmt: skip
 
 
-def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
-    served, cluster = managed(services), config.cluster
+def _check_mode(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
+    served, cluster = list_managed(services), config.cluster
     if layout.mode == "external" and served:
         yield ConfigError(
             "this judge is to be served, but nowhere", field="placement.mode", found="external", allowed="same_node, het, shared",
-            remedy=f"choose one, or name a server: {config_key(next(iter(served)))}.mode=external and its base_url",
+            remedy=f"choose one, or name a server: {get_config_key(next(iter(served)))}.mode=external and its base_url",
         )  # fmt: skip
     if layout.mode in ("same_node", "het", "shared") and not served:
         yield ConfigError(
@@ -141,21 +147,21 @@ def _mode_findings(config: TrainConfig, layout: Layout, services: Mapping[str, S
 
 
 def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
-    per_node = config.cluster.for_judge().gpus_per_node if layout.judge_nodes else config.cluster.gpus_per_node
-    for one in group(managed(services)):
+    per_node = config.cluster.make_judge_cluster().gpus_per_node if layout.judge_nodes else config.cluster.gpus_per_node
+    for one in group_services(list_managed(services)):
         key, service = one.keys[0], one.service
         try:
             check_split(key, service)
-            found = _memory(config, one)
+            found = _estimate_memory(config, one)
             if found is not None:
-                memory.check(key, service, found)
+                memory.check_memory(key, service, found)
         except ConfigError as failed:
             yield failed
         if service.cpu:
             continue
-        if per_node and per_node % tensor_parallel(service):
+        if per_node and per_node % count_tensor_parallel(service):
             yield ConfigError(
-                f"tensor parallel {tensor_parallel(service)} does not divide the node's {per_node} GPUs", field=f"{key}.gpus",
+                f"tensor parallel {count_tensor_parallel(service)} does not divide the node's {per_node} GPUs", field=f"{key}.gpus",
                 found=str(service.gpus), allowed=", ".join(str(n) for n in range(1, per_node + 1) if per_node % n == 0),
             )  # fmt: skip
         if layout.judge_nodes and service.replicas % layout.judge_nodes:
@@ -172,11 +178,11 @@ def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, 
         )  # fmt: skip
 
 
-def _memory(config: TrainConfig, one: Group) -> memory.Memory | None:
+def _estimate_memory(config: TrainConfig, one: Group) -> memory.Memory | None:
     try:
-        shape = shape_of(one.service, local_directory(one.keys[0], one.service), {})
+        shape = find_shape(one.service, find_local_directory(one.keys[0], one.service), {})
     except ConfigError:
         return None  # the directory is only on the cluster
     if shape is None or one.service.cpu:
         return None
-    return memory.estimate(one.service, shape, config.cluster.gpu_memory_gb * GB)
+    return memory.estimate_memory(one.service, shape, config.cluster.gpu_memory_gb * GB)

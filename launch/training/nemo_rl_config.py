@@ -18,9 +18,9 @@ from gavel.envs.assembly import Assembly, Parts
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.models.codec import plain, record
-from gavel.models.errors import ConfigError, nearest, shorten
-from gavel.models.service import config_key
+from gavel.models.codec import record, to_plain
+from gavel.models.errors import ConfigError, find_nearest, shorten_value
+from gavel.models.service import get_config_key
 
 SECTION = "gavel"
 """Our own section of the emitted YAML; NeMo-RL lets unknown sections be."""
@@ -77,7 +77,7 @@ class Overlaid:
     after: Any
 
 
-def emit(
+def render_config(
     trainer: TrainerConfig, parts: Parts, assembly: Assembly, reward: Mapping[str, Any], failure: FailurePolicy
 ) -> str:  # fmt: skip
     """Return the YAML.
@@ -94,24 +94,24 @@ def emit(
     """
     exemplar = _load_recipe(trainer)
     if trainer.kind == "single_controller":
-        trainer = _without_validation(trainer)
+        trainer = _drop_validation(trainer)
     name = f"{PREFIX}{assembly.environment.name}"
     used = Parts(parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets)
     actor = ActorConfig(
-        used, reward, failure, str(_inside(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers,
-        {key: config_key(key) for key in used.services},
+        used, reward, failure, str(_make_path(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers,
+        {key: get_config_key(key) for key in used.services},
     )  # fmt: skip
     tree = OmegaConf.create(exemplar)
-    _replace(tree, "data.default", None)
-    _replace(tree, "data.train", _dataset(trainer, trainer.tasks, "train", name, assembly))
-    _replace(tree, "data.validation", _validation(trainer, name, assembly))
-    _replace(tree, "env", {name: plain(actor)})
-    for key, value in _choices(trainer, assembly, exemplar).items():
-        _set(tree, key, value)
-    for key, value in _flat(trainer.overrides or {}).items():
-        _override(tree, key, value)
-    _replace(tree, SECTION, {
-        "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()), "kind": trainer.kind, "run_dir": str(_inside(trainer)),
+    _replace_section(tree, "data.default", None)
+    _replace_section(tree, "data.train", _make_dataset(trainer, trainer.tasks, "train", name, assembly))
+    _replace_section(tree, "data.validation", _make_validation(trainer, name, assembly))
+    _replace_section(tree, "env", {name: to_plain(actor)})
+    for key, value in _list_choices(trainer, assembly, exemplar).items():
+        _set_value(tree, key, value)
+    for key, value in _flatten(trainer.overrides or {}).items():
+        _override_value(tree, key, value)
+    _replace_section(tree, SECTION, {
+        "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()), "kind": trainer.kind, "run_dir": str(_make_path(trainer)),
     })  # fmt: skip
     return to_text(tree)
 
@@ -139,7 +139,7 @@ def find_recipe(root: Path, kind: Kind, recipe: str | None) -> Path:
     if len(same) == 1 and "/" not in name:
         return same[0]
     stems = {Path(one).stem: one for one in known if "grpo" in one}
-    near = nearest(Path(name).stem, list(stems)) or [stem for stem in stems if Path(name).stem.lower() in stem.lower()]
+    near = find_nearest(Path(name).stem, list(stems)) or [stem for stem in stems if Path(name).stem.lower() in stem.lower()]
     raise ConfigError(
         "this checkout has no such recipe", field="trainer.recipe", found=recipe, where=str(folder),
         allowed=", ".join(stems[one] for one in (near or list(stems))[:10]) or "(no recipe of GRPO is there)",
@@ -162,11 +162,11 @@ def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
     """Return what a run changes of its recipe: single keys, by name; data, environments and our own section are its own anyway.
 
     Raises:
-        ConfigError: as ``emit``.
+        ConfigError: as ``render_config``.
     """
     exemplar = _load_recipe(trainer)
-    flat = {key.lstrip("+"): value for key, value in _flat(trainer.overrides or {}).items()}
-    wanted = {**_choices(trainer, assembly, exemplar), **flat}
+    flat = {key.lstrip("+"): value for key, value in _flatten(trainer.overrides or {}).items()}
+    wanted = {**_list_choices(trainer, assembly, exemplar), **flat}
     found = [Overlaid(key, _read_key(exemplar, key), value) for key, value in wanted.items() if not key.startswith(("data.", "env."))]
     return [one for one in found if one.before != one.after]
 
@@ -207,11 +207,11 @@ def load_exemplar(path: Path) -> Any:
     above = own.pop("defaults", [])
     merged = OmegaConf.create({})
     for name in [above] if isinstance(above, str) else above:
-        merged = _merge(merged, load_exemplar(path.parent / str(name)))
-    return _merge(merged, own)
+        merged = _merge_trees(merged, load_exemplar(path.parent / str(name)))
+    return _merge_trees(merged, own)
 
 
-def _merge(base: Any, top: Any) -> Any:
+def _merge_trees(base: Any, top: Any) -> Any:
     """Merge as NeMo-RL does: ``_override_`` in a top-level section replaces the section below it."""
     for key in list(top):
         section = None if OmegaConf.is_missing(top, key) else top[key]
@@ -220,9 +220,9 @@ def _merge(base: Any, top: Any) -> Any:
     return OmegaConf.merge(base, top)
 
 
-def _choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[str, Any]:
+def _list_choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[str, Any]:
     """Return what our own keys mean in NeMo-RL's config. Keys of sections that a recipe may lack are set where it has them."""
-    chosen, name = _always(trainer, assembly), _inside(trainer).name
+    chosen, name = _list_fixed(trainer, assembly), _make_path(trainer).name
     where_there = {
         "policy.optimizer.kwargs.lr": trainer.learning_rate,
         "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
@@ -236,12 +236,12 @@ def _choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[st
     return chosen
 
 
-def _always(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
+def _list_fixed(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
     size = trainer.prompts_per_step * trainer.generations_per_prompt
     return {
         "grpo.num_prompts_per_step": trainer.prompts_per_step,
         "grpo.num_generations_per_prompt": trainer.generations_per_prompt,
-        "grpo.max_rollout_turns": policy_turns(assembly),
+        "grpo.max_rollout_turns": count_policy_turns(assembly),
         "grpo.max_num_steps": trainer.max_steps,
         "grpo.seed": trainer.seed,
         "grpo.val_period": trainer.val_period if trainer.validation else 0,
@@ -250,32 +250,32 @@ def _always(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
         "policy.max_total_sequence_length": trainer.max_total_tokens,
         "policy.generation.max_new_tokens": trainer.max_new_tokens,
         "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind == "single_controller",
-        "checkpointing.checkpoint_dir": str(_inside(trainer, "checkpoints")),
+        "checkpointing.checkpoint_dir": str(_make_path(trainer, "checkpoints")),
         "checkpointing.metric_name": "val:accuracy" if trainer.validation else None,
-        "logger.log_dir": str(_inside(trainer, "logs")),
+        "logger.log_dir": str(_make_path(trainer, "logs")),
         "cluster.gpus_per_node": trainer.gpus_per_node,
         "cluster.num_nodes": trainer.nodes,
     }
 
 
-def policy_turns(assembly: Assembly) -> int:
+def count_policy_turns(assembly: Assembly) -> int:
     """Return how many replies of the policy an episode may take; 1 where it is not declared, which is refused elsewhere."""
     return assembly.environment.info.policy_turns or 1
 
 
-def _dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
+def _make_dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
     return {
         "dataset_name": DATASET, "data_path": str(Path(tasks).expanduser().resolve()), "env_name": name,
         "env": assembly.environment.name, "binding": assembly.environment.info.binding, "split": split,
-        "multi_turn": policy_turns(assembly) > 1, "seed": trainer.seed,
+        "multi_turn": count_policy_turns(assembly) > 1, "seed": trainer.seed,
     }  # fmt: skip
 
 
-def _validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> dict[str, Any] | None:
-    return _dataset(trainer, trainer.validation, "validation", name, assembly) if trainer.validation else None
+def _make_validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> dict[str, Any] | None:
+    return _make_dataset(trainer, trainer.validation, "validation", name, assembly) if trainer.validation else None
 
 
-def _without_validation(trainer: TrainerConfig) -> TrainerConfig:
+def _drop_validation(trainer: TrainerConfig) -> TrainerConfig:
     if trainer.validation is not None:
         raise ConfigError(
             "SingleController has no validation", field="trainer.validation", found=trainer.validation, allowed="null",
@@ -284,50 +284,50 @@ def _without_validation(trainer: TrainerConfig) -> TrainerConfig:
     return trainer
 
 
-def _inside(trainer: TrainerConfig, *parts: str) -> Path:
+def _make_path(trainer: TrainerConfig, *parts: str) -> Path:
     return Path(trainer.run_dir).expanduser().resolve().joinpath(*parts)
 
 
-def _set(tree: DictConfig, key: str, value: Any) -> None:
+def _set_value(tree: DictConfig, key: str, value: Any) -> None:
     OmegaConf.update(tree, key, value, merge=False, force_add=True)
 
 
-def _replace(tree: DictConfig, key: str, value: Any) -> None:
+def _replace_section(tree: DictConfig, key: str, value: Any) -> None:
     """Put a section in the place of the exemplar's; texts of ours hold no interpolation, whatever they look like."""
-    _set(tree, key, _escaped(value))
+    _set_value(tree, key, _escape_texts(value))
 
 
-def _escaped(value: Any) -> Any:
+def _escape_texts(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("${", "\\${")
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _escape_texts(item) for key, item in value.items()}
+    return [_escape_texts(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}{key}"
-        found |= _flat(value, f"{path}.") if isinstance(value, Mapping) and not key.startswith("+") else {path: value}
+        found |= _flatten(value, f"{path}.") if isinstance(value, Mapping) and not key.startswith("+") else {path: value}
     return found
 
 
-def _override(tree: DictConfig, key: str, value: Any) -> None:
+def _override_value(tree: DictConfig, key: str, value: Any) -> None:
     name = key.lstrip("+")
     above, _, last = name.rpartition(".")
     holder = OmegaConf.select(tree, above) if above else tree
     if holder is not None and not isinstance(holder, DictConfig):
         raise ConfigError(
-            f"{above} is no section, and has no keys", field=f"trainer.overrides.{name}", found=shorten(value),
+            f"{above} is no section, and has no keys", field=f"trainer.overrides.{name}", found=shorten_value(value),
             allowed=f"a whole value: trainer.overrides={{{above}: …}}",
         )  # fmt: skip
     if not key.startswith("+") and not (isinstance(holder, DictConfig) and last in holder):
         names = [str(item) for item in holder] if isinstance(holder, DictConfig) else []
-        near = nearest(last, names)
+        near = find_nearest(last, names)
         raise ConfigError(
-            "NeMo-RL's exemplar has no such key", field=f"trainer.overrides.{name}", found=shorten(value),
+            "NeMo-RL's exemplar has no such key", field=f"trainer.overrides.{name}", found=shorten_value(value),
             allowed=", ".join(names[:20]) or "a section that is there", 
             remedy=f"did you mean `{near[0]}`?" if near else f"write +{name}",
         )  # fmt: skip
-    _set(tree, name, value)
+    _set_value(tree, name, value)

@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gavel.envs.assembly import Assembly
-from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build, read_config
+from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
-from gavel.envs.interfaces.nemo_rl.prompts import our_entries
+from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, prompt_key, shared_prompt
+from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, make_prompt_key, make_shared_prompt_error
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
-from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, policy_turns
+from gavel.launch.training.nemo_rl_config import SCRIPTS, SECTION, count_policy_turns
 from gavel.launch.training.wrong_values import find_wrong_values
-from gavel.models.errors import GavelError, shorten
-from gavel.models.service import Service, config_key
+from gavel.models.errors import GavelError, shorten_value
+from gavel.models.service import Service, get_config_key
 
 PROBE_SECONDS = 5.0
 _SHOWN = 3
@@ -39,7 +39,7 @@ class Built:
     assembly: Assembly
 
 
-def findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = True) -> list[str]:
+def list_findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = True) -> list[str]:
     """Return what is wrong with a trainer's config; empty if it can be started.
 
     Args:
@@ -56,19 +56,19 @@ def findings(config: Mapping[str, Any], *, probe: bool = True, places: bool = Tr
             continue
         try:
             actor = read_config(raw, name=name)
-            built[name] = Built(actor, build(actor)[0])
+            built[name] = Built(actor, build_parts(actor)[0])
         except GavelError as failed:
             found.append(str(failed))
-    found += _modes(config)
-    found += _data(config, built)
-    found += _turns(config, built)
-    found += _places(config, built) if places else []
+    found += _check_modes(config)
+    found += _check_data(config, built)
+    found += _check_turns(config, built)
+    found += _check_places(config, built) if places else []
     if probe and built:
-        found += asyncio.run(_probe(built))
+        found += asyncio.run(_probe_services(built))
     return list(dict.fromkeys(found))
 
 
-def _modes(config: Mapping[str, Any]) -> list[str]:
+def _check_modes(config: Mapping[str, Any]) -> list[str]:
     section = config.get(SECTION) or {}
     kind = section.get("kind", "grpo")
     if kind not in SCRIPTS:
@@ -80,12 +80,12 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
     data = config.get("data") or {}
     stated = [(split, data.get(split)) for split in ("train", "validation")]
     found += [
-        f"data.{split}: {shorten(str(entry))}: this is no data set; allowed: a mapping with dataset_name, or a list of them"
+        f"data.{split}: {shorten_value(str(entry))}: this is no data set; allowed: a mapping with dataset_name, or a list of them"
         for split, entries in stated
         for entry in (entries if isinstance(entries, list) else [entries])
         if entry is not None and not isinstance(entry, Mapping)
     ]
-    if not any(True for _ in our_entries(data)):
+    if not any(True for _ in list_gavel_entries(data)):
         found.append(f"data.train: no entry has dataset_name: {DATASET}")
     grpo = config.get("grpo") or {}
     wanted = [key for key in ("val_period", "val_at_start", "val_at_end") if grpo.get(key)]
@@ -94,10 +94,10 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
+def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     found, verifiers = [], {name: set[str]() for name in built}
     trained: list[tuple[str, str, Task]] = []
-    for key, entry in our_entries(config.get("data") or {}):
+    for key, entry in list_gavel_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
             found.append(f"{key}.env_name: there is no environment {name!r}; allowed: {', '.join(config.get('env') or {}) or '(none)'}")
@@ -124,8 +124,8 @@ def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
                 found.append(f"{key}: task {task.task_id}: {failed}")
                 break
             verifiers[name].add(task.verifier)
-    shared = find_shared_prompts(trained, prompt_key)
-    found += [str(shared_prompt(*pair)) for pair in shared[:_SHOWN]]
+    shared = find_shared_prompts(trained, make_prompt_key)
+    found += [str(make_shared_prompt_error(*pair)) for pair in shared[:_SHOWN]]
     if len(shared) > _SHOWN:
         found.append(f"data.train: {len(shared) - _SHOWN} more pairs of tasks have one prompt and different targets")
     for name, used in verifiers.items():
@@ -137,45 +137,45 @@ def _data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     return found
 
 
-def _turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
+def _check_turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     allowed = int((config.get("grpo") or {}).get("max_rollout_turns") or 1)
     found = []
     for name, one in built.items():
         if one.assembly.environment.info.policy_turns is None:
             found.append(f"env.{name}: its environment does not say how many replies an episode takes: give it info.policy_turns")
-        needed = policy_turns(one.assembly)
+        needed = count_policy_turns(one.assembly)
         if needed > allowed:
             found.append(
                 f"grpo.max_rollout_turns: {allowed}, and env.{name} takes up to {needed} replies: its episodes would be cut before "
                 f"they can be graded; set grpo.max_rollout_turns: {needed}"
             )
-    if found or not any(policy_turns(one.assembly) > 1 for one in built.values()):
+    if found or not any(count_policy_turns(one.assembly) > 1 for one in built.values()):
         return found
     return [
         f"{key}.multi_turn: false, and its episodes go on after the first reply; set it to true"
-        for key, entry in our_entries(config.get("data") or {})
-        if entry.get("env_name") in built and policy_turns(built[entry["env_name"]].assembly) > 1 and not entry.get("multi_turn")
+        for key, entry in list_gavel_entries(config.get("data") or {})
+        if entry.get("env_name") in built and count_policy_turns(built[entry["env_name"]].assembly) > 1 and not entry.get("multi_turn")
     ]  # fmt: skip
 
 
-def _places(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
+def _check_places(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     nodes = int((config.get("cluster") or {}).get("num_nodes") or 1)
     found = []
     for name, one in built.items():
         for service_name, service in one.assembly.services.items():
             field = f"env.{name}.parts.services.{service_name}"
-            found += [f"{field}: the variable {variable} is not set" for variable in _unset(service)]
+            found += [f"{field}: the variable {variable} is not set" for variable in _list_unset(service)]
             found += [
                 f"{field}.base_url: {url}, and the actor may land on any of {nodes} nodes; name the judge's host"
                 for url in service.base_urls
                 if nodes > 1 and urlsplit(url).hostname in _LOCAL
             ]
-        if one.config.ledger is not None and (problem := _unwritable(Path(one.config.ledger))) is not None:
+        if one.config.ledger is not None and (problem := _explain_unwritable(Path(one.config.ledger))) is not None:
             found.append(f"env.{name}.ledger: {one.config.ledger}: {problem}")
-    return found + _shared_ledgers(built)
+    return found + _check_shared_ledgers(built)
 
 
-def _unwritable(folder: Path) -> str | None:
+def _explain_unwritable(folder: Path) -> str | None:
     """Say why a folder cannot be written to; makes it where it can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def _unwritable(folder: Path) -> str | None:
     return None
 
 
-def _shared_ledgers(built: Mapping[str, Built]) -> list[str]:
+def _check_shared_ledgers(built: Mapping[str, Built]) -> list[str]:
     """Two actors of one environment would cut each other's rows: their files are named by the environment."""
     known: dict[tuple[Path, str], str] = {}
     found = []
@@ -199,25 +199,25 @@ def _shared_ledgers(built: Mapping[str, Built]) -> list[str]:
     return found
 
 
-def _unset(service: Service) -> list[str]:
+def _list_unset(service: Service) -> list[str]:
     """Return the variables a service needs and does not have; of several for its key, one suffices."""
     keys = service.key_variables
     missing = list(keys[:1]) if not any(name in os.environ for name in keys) else []
     return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
 
 
-def unreachable_services(assembly: Assembly | None) -> list[str]:
+def list_unreachable_services(assembly: Assembly | None) -> list[str]:
     """Return which external services of a composition do not answer, or serve another model; a judge that is none is not asked."""
     if assembly is None:
         return []
     return asyncio.run(_ask_all({
-        (url, service.model or ""): (config_key(name), url, service)
+        (url, service.model or ""): (get_config_key(name), url, service)
         for name, service in assembly.services.items() for url in service.base_urls
         if service.mode == "external" and not service.is_none
     }))  # fmt: skip
 
 
-async def _probe(built: Mapping[str, Built]) -> list[str]:
+async def _probe_services(built: Mapping[str, Built]) -> list[str]:
     return await _ask_all({
         (url, service.model or ""): (f"env.{name}.parts.services.{service_name}", url, service)
         for name, one in built.items() for service_name, service in one.assembly.services.items() for url in service.base_urls
@@ -226,11 +226,11 @@ async def _probe(built: Mapping[str, Built]) -> list[str]:
 
 async def _ask_all(asked: Mapping[tuple[str, str], tuple[str, str, Service]]) -> list[str]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PROBE_SECONDS)) as session:
-        answers = await asyncio.gather(*(_ask(session, *one) for one in asked.values()))
+        answers = await asyncio.gather(*(_ask_models(session, *one) for one in asked.values()))
     return [answer for answer in answers if answer is not None]
 
 
-async def _ask(session: aiohttp.ClientSession, field: str, url: str, service: Service) -> str | None:
+async def _ask_models(session: aiohttp.ClientSession, field: str, url: str, service: Service) -> str | None:
     """Ask for the models served; servers without that list are only known to answer."""
     key = next((os.environ[name] for name in service.key_variables if name in os.environ), None)
     headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -89,7 +89,7 @@ def read_plan(run: Path) -> RunPlan:
     Raises:
         InputError: there is none, or it is damaged.
     """
-    return load(RunPlan, _read(run / PLAN), where=str(run / PLAN), error=InputError)
+    return load(RunPlan, _read_json(run / PLAN), where=str(run / PLAN), error=InputError)
 
 
 def read_judge_plan(folder: Path) -> JudgePlan:
@@ -98,10 +98,10 @@ def read_judge_plan(folder: Path) -> JudgePlan:
     Raises:
         InputError: there is none, or it is damaged.
     """
-    return load(JudgePlan, _read(folder / JUDGE_PLAN), where=str(folder / JUDGE_PLAN), error=InputError)
+    return load(JudgePlan, _read_json(folder / JUDGE_PLAN), where=str(folder / JUDGE_PLAN), error=InputError)
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read_json(path: Path) -> dict[str, object]:
     try:
         value = orjson.loads(path.read_bytes())
     except OSError as failed:

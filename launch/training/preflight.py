@@ -16,22 +16,22 @@ import yaml
 
 import gavel
 from gavel.envs.interfaces.nemo_rl.contract import TESTED
-from gavel.judges.certificate import require
-from gavel.launch.assembly import Assembly, assemble
+from gavel.judges.certificate import require_certificate
+from gavel.launch.assembly import Assembly, assemble_run
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training import layout as layouts
 from gavel.launch.training.arithmetic import find_contradictions
 from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
-from gavel.launch.training.container import container_findings
-from gavel.launch.training.layout import Layout, layout_of, managed
-from gavel.launch.training.nemo_rl_preflight import findings as trainer_findings
-from gavel.launch.training.render import ray_sub_of
-from gavel.launch.training.tasks import asks_judge, task_findings
-from gavel.launch.training.trainer_config import trainer_config
-from gavel.launch.training.trl_preflight import findings as trl_findings
-from gavel.launch.training.trl_preflight import machine_findings as trl_machine_findings
+from gavel.launch.training.container import list_container_findings
+from gavel.launch.training.layout import Layout, compute_layout, list_managed
+from gavel.launch.training.nemo_rl_preflight import list_findings as trainer_findings
+from gavel.launch.training.render import find_ray_sub
+from gavel.launch.training.tasks import has_judged_task, list_task_findings
+from gavel.launch.training.trainer_config import make_trainer_config
+from gavel.launch.training.trl_preflight import list_findings as trl_findings
+from gavel.launch.training.trl_preflight import list_machine_findings as trl_machine_findings
 from gavel.models.errors import ConfigError, GavelError
-from gavel.models.service import Service, config_key
+from gavel.models.service import Service, get_config_key
 from gavel.models.vllm.arguments import check_engine_args
 from gavel.models.vllm.ports import pick_port
 
@@ -56,33 +56,33 @@ class Checked:
     judged: bool = True
 
 
-def check(config: TrainConfig, run: Path) -> Checked:
+def check_run(config: TrainConfig, run: Path) -> Checked:
     """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can be."""
     found: list[str] = []
     assembly = None
     try:
-        assembly = assemble(_without_credentials(config), with_policy=False)
+        assembly = assemble_run(_drop_credentials(config), with_policy=False)
     except GavelError as failed:
         found.append(str(failed))
-    found += task_findings(config, assembly)
-    found += [str(failed) for failed in _trainer(config)]
+    found += list_task_findings(config, assembly)
+    found += [str(failed) for failed in _check_trainer(config)]
     services = {} if assembly is None else {name: config.service_table[name] for name in assembly.services}
-    found += [str(failed) for failed in (*_places(config, run), *container_findings(config, services, run))]
+    found += [str(failed) for failed in (*_check_places(config, run), *list_container_findings(config, services, run))]
     layout, name, text = None, "", ""
     certified, judged = _Certified(), True
     if assembly is not None:
         found += [str(failed) for failed in _check_turns(assembly)]
-        judged = asks_judge(config, assembly)
+        judged = has_judged_task(config, assembly)
         if judged and any(service.is_none for service in assembly.services.values()):
             found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
-        layout = layout_of(config, assembly.services)
-        found += layouts.findings(config, layout, assembly.services)
-        found += [str(failed) for failed in _services(config, services, layout)]
-        certified = _certificates(config, assembly) if judged else certified
+        layout = compute_layout(config, assembly.services)
+        found += layouts.list_findings(config, layout, assembly.services)
+        found += [str(failed) for failed in _check_services(config, services, layout)]
+        certified = _check_certificates(config, assembly) if judged else certified
         found += certified.findings
-        name, text, more = _config(config, assembly, layout, run)
+        name, text, more = _make_config(config, assembly, layout, run)
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
-        found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _said(finding, found)]
+        found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _is_said(finding, found)]
     return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged)
 
 
@@ -96,21 +96,21 @@ def _check_turns(assembly: Assembly) -> Iterator[GavelError]:
         )  # fmt: skip
 
 
-def _without_credentials(config: TrainConfig) -> TrainConfig:
+def _drop_credentials(config: TrainConfig) -> TrainConfig:
     """Return the config as if no service needed a key: an unset variable is one finding, and must not hide the others."""
     services = {name: replace(service, api_key_env=None, header_env=None) for name, service in config.services.items()}
     return replace(config, services=services, judge=replace(config.judge, api_key_env=None, header_env=None))
 
 
-def _said(finding: str, found: list[str]) -> bool:
+def _is_said(finding: str, found: list[str]) -> bool:
     return any(known in finding for known in found)
 
 
-def _config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
+def _make_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
     if not config.tasks.path or (config.trainer.nemo_rl and not config.trainer.nemo_rl_root):
         return "", "", []  # found already
     try:
-        name, text = trainer_config(config, assembly, layout, run)
+        name, text = make_trainer_config(config, assembly, layout, run)
     except GavelError as failed:
         return "", "", [str(failed)]
     if not config.trainer.nemo_rl:
@@ -128,11 +128,11 @@ class _Certified:
     baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def _certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
+def _check_certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
     folder, missing, waived, labels = Path(config.certificates).expanduser(), [], [], {}
     for name, binding in assembly.bindings.items():
         try:
-            found = require(folder, binding, config.qualification)
+            found = require_certificate(folder, binding, config.qualification)
         except GavelError as failed:
             missing.append(str(failed))
             continue
@@ -143,10 +143,10 @@ def _certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
     return _Certified(tuple(missing), tuple(waived), labels)
 
 
-def _services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
+def _check_services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
     for name, service in services.items():
-        key = config_key(name)
-        for variable in _unset(service):
+        key = get_config_key(name)
+        for variable in _list_unset(service):
             yield ConfigError("this variable is not set", field=key, found=variable, remedy=f"export {variable}=…")
         if service.mode != "managed":
             continue
@@ -156,27 +156,27 @@ def _services(config: TrainConfig, services: Mapping[str, Service], layout: Layo
                 pick_port(key, service.port)
         except ConfigError as failed:
             yield failed
-    if not managed(services) and config.cluster.nodes > 1:
-        yield from _local_addresses(services, config.cluster.nodes)
+    if not list_managed(services) and config.cluster.nodes > 1:
+        yield from _check_local_addresses(services, config.cluster.nodes)
 
 
-def _local_addresses(services: Mapping[str, Service], nodes: int) -> Iterator[GavelError]:
+def _check_local_addresses(services: Mapping[str, Service], nodes: int) -> Iterator[GavelError]:
     for name, service in services.items():
         for url in service.base_urls:
             if any(f"//{host}" in url for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")):
                 yield ConfigError(
                     f"the environment may run on any of {nodes} nodes, and this address means each of them itself",
-                    field=f"{config_key(name)}.base_url", found=url, remedy="name the judge's host",
+                    field=f"{get_config_key(name)}.base_url", found=url, remedy="name the judge's host",
                 )  # fmt: skip
 
 
-def _unset(service: Service) -> list[str]:
+def _list_unset(service: Service) -> list[str]:
     keys = service.key_variables
     missing = list(keys[:1]) if keys and not any(os.environ.get(name) for name in keys) else []
     return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
 
 
-def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
+def _check_places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
     places = [("run.dir", run)]
     if config.placement.folder:
         places.append(("placement.folder", Path(config.placement.folder).expanduser()))
@@ -193,7 +193,7 @@ def _places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
         )
 
 
-def _trainer(config: TrainConfig) -> Iterator[GavelError]:
+def _check_trainer(config: TrainConfig) -> Iterator[GavelError]:
     chosen = config.trainer
     if chosen.kind == "command":
         if not chosen.command:
@@ -218,7 +218,7 @@ def _trainer(config: TrainConfig) -> Iterator[GavelError]:
         )  # fmt: skip
         return
     root = Path(chosen.nemo_rl_root).expanduser()
-    script = ray_sub_of(config.cluster, chosen.nemo_rl_root)
+    script = find_ray_sub(config.cluster, chosen.nemo_rl_root)
     if script is not None and root.is_dir() and not script.is_file():
         yield ConfigError(
             "containers on several nodes are started by this script of NeMo-RL", field="trainer.nemo_rl_root", found=f"no {script}",
@@ -232,18 +232,18 @@ def _trainer(config: TrainConfig) -> Iterator[GavelError]:
             fits = False
             yield failed
     if root.is_dir() and not config.cluster.container:
-        yield from _imports(chosen.python or sys.executable, root, toy=fits and is_checkout(root))
+        yield from _check_imports(chosen.python or sys.executable, root, toy=fits and is_checkout(root))
 
 
-def python_path(root: str | None) -> tuple[str, ...]:
+def make_python_path(root: str | None) -> tuple[str, ...]:
     """Return the folders a trainer's interpreter must find: ours, and the checkout."""
     ours = str(Path(gavel.__file__).parent.parent)
     return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)
 
 
-def _imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
-    paths = python_path(str(root))
-    found = missing_imports(python, paths)
+def _check_imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
+    paths = make_python_path(str(root))
+    found = find_missing_imports(python, paths)
     if not found and toy and (problem := describe_failures(run_toy_group(python, paths))):
         yield ConfigError(
             "a toy group with a lost sample does not come through this checkout as it should", field="trainer.nemo_rl_root",
@@ -257,7 +257,7 @@ def _imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
 
 
 @cache
-def missing_imports(python: str, paths: tuple[str, ...]) -> str:
+def find_missing_imports(python: str, paths: tuple[str, ...]) -> str:
     """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is there.
 
     Asked once per process: the points of a sweep share an interpreter.
@@ -281,7 +281,7 @@ def missing_imports(python: str, paths: tuple[str, ...]) -> str:
     return "; ".join(done.stdout.splitlines()) or (done.stderr.strip()[-200:] if done.returncode else "")
 
 
-def version_of(root: str | None) -> str | None:
+def read_version(root: str | None) -> str | None:
     """Return the version of a checkout of NeMo-RL, None if its file is not what it was."""
     if not root:
         return None

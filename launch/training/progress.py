@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from gavel.envs.interfaces.nemo_rl.prompts import our_entries
+from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.codec import record
@@ -37,7 +37,7 @@ class Planned:
 
 
 @record
-class Progress:
+class TrainingProgress:
     """What became of a training: its state, the newest step it reached (None: none), the plan, and why it is not finished."""
 
     state: End
@@ -46,7 +46,7 @@ class Progress:
     reason: str | None = None
 
 
-def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_time: bool = False) -> Progress:
+def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_time: bool = False) -> TrainingProgress:
     """Judge a training whose trainer has ended by itself.
 
     Args:
@@ -57,31 +57,33 @@ def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_ti
     """
     planned, step = plan_steps(config), read_step(run, config)
     if code != 0:
-        return Progress("failed", step, planned, f"the trainer ended with exit code {code}{_at(step, planned)}")
+        return TrainingProgress("failed", step, planned, f"the trainer ended with exit code {code}{_describe_step(step, planned)}")
     if planned.steps == 0:
         reason = "it can make no step: an epoch has fewer prompts than a step takes, and NeMo-RL drops what does not fill one"
-        return Progress("failed", step, planned, reason)
+        return TrainingProgress("failed", step, planned, reason)
     missing = planned.steps is not None and (step or 0) < planned.steps
-    if missing and (out_of_time or (planned.exact and (step is not None or _shows_steps(config)))):
-        return Progress("interrupted", step, planned, f"it ended{_at(step, planned)}; the next start goes on from its last checkpoint")
-    return Progress("finished", step, planned)
+    if missing and (out_of_time or (planned.exact and (step is not None or _has_steps(config)))):
+        return TrainingProgress(
+            "interrupted", step, planned, f"it ended{_describe_step(step, planned)}; the next start goes on from its last checkpoint"
+        )
+    return TrainingProgress("finished", step, planned)
 
 
-def _kind(config: Mapping[str, Any]) -> str:
-    return str(_section(config, "gavel").get("kind", "grpo"))
+def _read_kind(config: Mapping[str, Any]) -> str:
+    return str(_read_section(config, "gavel").get("kind", "grpo"))
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = config.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
-def _shows_steps(config: Mapping[str, Any]) -> bool:
+def _has_steps(config: Mapping[str, Any]) -> bool:
     """Whether a training of this kind leaves its steps behind: SingleController has no ledger of steps, only checkpoints."""
-    return _kind(config) != "single_controller" or bool(_section(config, "checkpointing").get("enabled"))
+    return _read_kind(config) != "single_controller" or bool(_read_section(config, "checkpointing").get("enabled"))
 
 
-def _at(step: int | None, planned: Planned) -> str:
+def _describe_step(step: int | None, planned: Planned) -> str:
     total = f" of {planned.steps}" if planned.steps is not None else ""
     return f" at step {step or 0}{total}"
 
@@ -92,14 +94,14 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
     The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training before it. A config
     with values that cannot be read, which the preflight refuses, has none.
     """
-    kind = _kind(config)
+    kind = _read_kind(config)
     if kind in ("trl", "command"):
-        steps = _section(config, "trainer").get("max_steps")
+        steps = _read_section(config, "trainer").get("max_steps")
         # A program of the user's own may take its number of steps from anywhere.
         return Planned(int(steps) if steps is not None else None, exact=kind == "trl")
     if find_wrong_values(config):
         return Planned(None, exact=False)
-    grpo, data = _section(config, "grpo"), _section(config, "data")
+    grpo, data = _read_section(config, "grpo"), _read_section(config, "data")
     bound = int(grpo.get("max_num_steps", 1_000_000))
     exact = not grpo.get("use_dynamic_sampling") and grpo.get("stop_at_validation_metric") is None
     epochs = grpo.get("max_num_epochs", 1)
@@ -108,14 +110,14 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
     rows = count_rows(config)
     if rows is None:
         return Planned(bound, exact=False)
-    per_epoch = rows // prompts_per_batch(grpo)
+    per_epoch = rows // count_prompts_per_batch(grpo)
     most = per_epoch * int(epochs)
     # SingleController skips prompts that fail, so that its epochs may hold fewer steps.
     exact = exact and (kind == "grpo" or bound < most)
     return Planned(min(bound, most), exact, per_epoch, int(epochs))
 
 
-def prompts_per_batch(grpo: Mapping[str, Any]) -> int:
+def count_prompts_per_batch(grpo: Mapping[str, Any]) -> int:
     """Return the prompts of one batch of the loader; dynamic sampling draws more than a step needs."""
     prompts = int(grpo.get("num_prompts_per_step", 32))
     return max(int(prompts * float(grpo.get("batch_multiplier", 1))) if grpo.get("use_dynamic_sampling") else prompts, 1)
@@ -123,9 +125,9 @@ def prompts_per_batch(grpo: Mapping[str, Any]) -> int:
 
 def count_rows(config: Mapping[str, Any]) -> int | None:
     """Return the rows of ``data.train``; None where a data set is not one of ours or cannot be read."""
-    data = _section(config, "data")
+    data = _read_section(config, "data")
     stated = data.get("train")
-    entries = [entry for key, entry in our_entries(data) if key.startswith("data.train")]
+    entries = [entry for key, entry in list_gavel_entries(data) if key.startswith("data.train")]
     if not entries or len(entries) != (len(stated) if isinstance(stated, list) else 1):
         return None
     try:
@@ -138,8 +140,8 @@ def read_step(run: Path, config: Mapping[str, Any] | None = None) -> int | None:
     """Return the newest step of a run: the last one in its ledger, which goes back where a start resumed from an older checkpoint;
     without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where there is neither."""
     newest = next(iter(deque(read_steps(run), maxlen=1)), None)
-    kept = _section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
-    return newest if newest is not None else newest_checkpoint(Path(kept))
+    kept = _read_section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
+    return newest if newest is not None else find_newest_checkpoint(Path(kept))
 
 
 def read_steps(run: Path) -> Iterator[int]:
@@ -150,7 +152,7 @@ def read_steps(run: Path) -> Iterator[int]:
             yield step
 
 
-def newest_checkpoint(folder: Path) -> int | None:
+def find_newest_checkpoint(folder: Path) -> int | None:
     """Return the newest step that NeMo-RL has kept whole."""
     found = (_CHECKPOINT.match(path.name) for path in folder.glob("step_*"))
     return max((int(match[1]) for match in found if match), default=None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from gavel.models.codec import plain, record
+from gavel.models.codec import record, to_plain
 
 PlacementMode = Literal["external", "same_node", "het", "shared"]
 
@@ -114,9 +114,9 @@ class ClusterConfig:
     setup_seconds: int = 900
     judge: JudgeJob = JudgeJob()
 
-    def for_judge(self) -> ClusterConfig:
+    def make_judge_cluster(self) -> ClusterConfig:
         """Return the machines of a judge on nodes of its own: what ``judge`` names, else what the training asks for."""
-        own, wanted = self.judge, plain(self.judge)
+        own, wanted = self.judge, to_plain(self.judge)
         named = {key: value for key, value in wanted.items() if value is not None and key not in ("gpus", "directives")}
         gpus = self.gpus_per_node if own.gpus is None else own.gpus
         return replace(self, **named, gpus_per_node=gpus, directives=self.directives if own.directives is None else own.directives)

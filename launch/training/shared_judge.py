@@ -30,8 +30,8 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
         ConfigError: Slurm does not take the job.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        if (folder / JUDGE_PLAN).exists() and (alive := _alive(folder)):
+    with _lock_folder(folder):
+        if (folder / JUDGE_PLAN).exists() and (alive := _find_alive(folder)):
             known = read_judge_plan(folder)
             if known.digest != plan.digest:
                 raise InputError(
@@ -39,14 +39,14 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
                     remedy="name another placement.folder=…, or wait until it has ended",
                 )  # fmt: skip
             return f"judge: {alive}, in {folder}"
-        judge_folder.clear(folder)
+        judge_folder.clear_folder(folder)
         write_plan(folder / JUDGE_PLAN, plan)
-        started = _submit(cluster, plan, folder, cwd) if cluster.kind == "slurm" else _spawn(folder, cwd)
+        started = _submit_judge(cluster, plan, folder, cwd) if cluster.kind == "slurm" else _spawn_judge(folder, cwd)
         write_whole(folder / "job.json", orjson.dumps(started))
-        return f"judge: {_named(started)} is started, in {folder}"
+        return f"judge: {_describe_started(started)} is started, in {folder}"
 
 
-def _locked(folder: Path) -> FolderLock:
+def _lock_folder(folder: Path) -> FolderLock:
     """Lock a judge's folder; others hold the lock for as long as a submission takes."""
     limit = time.monotonic() + _LOCK_BOUND_S
     while True:
@@ -58,13 +58,13 @@ def _locked(folder: Path) -> FolderLock:
             time.sleep(0.1)
 
 
-def _submit(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> dict[str, Any]:
+def _submit_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Path) -> dict[str, Any]:
     script = folder / "judge.sbatch"
     write_whole(script, judge_script(cluster, plan.nodes, folder, cwd).encode())
-    return {"job": slurm.submit(script)}
+    return {"job": slurm.submit_script(script)}
 
 
-def _spawn(folder: Path, cwd: Path) -> dict[str, Any]:
+def _spawn_judge(folder: Path, cwd: Path) -> dict[str, Any]:
     """Start it as a process of its own, which outlives this one and ends when nobody needs it."""
     with (folder / "judge.out").open("ab") as output:
         process = subprocess.Popen(
@@ -74,16 +74,16 @@ def _spawn(folder: Path, cwd: Path) -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": process.pid}
 
 
-def _alive(folder: Path) -> str | None:
+def _find_alive(folder: Path) -> str | None:
     started = judge_folder.read_job(folder)
     name = str(started.get("job") or started.get("pid"))
-    if not started or judge_folder.ended(folder) is not None or judge_folder.closing(folder, name).exists():
+    if not started or judge_folder.read_exit_code(folder) is not None or judge_folder.make_closing_path(folder, name).exists():
         return None
     if "job" in started:
-        state = slurm.state(started["job"])
-        return f"{_named(started)} ({state})" if state else None
-    return _named(started) if judge_folder.process_runs(int(started["pid"])) else None
+        state = slurm.query_state(started["job"])
+        return f"{_describe_started(started)} ({state})" if state else None
+    return _describe_started(started) if judge_folder.process_runs(int(started["pid"])) else None
 
 
-def _named(started: dict[str, Any]) -> str:
+def _describe_started(started: dict[str, Any]) -> str:
     return f"job {started['job']}" if "job" in started else f"process {started['pid']}"

@@ -14,20 +14,20 @@ _BOUND_S = 30.0
 _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str] | None:
+def _run_command(*command: str) -> subprocess.CompletedProcess[str] | None:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_BOUND_S, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
 
-def submit(script: Path, after: str | None = None) -> str:
+def submit_script(script: Path, after: str | None = None) -> str:
     """Submit a script; return the job's id. It begins once the job ``after`` has begun, or is cancelled.
 
     Raises:
         ConfigError: Slurm refuses it; has its words.
     """
-    done = _ask("sbatch", "--parsable", *((f"--dependency=after:{after}",) if after else ()), str(script))
+    done = _run_command("sbatch", "--parsable", *((f"--dependency=after:{after}",) if after else ()), str(script))
     if done is None or done.returncode != 0:
         raise ConfigError(
             "Slurm does not take this job", where=str(script), found=(done.stderr.strip() if done else "sbatch did not answer"),
@@ -36,17 +36,17 @@ def submit(script: Path, after: str | None = None) -> str:
     return done.stdout.strip().split(";")[0]
 
 
-def state(job: str) -> str | None:
+def query_state(job: str) -> str | None:
     """Return the state of a job in the queue (``PENDING``, ``RUNNING``, …); None if it is not there, or Slurm does not answer."""
-    done = _ask("squeue", "-h", "-j", job, "-o", "%T %r")
+    done = _run_command("squeue", "-h", "-j", job, "-o", "%T %r")
     if done is None or done.returncode != 0 or not done.stdout.strip():
         return None
     return done.stdout.splitlines()[0].strip()
 
 
-def queued(script: Path) -> str | None:
+def find_queued(script: Path) -> str | None:
     """Return the id of a job in the queue that runs this very script, whoever submitted it; None if there is none to be seen."""
-    done = _ask("squeue", "-h", "-o", "%i %o")
+    done = _run_command("squeue", "-h", "-o", "%i %o")
     for line in done.stdout.splitlines() if done is not None and done.returncode == 0 else ():
         job, _, command = line.partition(" ")
         if command.strip() == str(script):
@@ -54,9 +54,9 @@ def queued(script: Path) -> str | None:
     return None
 
 
-def job_is_gone(job: str) -> bool:
+def is_job_gone(job: str) -> bool:
     """Whether Slurm says that a job is over; False where it does not answer."""
-    done = _ask("squeue", "-h", "-j", job, "-o", "%T")
+    done = _run_command("squeue", "-h", "-j", job, "-o", "%T")
     if done is None:
         return False
     if done.returncode != 0:
@@ -64,11 +64,11 @@ def job_is_gone(job: str) -> bool:
     return not done.stdout.strip()
 
 
-def seconds_left() -> float | None:
+def query_seconds_left() -> float | None:
     """Return the seconds until this job's time limit; None outside of a job, or without a limit. In a container without Slurm's
     commands the job's own environment says it."""
     job = os.environ.get("SLURM_JOB_ID")
-    done = _ask("squeue", "-h", "-j", job, "-o", "%L") if job else None
+    done = _run_command("squeue", "-h", "-j", job, "-o", "%L") if job else None
     lines = done.stdout.split() if done is not None and done.returncode == 0 else []
     if lines:
         return read_left(lines[0])

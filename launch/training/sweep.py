@@ -17,22 +17,22 @@ from hydra.core.override_parser.types import Glob, RangeSweep
 from hydra.errors import HydraException
 from rich.console import Console
 
-from gavel.launch.assembly import assemble
-from gavel.launch.config import compose
-from gavel.launch.groups import choices, groups, search_path
-from gavel.launch.running.session import say
+from gavel.launch.assembly import assemble_run
+from gavel.launch.config import compose_config
+from gavel.launch.groups import list_choices, list_groups, search_path
+from gavel.launch.running.session import print_line
 from gavel.launch.schema import TrainConfig
-from gavel.launch.train import Findings, job_of
+from gavel.launch.train import Findings, find_job
 from gavel.launch.training import slurm
 from gavel.launch.training.attempts import AGAIN, is_finished
-from gavel.launch.training.layout import managed
-from gavel.launch.training.probe_command import spelt_out
+from gavel.launch.training.layout import list_managed
+from gavel.launch.training.probe_command import spell_out
 from gavel.launch.training.render import SBATCH
-from gavel.launch.training.sweep_index import INDEX, Index, Point, merge, write_index
-from gavel.launch.training.sweep_output import Told, counted
+from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, merge_index, write_index
+from gavel.launch.training.sweep_output import Told, format_findings
 from gavel.launch.verbs import find_verb
-from gavel.models.codec import digest, plain
-from gavel.models.errors import ConfigError, GavelError, shorten
+from gavel.models.codec import compute_digest, to_plain
+from gavel.models.errors import ConfigError, GavelError, shorten_value
 
 SWEPT = ("train", "rescore")
 FOLDER_KEY = {"train": "run.dir", "rescore": "into"}
@@ -51,9 +51,9 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
     if verb not in SWEPT:
         raise ConfigError("this verb has no sweeps", field="-m", found=f"gavel {verb}", allowed=", ".join(SWEPT), remedy="leave -m out")
     _refuse_swept(verb, words)
-    folder, common = _folder(verb, words, runs)
-    common = [glob_as_choices(word, config_dirs) for word in common]
-    points = expand(common)
+    folder, common = _choose_folder(verb, words, runs)
+    common = [expand_glob(word, config_dirs) for word in common]
+    points = expand_points(common)
     if len(points) < 2:
         raise ConfigError("nothing is swept", field="-m", remedy="give a key several values: reward.abstain=0.3,0.5")
     if len(points) > MOST:
@@ -61,23 +61,23 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
     if len(set(points)) < len(points):
         twice = next(point for number, point in enumerate(points) if point in points[:number])
         raise ConfigError("two points are the same", field="-m", found=" ".join(twice), remedy="name each value once")
-    shared = tuple(word for word in common if not _values(word)[1:])
-    index = Index(verb, shared, tuple(Point(number, _name(number, point), point) for number, point in enumerate(points)))
+    shared = tuple(word for word in common if not _list_values(word)[1:])
+    index = SweepIndex(verb, shared, tuple(SweepPoint(number, _make_name(number, point), point) for number, point in enumerate(points)))
     dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
-    index = merge(folder, index, _name)
+    index = merge_index(folder, index, _make_name)
     if not dry:
         folder.mkdir(parents=True, exist_ok=True)
         write_index(folder, index)
     told = Told(console, folder, len(points), dry=dry and verb == "train", quiet=verb == "rescore" and not dry)
     for point in index.points:
-        done = _play(verb, point, shared, [*config_dirs], runs, folder, told)
+        done = _run_point(verb, point, shared, [*config_dirs], runs, folder, told)
         index = replace(index, points=tuple(done if one.index == done.index else one for one in index.points))
         if not dry:
             write_index(folder, index)
         if done.code == INTERRUPTED:
             return INTERRUPTED
-    told.close()
-    return _close(folder, index, console, dry=dry)
+    told.close_output()
+    return _close_sweep(folder, index, console, dry=dry)
 
 
 def _refuse_swept(verb: str, words: Sequence[str]) -> None:
@@ -87,20 +87,20 @@ def _refuse_swept(verb: str, words: Sequence[str]) -> None:
         ConfigError: names the word.
     """
     for word in words:
-        if word.partition("=")[0] in (FOLDER_KEY[verb], "dry_run") and _values(word)[1:]:
+        if word.partition("=")[0] in (FOLDER_KEY[verb], "dry_run") and _list_values(word)[1:]:
             raise ConfigError(
                 "a sweep has one value of this", field=word.partition("=")[0], found=word.partition("=")[2],
                 remedy="name one; a folder with a comma in its name needs quotes: \"'a,b'\"",
             )  # fmt: skip
 
 
-def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
+def expand_points(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the points of a sweep: for each, the words that differ, in the order they were given, the last one changing fastest."""
-    swept = [values for values in map(_values, words) if len(values) > 1]
+    swept = [values for values in map(_list_values, words) if len(values) > 1]
     return list(itertools.product(*swept)) if swept else []
 
 
-def _values(word: str) -> list[str]:
+def _list_values(word: str) -> list[str]:
     """Return a word once per value it has in Hydra's grammar (``a=1,2``, ``a=range(1,4)``); a plain one as it is."""
     if word.startswith("~") or "=" not in word:
         return [word]
@@ -122,7 +122,7 @@ def _values(word: str) -> list[str]:
     return [f"{word.partition('=')[0]}={value}" for value in values]
 
 
-def glob_as_choices(word: str, config_dirs: Iterable[str]) -> str:
+def expand_glob(word: str, config_dirs: Iterable[str]) -> str:
     """Return ``group=glob(m*)`` as a sweep over the group's choices that fit, in the order of their names; any other word as it is.
 
     Raises:
@@ -138,20 +138,20 @@ def glob_as_choices(word: str, config_dirs: Iterable[str]) -> str:
     key, _, text = word.partition("=")
     folders = search_path(config_dirs)
     group = key.lstrip("+").partition("@")[0]
-    if group not in groups(folders):
-        raise ConfigError("only the choices of a group can be globbed", field=key, found=text, allowed=", ".join(groups(folders)))
-    found = pattern.filter(sorted(choices(group, folders)))
+    if group not in list_groups(folders):
+        raise ConfigError("only the choices of a group can be globbed", field=key, found=text, allowed=", ".join(list_groups(folders)))
+    found = pattern.filter(sorted(list_choices(group, folders)))
     if not found:
-        raise ConfigError("no choice of this group fits", field=key, found=text, allowed=", ".join(choices(group, folders)))
+        raise ConfigError("no choice of this group fits", field=key, found=text, allowed=", ".join(list_choices(group, folders)))
     return f"{key}={','.join(found)}"
 
 
-def _name(number: int, point: Sequence[str]) -> str:
+def _make_name(number: int, point: Sequence[str]) -> str:
     text = _UNSAFE.sub("_", ",".join(word.lstrip("+").replace("/", "_") for word in point)).strip("_")
     return f"{number:03}-{text[:80]}"
 
 
-def _folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tuple[Path, list[str]]:
+def _choose_folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tuple[Path, list[str]]:
     """Return the sweep's folder, and the words without it."""
     key = FOLDER_KEY[verb]
     named = [word.partition("=")[2].strip("'\"") for word in words if word.partition("=")[0] == key]
@@ -164,39 +164,39 @@ def _folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tuple[Path,
         return Path(named[-1]).expanduser().absolute(), common
     if verb == "rescore":
         parent = Path(runs[0]).expanduser().absolute()
-        return parent.with_name(f"{parent.name}-sweep-{digest(common)[7:15]}"), common
+        return parent.with_name(f"{parent.name}-sweep-{compute_digest(common)[7:15]}"), common
     default = runs[0] if runs else time.strftime("runs/sweep-%Y%m%d-%H%M%S")
     return Path(default).expanduser().absolute(), common
 
 
-def _play(
-    verb: str, point: Point, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, told: Told
-) -> Point:
+def _run_point(
+    verb: str, point: SweepPoint, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, told: Told
+) -> SweepPoint:
     place = "'" + str(folder / point.name).replace("'", "\\'") + "'"
     words = [*shared, *point.overrides, f"{FOLDER_KEY[verb]}={place}"]
     try:
-        with told.point(point) as console:
-            config = compose(verb, words, config_dirs, runs if verb == "rescore" else ())
+        with told.show_point(point) as console:
+            config = compose_config(verb, words, config_dirs, runs if verb == "rescore" else ())
             if isinstance(config, TrainConfig):
                 if not config.dry_run and is_finished(folder / point.name):
-                    say(console, "finished already")
+                    print_line(console, "finished already")
                     return replace(point, state="finished", code=WHOLE, note=None)
-                if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.queued(folder / point.name / SBATCH)):
-                    say(console, f"job {job} is in the queue already")
+                if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.find_queued(folder / point.name / SBATCH)):
+                    print_line(console, f"job {job} is in the queue already")
                     return replace(point, state="submitted", code=None, note=f"job {job}")
                 config = with_shared_judge(config, folder)
             code = int(importlib.import_module(find_verb(verb).module).run(config, console))
     except Findings as failed:
-        told.found(point, [spelt_out(finding, words, config_dirs) for finding in failed.findings])
+        told.add_findings(point, [spell_out(finding, words, config_dirs) for finding in failed.findings])
         first = failed.findings[0].splitlines()[0]
-        note = f"{counted(len(failed.findings))}, the first: {first}" if failed.findings[1:] else first
+        note = f"{format_findings(len(failed.findings))}, the first: {first}" if failed.findings[1:] else first
         return replace(point, state="failed", code=failed.exit_code, note=note)
     except (GavelError, OSError) as failed:
-        told.failed(point, spelt_out(str(failed), words, config_dirs))
+        told.show_failed(point, spell_out(str(failed), words, config_dirs))
         code = failed.exit_code if isinstance(failed, GavelError) else BAD
-        return replace(point, state="failed", code=code, note=shorten(" ".join(str(failed).split()), 400))
-    told.done(point)
-    job = job_of(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
+        return replace(point, state="failed", code=code, note=shorten_value(" ".join(str(failed).split()), 400))
+    told.show_done(point)
+    job = find_job(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
     if job is not None:
         return replace(point, state="submitted", code=None, note=f"job {job}")
     return replace(point, state="interrupted" if code == INTERRUPTED else STATES.get(code, "failed"), code=code)
@@ -207,26 +207,28 @@ def with_shared_judge(config: TrainConfig, folder: Path) -> TrainConfig:
     placement: Any = config.placement
     if placement.mode not in (None, "shared") or placement.folder:
         return config
-    served = managed(assemble(config, with_policy=False).services)
+    served = list_managed(assemble_run(config, with_policy=False).services)
     on_gpus = any(not service.cpu for service in served.values())
     if not served or (placement.mode is None and config.cluster.kind == "local" and on_gpus):
         return config  # here, judge and policy share the machine's GPUs out between them
-    key = digest([plain(served), placement.nodes])[7:15]
+    key = compute_digest([to_plain(served), placement.nodes])[7:15]
     return replace(config, placement=replace(placement, mode="shared", folder=str(folder / f"judge-{key}")))
 
 
-def _close(folder: Path, index: Index, console: Console, *, dry: bool) -> int:
+def _close_sweep(folder: Path, index: SweepIndex, console: Console, *, dry: bool) -> int:
     counts: dict[str, int] = {}
     for point in index.points:
         state = "ready" if dry and point.state == "finished" else point.state
         counts[state] = counts.get(state, 0) + 1
-    say(console, f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}", style="bold")
+    print_line(
+        console, f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}", style="bold"
+    )
     if not dry:
-        say(console, f"index: {folder / INDEX}")
+        print_line(console, f"index: {folder / INDEX}")
         if index.verb == "train":
-            say(console, f"how they go: gavel status {shlex.quote(str(folder))}")
+            print_line(console, f"how they go: gavel status {shlex.quote(str(folder))}")
         elif sum(point.state in STATES.values() for point in index.points) > 1:
-            say(console, f"compare: gavel compare {shlex.quote(str(folder))}")
+            print_line(console, f"compare: gavel compare {shlex.quote(str(folder))}")
     failed = sum(point.state == "failed" for point in index.points)
     if failed == len(index.points):
         return BAD

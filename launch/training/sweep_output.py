@@ -13,8 +13,8 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from gavel.launch.running.session import say
-from gavel.launch.training.sweep_index import Point
+from gavel.launch.running.session import print_line
+from gavel.launch.training.sweep_index import SweepPoint
 
 _FRAME = re.compile(r"[\s━─│┃╇┼]+")
 _HERE = "POINT"
@@ -31,13 +31,13 @@ class Told:
     dry: bool
     quiet: bool
     _first: list[str] = field(default_factory=list)
-    _found: dict[tuple[str, ...], list[tuple[Point, tuple[str, ...]]]] = field(default_factory=dict)
+    _found: dict[tuple[str, ...], list[tuple[SweepPoint, tuple[str, ...]]]] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def point(self, point: Point) -> Iterator[Console]:
+    def show_point(self, point: SweepPoint) -> Iterator[Console]:
         """Give the console a point may write to; what it wrote is then shown, in part, or not."""
         if not self.quiet:
-            say(self.console, f"\n{self._head(point)}", style="bold")
+            print_line(self.console, f"\n{self._make_head(point)}", style="bold")
         if not (self.dry or self.quiet):
             yield self.console
             return
@@ -46,55 +46,55 @@ class Told:
                 yield self.console
         finally:
             if not self.quiet:
-                self._show(point, caught.get())
+                self._show_text(point, caught.get())
 
-    def _head(self, point: Point) -> str:
+    def _make_head(self, point: SweepPoint) -> str:
         return f"[{point.index + 1} of {self.count}] {' '.join(point.overrides)}"
 
-    def _show(self, point: Point, text: str) -> None:
+    def _show_text(self, point: SweepPoint, text: str) -> None:
         lines = Text.from_ansi(text).plain.splitlines()
         if not lines:
             return  # it was refused before it showed anything
         if not self._first:
-            self._first = [_key(line, point.name) for line in lines]
+            self._first = [_make_key(line, point.name) for line in lines]
             self.console.file.write(text)
             return
-        changed = list(changes(self._first, lines, [_key(line, point.name) for line in lines]))
+        changed = list(list_changes(self._first, lines, [_make_key(line, point.name) for line in lines]))
         for line in changed or ["the same as the first, in a folder of its own"]:
-            say(self.console, line)
+            print_line(self.console, line)
 
-    def found(self, point: Point, findings: Sequence[str]) -> None:
-        """Take what keeps a point from being started; ``close`` tells it."""
+    def add_findings(self, point: SweepPoint, findings: Sequence[str]) -> None:
+        """Take what keeps a point from being started; ``close_output`` tells it."""
         key = tuple(finding.replace(point.name, _HERE) for finding in findings)
         self._found.setdefault(key, []).append((point, tuple(findings)))
-        say(self.console, f"{counted(len(findings))}, told at the end")
+        print_line(self.console, f"{format_findings(len(findings))}, told at the end")
 
-    def failed(self, point: Point, why: str) -> None:
+    def show_failed(self, point: SweepPoint, why: str) -> None:
         """Say that a point failed."""
-        say(self.console, f"{self._head(point)}: failed: {why}" if self.quiet else f"this point failed: {why}")
+        print_line(self.console, f"{self._make_head(point)}: failed: {why}" if self.quiet else f"this point failed: {why}")
 
-    def done(self, point: Point) -> None:
+    def show_done(self, point: SweepPoint) -> None:
         """Say in one line what a rescored point came to."""
         if self.quiet:
-            say(self.console, f"{self._head(point)}: {came_to(self.folder / point.name)}")
+            print_line(self.console, f"{self._make_head(point)}: {describe_result(self.folder / point.name)}")
 
-    def close(self) -> None:
+    def close_output(self) -> None:
         """Tell the findings, each set of them once."""
         for points in self._found.values():
             numbers, findings = [point.index + 1 for point, _ in points], points[0][1]
-            head = f"points {ranges(numbers)}: the same {counted(len(findings))}" if len(numbers) > 1 else (
-                f"point {numbers[0]}: {counted(len(findings))}"
+            head = f"points {format_ranges(numbers)}: the same {format_findings(len(findings))}" if len(numbers) > 1 else (
+                f"point {numbers[0]}: {format_findings(len(findings))}"
             )  # fmt: skip
-            say(self.console, f"\n{head}; not started", style="bold")
-            say(self.console, "\n\n".join(findings))
+            print_line(self.console, f"\n{head}; not started", style="bold")
+            print_line(self.console, "\n\n".join(findings))
 
 
-def _key(line: str, name: str) -> str:
+def _make_key(line: str, name: str) -> str:
     """Return a line without its point's name and the frame of a table, whose width may differ."""
     return _FRAME.sub(" ", line.replace(name, _HERE)).strip()
 
 
-def changes(before: Sequence[str], after: Sequence[str], keys: Sequence[str]) -> Iterator[str]:
+def list_changes(before: Sequence[str], after: Sequence[str], keys: Sequence[str]) -> Iterator[str]:
     """Yield ``- line`` and ``+ line`` where ``after`` (by its ``keys``) differs from ``before``."""
     for what, low, high, start, end in SequenceMatcher(None, before, keys, autojunk=False).get_opcodes():
         if what != "equal":
@@ -102,12 +102,12 @@ def changes(before: Sequence[str], after: Sequence[str], keys: Sequence[str]) ->
             yield from (f"+ {after[place].strip()}" for place in range(start, end) if keys[place])
 
 
-def counted(number: int) -> str:
+def format_findings(number: int) -> str:
     """Return ``1 finding``, ``4 findings``."""
     return f"{number} finding{'' if number == 1 else 's'}"
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Return ascending numbers as ``1-3, 5``."""
     parts: list[list[int]] = []
     for number in numbers:
@@ -118,7 +118,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def came_to(run: Path) -> str:
+def describe_result(run: Path) -> str:
     """Return what the metrics of a run say in one line."""
     try:
         metrics = orjson.loads((run / "metrics.json").read_bytes())

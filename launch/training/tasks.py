@@ -9,21 +9,21 @@ from typing import Any
 
 import orjson
 
-from gavel.envs.hygiene import file_sha256
-from gavel.envs.registry import generates
+from gavel.envs.hygiene import compute_file_sha256
+from gavel.envs.registry import can_generate
 from gavel.envs.tasks import PlannedTask, read_tasks
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly import Assembly
-from gavel.launch.rollout import task_path
+from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import TasksConfig, TrainConfig
-from gavel.models.codec import canonical, plain
-from gavel.models.errors import ConfigError, GavelError, InputError, shorten
+from gavel.models.codec import encode_canonical, to_plain
+from gavel.models.errors import ConfigError, GavelError, InputError, shorten_value
 
 PACKAGE = "pkg:"
 _SHOWN = 3
 
 
-def task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
+def list_task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
     """Return what is wrong with both task files; bindings are looked at where the parts could be assembled."""
     if not config.tasks.path:
         return [str(ConfigError(
@@ -32,26 +32,28 @@ def task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
     found = []
     for key, tasks in (("tasks", config.tasks), ("validation", config.validation)):
         if tasks.path:
-            found += [str(failed) for failed in _file(key, tasks, config, assembly)]
+            found += [str(failed) for failed in _check_file(key, tasks, config, assembly)]
     return found
 
 
-def asks_judge(config: TrainConfig, assembly: Assembly) -> bool:
+def has_judged_task(config: TrainConfig, assembly: Assembly) -> bool:
     """Tell whether any task of a run can ask a judge; where it cannot be told, it can."""
     asks = assembly.environment.info.asks_judge
-    paths = [(task_path(tasks.path), tasks.limit) for tasks in (config.tasks, config.validation) if tasks.path]
+    paths = [(resolve_task_path(tasks.path), tasks.limit) for tasks in (config.tasks, config.validation) if tasks.path]
     try:
         return any(asks(row.task) for path, limit in paths for row in read_tasks(path, assembly.environment, limit=limit).tasks)
     except GavelError:
         return True  # what is wrong with the file is a finding of its own
 
 
-def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly | None) -> Iterator[GavelError]:
-    path = task_path(str(tasks.path))
+def _check_file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly | None) -> Iterator[GavelError]:
+    path = resolve_task_path(str(tasks.path))
     if not path.is_file():
-        yield ConfigError("there is no such file", field=f"{key}.path", found=str(path), remedy=f"make it: {_prepare(path, config)}")
+        yield ConfigError(
+            "there is no such file", field=f"{key}.path", found=str(path), remedy=f"make it: {_make_prepare_command(path, config)}"
+        )
         return
-    yield from _manifest(key, path, config, required=key == "tasks" and config.hygiene_required)
+    yield from _check_manifest(key, path, config, required=key == "tasks" and config.hygiene_required)
     if assembly is None:
         return
     try:
@@ -66,13 +68,13 @@ def _file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Assembly 
         check_verifiers(assembly.bindings, {row.task.verifier for row in file.tasks}, assembly.environment.info.also_binds)
     except GavelError as failed:
         yield failed
-    yield from _merged(key, path, file.tasks)
+    yield from _find_merged(key, path, file.tasks)
 
 
-def _prepare(path: Path, config: TrainConfig, source: object = None) -> str:
+def _make_prepare_command(path: Path, config: TrainConfig, source: object = None) -> str:
     """Return the command that makes a task file; ``source`` is the file it was made of, if that is known."""
     words = [f"env={config.env.get('name')}"]
-    if not generates(config.env):
+    if not can_generate(config.env):
         words += [f"source.path={source or 'SOURCE.jsonl'}"]
     if config.hygiene_required:
         words.append("source.protected=[BENCHMARK.jsonl]")
@@ -81,32 +83,32 @@ def _prepare(path: Path, config: TrainConfig, source: object = None) -> str:
     return shlex.join(["gavel", "prepare", *words, f"out={path.parent}"])
 
 
-def _manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
+def _check_manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
     """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A manifest says
     nothing of a file it does not list."""
-    manifest = _read(path.parent / "manifest.json")
+    manifest = _read_json(path.parent / "manifest.json")
     files, origin = manifest.get("files"), manifest.get("source")
-    again = _prepare(path, config, origin.get("path") if isinstance(origin, dict) else None)
+    again = _make_prepare_command(path, config, origin.get("path") if isinstance(origin, dict) else None)
     stated = files.get(path.name) if isinstance(files, dict) else None
-    if isinstance(stated, dict) and stated.get("sha256") != (actual := file_sha256(path)):
+    if isinstance(stated, dict) and stated.get("sha256") != (actual := compute_file_sha256(path)):
         yield InputError(
             "this file is not the one its manifest describes", where=str(path), field=f"{key}.path", found=actual,
             allowed=str(stated.get("sha256")), remedy=f"prepare it again: {again}",
         )  # fmt: skip
-    if required and not (isinstance(stated, dict) and _compared(manifest.get("hygiene"))):
+    if required and not (isinstance(stated, dict) and _is_compared(manifest.get("hygiene"))):
         yield InputError(
             "these tasks were never compared with a protected set", where=str(path), field="hygiene_required",
             remedy=f"{again}, or hygiene_required=false (it is recorded)",
         )  # fmt: skip
 
 
-def _compared(hygiene: Any) -> bool:
+def _is_compared(hygiene: Any) -> bool:
     """Whether a manifest's result names at least one protected file, and its digest."""
     protected = hygiene.get("protected") if isinstance(hygiene, dict) else None
     return bool(protected) and isinstance(protected, list) and all(isinstance(one, dict) and one.get("sha256") for one in protected)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -114,18 +116,18 @@ def _read(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _merged(key: str, path: Path, tasks: Sequence[PlannedTask]) -> Iterator[GavelError]:
+def _find_merged(key: str, path: Path, tasks: Sequence[PlannedTask]) -> Iterator[GavelError]:
     """Find prompts that stand in the file with different targets: GRPO tells its groups apart by the prompt alone."""
     seen: dict[bytes, tuple[str, bytes]] = {}
     clashes = []
     for row in tasks:
         task = row.task
-        prompt, target = canonical(plain(task.messages)), canonical(plain([task.verifier, task.target]))
+        prompt, target = encode_canonical(to_plain(task.messages)), encode_canonical(to_plain([task.verifier, task.target]))
         first = seen.setdefault(prompt, (task.task_id, target))
         if first[1] != target:
             clashes.append(f"{first[0]} and {task.task_id}")
     if clashes:
         yield InputError(
             f"{len(clashes)} tasks have the prompt of another one and a different target; GRPO would make one group of them",
-            where=str(path), field=f"{key}.path", found=shorten("; ".join(clashes[:_SHOWN])), remedy="drop or reword one of each pair",
+            where=str(path), field=f"{key}.path", found=shorten_value("; ".join(clashes[:_SHOWN])), remedy="drop or reword one of each pair",
         )  # fmt: skip

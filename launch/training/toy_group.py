@@ -21,8 +21,8 @@ import orjson
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.hooks import install
-from gavel.envs.interfaces.nemo_rl.masking import take_out
+from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
+from gavel.envs.interfaces.nemo_rl.masking import take_out_ungraded
 from gavel.launch.training import toy_rollout
 from gavel.launch.training.toy_rollout import POLICY, Settings, ToyEnvironment
 from gavel.models.errors import GavelError
@@ -44,18 +44,18 @@ def main() -> int:
 def run_group() -> dict[str, str]:
     """Install the hooks in this process and run the group through each; return what is wrong by name, empty where nothing is."""
     driver = Driver(POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.report(handle, uids))
-    found = {"hooks": _tell(lambda: _install(driver))}
+    found = {"hooks": _run_check(lambda: _install_hooks(driver))}
     if found["hooks"]:
         return found
-    return {**found, **{name: _tell(check) for name, check in _checks(driver).items()}}
+    return {**found, **{name: _run_check(check) for name, check in _make_checks(driver).items()}}
 
 
-def _install(driver: Driver) -> str:
-    install(driver)
+def _install_hooks(driver: Driver) -> str:
+    install_hooks(driver)
     return ""
 
 
-def _tell(check: Callable[[], str]) -> str:
+def _run_check(check: Callable[[], str]) -> str:
     try:
         return check()
     except GavelError as failed:
@@ -64,27 +64,27 @@ def _tell(check: Callable[[], str]) -> str:
         return f"{type(failed).__name__}: {failed}"
 
 
-def _checks(driver: Driver) -> dict[str, Callable[[], str]]:
+def _make_checks(driver: Driver) -> dict[str, Callable[[], str]]:
     import torch
 
     graded = torch.ones(len(REWARDS))
     graded[LOST] = 0.0
     batch: Any = {"total_reward": torch.tensor(REWARDS), "loss_multiplier": torch.ones(len(REWARDS))}
-    take_out(batch, graded)
+    take_out_ungraded(batch, graded)
     prompts, mask = torch.zeros(len(REWARDS), 3), batch["loss_multiplier"].unsqueeze(-1).expand(-1, 2)
     rollouts = {"rollout": "run_multi_turn_rollout", "asynchronous rollout": "run_async_multi_turn_rollout"}
     return {
-        **{f"estimator {name}": partial(_compare, one, prompts, batch, mask) for name, one in _made().items()},
-        "baseline of dynamic sampling": partial(_whole, prompts, batch),
+        **{f"estimator {name}": partial(_compare_estimator, one, prompts, batch, mask) for name, one in _make_estimators().items()},
+        "baseline of dynamic sampling": partial(_check_whole_group, prompts, batch),
         **{name: partial(toy_rollout.check_rollout, function, ToyEnvironment(REWARDS, LOST)) for name, function in rollouts.items()},
         "validation": partial(toy_rollout.check_validation, ToyEnvironment(REWARDS, LOST)),
-        "logging": partial(toy_rollout.check_logging, driver.note_batch, graded),
+        "logging": partial(toy_rollout.check_logging, driver.record_batch, graded),
         "mask filter": partial(toy_rollout.check_mask_filter, graded),
         "data setup": toy_rollout.check_data_setup,
     }
 
 
-def _made() -> dict[str, tuple[Any, list[float]]]:
+def _make_estimators() -> dict[str, tuple[Any, list[float]]]:
     """Return the estimators that are used, and the advantages that each must give."""
     module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
     kept = REWARDS[:LOST]
@@ -95,7 +95,7 @@ def _made() -> dict[str, tuple[Any, list[float]]]:
     mean = sum(kept) / len(kept)
     spread = math.sqrt(sum((one - mean) ** 2 for one in kept) / len(kept))
     wanted = {
-        "grpo": [_left_out(kept, place) for place in range(len(kept))],
+        "grpo": [_compute_left_out(kept, place) for place in range(len(kept))],
         "reinforce_plus_plus": [(one - mean) / spread for one in kept],
     }
     return {
@@ -104,7 +104,7 @@ def _made() -> dict[str, tuple[Any, list[float]]]:
     }  # fmt: skip
 
 
-def _left_out(kept: tuple[float, ...], place: int) -> float:
+def _compute_left_out(kept: tuple[float, ...], place: int) -> float:
     """Return GRPO's advantage of one sample among the others: not normalised where those are equal."""
     others = [one for other, one in enumerate(kept) if other != place]
     mean = sum(others) / len(others)
@@ -112,7 +112,7 @@ def _left_out(kept: tuple[float, ...], place: int) -> float:
     return (kept[place] - mean) / (math.sqrt(variance) + 1e-6 if len(set(others)) > 1 else 1.0)
 
 
-def _compare(made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any) -> str:
+def _compare_estimator(made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any) -> str:
     estimator, wanted = made
     found = estimator.compute_advantage(prompt_ids=prompts, rewards=batch["total_reward"], mask=mask, repeated_batch=batch)
     for place, (got, right) in enumerate(zip(found[:, 0].tolist(), wanted, strict=True)):
@@ -121,7 +121,7 @@ def _compare(made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any)
     return ""
 
 
-def _whole(prompts: Any, batch: Any) -> str:
+def _check_whole_group(prompts: Any, batch: Any) -> str:
     """Check the trainer's own baseline: its spread, by which dynamic sampling chooses, is one for the whole group."""
     import torch
 

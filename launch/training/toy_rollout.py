@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.contract import LOGGING
-from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdicts_to_json
+from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.masking import GRADED
 from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
-from gavel.envs.interfaces.nemo_rl.sample import ENDING, UID, new_info
+from gavel.envs.interfaces.nemo_rl.sample import ENDING, UID, make_info
 from gavel.models.errors import InputError
 
 NAME = "toy"
@@ -46,26 +46,26 @@ class ToyEnvironment:
 
     rewards: Sequence[float]
     lost: int
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, SampleVerdict] = field(default_factory=dict)
     told: list[bool] = field(default_factory=list)
 
     @property
     def step(self) -> Any:
         """The method as a handle of Ray has it."""
-        return SimpleNamespace(remote=lambda _messages, infos: _Done(self._grade(infos)))
+        return SimpleNamespace(remote=lambda _messages, infos: _Done(self._grade_rows(infos)))
 
     def report(self, handle: Any, uids: Sequence[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the driver's contract
         """Tell verdicts, as our actor does."""
-        return {"verdicts": verdicts_to_json([self.verdicts.get(uid) for uid in uids]), "metrics": {}}
+        return {"verdicts": encode_verdicts([self.verdicts.get(uid) for uid in uids]), "metrics": {}}
 
-    def _grade(self, infos: Sequence[Mapping[str, Any]]) -> Any:
+    def _grade_rows(self, infos: Sequence[Mapping[str, Any]]) -> Any:
         import torch
 
         places = [int(info["place"]) for info in infos]
         self.told += [ENDING in info and UID in info for info in infos]
         for place, info in zip(places, infos, strict=True):
             if place != self.lost:
-                self.verdicts[info[UID]] = Verdict(info[UID], 0, NAME, "X", self.rewards[place], {}, None, 0, 0.0)
+                self.verdicts[info[UID]] = SampleVerdict(info[UID], 0, NAME, "X", self.rewards[place], {}, None, 0, 0.0)
         given = [_PLACEHOLDER if place == self.lost else self.rewards[place] for place in places]
         values = (
             [{"role": "environment", "content": ""} for _ in places], [None] * len(places), [None] * len(places),
@@ -112,7 +112,7 @@ class _Engine:
         rows, length = len(data["input_ids"]), int(data["input_lengths"][0])
         said = torch.tensor([_SAID, _END]).expand(rows, 2)
         output = torch.cat([data["input_ids"][:, :length], said], dim=1)
-        return _dict()({
+        return _load_batched_dict()({
             "output_ids": output, "logprobs": torch.zeros(output.shape), "generation_lengths": torch.full((rows,), 2),
             "unpadded_sequence_lengths": torch.full((rows,), length + 2), "truncated": torch.zeros(rows, dtype=torch.bool),
         })  # fmt: skip
@@ -120,10 +120,10 @@ class _Engine:
     async def generate_async(self, data: Any, greedy: bool = False) -> AsyncIterator[tuple[int, Any]]:
         """Reply to the rows, one after the other."""
         for place in range(len(data["input_ids"])):
-            yield place, self.generate(_dict()({key: value[place : place + 1] for key, value in data.items()}), greedy)
+            yield place, self.generate(_load_batched_dict()({key: value[place : place + 1] for key, value in data.items()}), greedy)
 
 
-def _dict() -> Any:
+def _load_batched_dict() -> Any:
     return import_module("nemo_rl.distributed.batched_data_dict").BatchedDataDict
 
 
@@ -131,15 +131,15 @@ def make_batch(size: int) -> Any:
     """Return a batch of ``size`` samples of one prompt, as a data loader gives it."""
     import torch
 
-    return _dict()({
+    return _load_batched_dict()({
         "message_log": [[{"role": "user", "content": "prompt", "token_ids": torch.tensor([3, 4, 5])}] for _ in range(size)],
-        "extra_env_info": [{**new_info("{}", "train", None, None), "place": place} for place in range(size)],
+        "extra_env_info": [{**make_info("{}", "train", None, None), "place": place} for place in range(size)],
         "task_name": [NAME] * size, "idx": list(range(size)), "loss_multiplier": torch.ones(size),
     })  # fmt: skip
 
 
 @contextlib.contextmanager
-def without_ray(module: Any) -> Iterator[None]:
+def replace_ray(module: Any) -> Iterator[None]:
     """Let a module's ``ray.get`` give what the toy environment has done."""
     kept = module.ray
     module.ray = SimpleNamespace(get=lambda done, **_: [one.value for one in done] if isinstance(done, list) else done.value)
@@ -152,7 +152,7 @@ def without_ray(module: Any) -> Iterator[None]:
 def check_rollout(name: str, environment: ToyEnvironment) -> str:
     """Roll a batch out with one of the trainer's functions; return what is wrong with it, empty where nothing is."""
     trainer, size = import_module("nemo_rl.algorithms.grpo"), len(environment.rewards)
-    with without_ray(import_module("nemo_rl.experience.rollouts")):
+    with replace_ray(import_module("nemo_rl.experience.rollouts")):
         final, metrics = getattr(trainer, name)(
             policy_generation=_Engine(), input_batch=make_batch(size), tokenizer=_Tokenizer(), task_to_env={NAME: environment},
             max_seq_len=64, max_rollout_turns=1, greedy=False,
@@ -165,10 +165,10 @@ def check_rollout(name: str, environment: ToyEnvironment) -> str:
         ("loss_multiplier", [float(place in kept) for place in range(size)]),
         (GRADED, [float(place in kept) for place in range(size)]),
     ):
-        if problem := _differs(key, final[key].tolist(), wanted):
+        if problem := _find_difference(key, final[key].tolist(), wanted):
             return problem
     mean = sum(environment.rewards[place] for place in kept) / len(kept)
-    return _differs("reward/graded_mean", [metrics["reward/graded_mean"]], [mean])
+    return _find_difference("reward/graded_mean", [metrics["reward/graded_mean"]], [mean])
 
 
 def check_validation(environment: ToyEnvironment) -> str:
@@ -178,18 +178,18 @@ def check_validation(environment: ToyEnvironment) -> str:
         grpo=Settings(val_num_generations_per_prompt=1, max_val_samples=size, val_batch_size=size, max_rollout_turns=1),
         policy=POLICY, env={}, logger={"num_val_samples_to_print": 0, "wandb_enabled": False, "wandb": {}},
     )  # fmt: skip
-    with without_ray(import_module("nemo_rl.experience.rollouts")):
+    with replace_ray(import_module("nemo_rl.experience.rollouts")):
         trainer: Any = import_module("nemo_rl.algorithms.grpo")
         metrics, _ = trainer.validate(_Engine(), [make_batch(size)], _Tokenizer(), {NAME: environment}, step=0, master_config=config)
     kept = [reward for place, reward in enumerate(environment.rewards) if place != environment.lost]
-    return _differs("accuracy", [metrics["accuracy"]], [sum(kept) / len(kept)])
+    return _find_difference("accuracy", [metrics["accuracy"]], [sum(kept) / len(kept)])
 
 
 def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:
     """Log a step of which ``graded`` says what counts; return what is wrong with its figures, empty where nothing is."""
     import torch
 
-    batch = _dict()({"extra_env_info": [{}] * len(graded), GRADED: graded})
+    batch = _load_batched_dict()({"extra_env_info": [{}] * len(graded), GRADED: graded})
     note(batch, torch.ones(len(graded), 2))
     advantages = torch.where(graded != 0, torch.ones(len(graded)), torch.full((len(graded),), 99.0))
     metrics: dict[str, Any] = {}
@@ -198,7 +198,7 @@ def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:
         logger=SimpleNamespace(log_histogram=lambda *_, **__: None), total_steps=0, metrics=metrics,
         baseline=torch.ones(len(graded)), advantages=advantages,
     )  # fmt: skip
-    return _differs("advantages/mean", [metrics["advantages/mean"]], [1.0])
+    return _find_difference("advantages/mean", [metrics["advantages/mean"]], [1.0])
 
 
 def check_mask_filter(graded: Any) -> str:
@@ -208,9 +208,9 @@ def check_mask_filter(graded: Any) -> str:
     trainer: Any = import_module("nemo_rl.algorithms.grpo")
     masked = torch.zeros(len(graded), dtype=torch.bool)
     masked[0] = True
-    batch = _dict()({"loss_multiplier": graded.clone(), "mask_sample": masked})
+    batch = _load_batched_dict()({"loss_multiplier": graded.clone(), "mask_sample": masked})
     trainer._apply_mask_sample_filter(batch)
-    return _differs("loss_multiplier", batch["loss_multiplier"].tolist(), [0.0, *graded.tolist()[1:]])
+    return _find_difference("loss_multiplier", batch["loss_multiplier"].tolist(), [0.0, *graded.tolist()[1:]])
 
 
 def check_data_setup() -> str:
@@ -225,7 +225,7 @@ def check_data_setup() -> str:
     return "prompts are not looked at before datasets and actors are made"
 
 
-def _differs(what: str, found: Sequence[float], wanted: Sequence[float]) -> str:
+def _find_difference(what: str, found: Sequence[float], wanted: Sequence[float]) -> str:
     for place, (got, right) in enumerate(zip(found, wanted, strict=True)):
         if not abs(got - right) <= _CLOSE * max(1.0, abs(right)):
             where = f" of sample {place}" if len(wanted) > 1 else ""

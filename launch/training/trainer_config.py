@@ -11,19 +11,19 @@ import yaml
 
 from gavel.envs.assembly import Assembly, Parts
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
-from gavel.launch.assembly import parts_of
-from gavel.launch.rollout import task_path
+from gavel.launch.assembly import make_parts
+from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import TrainConfig
 from gavel.launch.training.layout import Layout
-from gavel.launch.training.nemo_rl_config import SECTION, Overlaid, TrainerConfig, emit, find_overlaid
-from gavel.models.codec import plain
+from gavel.launch.training.nemo_rl_config import SECTION, Overlaid, TrainerConfig, find_overlaid, render_config
+from gavel.models.codec import to_plain
 from gavel.models.service import Service
 
 NOWHERE = "judge.invalid"
 """The end of a placeholder host; no such name can ever be resolved (RFC 2606)."""
 
 
-def reached(services: Mapping[str, Service]) -> dict[str, Service]:
+def make_external(services: Mapping[str, Service]) -> dict[str, Service]:
     """Return services as a trainer sees them: external, each replica of a managed one at an address that stands for the real one."""
     return {
         name: service if service.mode == "external" else replace(
@@ -34,24 +34,24 @@ def reached(services: Mapping[str, Service]) -> dict[str, Service]:
     }  # fmt: skip
 
 
-def trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str]:
+def make_trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str]:
     """Return the name of the trainer's config and its text.
 
     Raises:
-        ConfigError: see ``nemo_rl_config.emit``.
+        ConfigError: see ``nemo_rl_config.render_config``.
     """
     if not config.trainer.nemo_rl:
-        return "trainer.yaml", str(yaml.safe_dump(_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120))
-    parts = _parts(config, assembly)
-    return "nemo_rl.yaml", emit(_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure)
+        return "trainer.yaml", str(yaml.safe_dump(_make_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120))
+    parts = _make_parts(config, assembly)
+    return "nemo_rl.yaml", render_config(_make_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure)
 
 
-def _parts(config: TrainConfig, assembly: Assembly) -> Parts:
+def _make_parts(config: TrainConfig, assembly: Assembly) -> Parts:
     """Return the parts with the services that are used, as the config has them: the assembly may be one without credentials."""
-    return replace(parts_of(config), services=reached({name: config.service_table[name] for name in assembly.services}))
+    return replace(make_parts(config), services=make_external({name: config.service_table[name] for name in assembly.services}))
 
 
-def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
+def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     chosen = config.trainer
     limits = {
         f"+data.{split}.limit": tasks.limit
@@ -60,8 +60,8 @@ def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     overrides = {**limits, **(chosen.overrides or {})}  # limits first: data.train may be replaced by a list of data sets
     assert chosen.kind == "grpo" or chosen.kind == "single_controller"
     return TrainerConfig(
-        nemo_rl_root=str(chosen.nemo_rl_root), run_dir=str(run), model=str(chosen.model), tasks=str(task_path(str(config.tasks.path))),
-        validation=str(task_path(config.validation.path)) if config.validation.path else None, kind=chosen.kind,
+        nemo_rl_root=str(chosen.nemo_rl_root), run_dir=str(run), model=str(chosen.model), tasks=str(resolve_task_path(str(config.tasks.path))),
+        validation=str(resolve_task_path(config.validation.path)) if config.validation.path else None, kind=chosen.kind,
         async_rollouts=chosen.async_rollouts, prompts_per_step=chosen.prompts_per_step,
         generations_per_prompt=chosen.generations_per_prompt, max_steps=chosen.max_steps, max_total_tokens=chosen.max_total_tokens,
         max_new_tokens=chosen.max_new_tokens, learning_rate=chosen.learning_rate,
@@ -71,31 +71,31 @@ def _nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     )  # fmt: skip
 
 
-def overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
+def list_overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
     """Return what a NeMo-RL run changes of its recipe, see ``nemo_rl_config.find_overlaid``."""
-    return find_overlaid(_nemo_rl(config, layout, run), assembly)
+    return find_overlaid(_make_nemo_rl(config, layout, run), assembly)
 
 
-def _own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:
-    used = _parts(config, assembly)
+def _make_own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:
+    used = _make_parts(config, assembly)
     actor = ActorConfig(
         used, config.reward, config.failure, str(run / "ledger"), config.trainer.step_deadline, str(config.trainer.model or "policy"),
         config.trainer.check_workers,
     )  # fmt: skip
     return {
-        "env": {f"{PREFIX}{assembly.environment.name}": plain(actor)},
-        "data": {split: _data(tasks, assembly) for split, tasks in (("train", config.tasks), ("validation", config.validation))},
-        "trainer": plain(config.trainer),
+        "env": {f"{PREFIX}{assembly.environment.name}": to_plain(actor)},
+        "data": {split: _make_data(tasks, assembly) for split, tasks in (("train", config.tasks), ("validation", config.validation))},
+        "trainer": to_plain(config.trainer),
         "seed": config.seed,
         SECTION: {"run_dir": str(run), "kind": config.trainer.kind, "checkpoints": str(run / "checkpoints")},
     }
 
 
-def _data(tasks: Any, assembly: Assembly) -> dict[str, Any] | None:
+def _make_data(tasks: Any, assembly: Assembly) -> dict[str, Any] | None:
     if not tasks.path:
         return None
     return {
-        "data_path": str(task_path(tasks.path).resolve()), "limit": tasks.limit, "env": assembly.environment.name,
+        "data_path": str(resolve_task_path(tasks.path).resolve()), "limit": tasks.limit, "env": assembly.environment.name,
         "binding": assembly.environment.info.binding,
     }  # fmt: skip
 
@@ -104,7 +104,7 @@ def with_addresses(text: str, urls: Mapping[str, tuple[str, ...]], save_by: str 
     """Return a trainer's config with the real addresses of services, and the time by which the last checkpoint must be saved.
 
     Args:
-        text: the file as ``trainer_config`` made it.
+        text: the file as ``make_trainer_config`` made it.
         urls: by service.
         save_by: ``DD:HH:MM:SS`` from now; only NeMo-RL's config has a place for it, and one that is set there stays.
     """

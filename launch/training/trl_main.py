@@ -25,21 +25,21 @@ import yaml
 
 from gavel.envs.assembly import Assembly
 from gavel.envs.failure_policy import FailureWatch
-from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
+from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.endings import Limits
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import GrpoOptions, read_options
 from gavel.envs.interfaces.trl.scoring import Scorer
-from gavel.envs.interfaces.trl.trainer import Session, newest, train
+from gavel.envs.interfaces.trl.trainer import TrlSession, find_newest, train_policy
 from gavel.envs.types import Digests, RewardPolicy
-from gavel.launch.comparing.curves import summary_lines
+from gavel.launch.comparing.curves import summarize_reward
 from gavel.launch.comparing.ledgers import read_samples
-from gavel.launch.comparing.pictures import CURVE, draw
-from gavel.launch.training.trl_preflight import device
+from gavel.launch.comparing.pictures import CURVE, draw_runs
+from gavel.launch.training.trl_preflight import make_device_variables
 from gavel.models import embedded
-from gavel.models.codec import digest, plain, to_json
+from gavel.models.codec import compute_digest, to_json, to_plain
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.files import JsonLines
 from gavel.models.pool import open_services
@@ -55,15 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--config", required=True, type=Path)
     options = parser.parse_args(argv)
-    os.environ.update(device())  # before torch is there
+    os.environ.update(make_device_variables())  # before torch is there
     try:
-        return asyncio.run(run(read(options.config)))
+        return asyncio.run(train_config(read_trainer_config(options.config)))
     except GavelError as failed:
         sys.stderr.write(f"{failed}\n")
         return failed.exit_code
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_trainer_config(path: Path) -> dict[str, Any]:
     """Read ``trainer.yaml``.
 
     Raises:
@@ -78,7 +78,7 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-async def run(values: Mapping[str, Any]) -> int:
+async def train_config(values: Mapping[str, Any]) -> int:
     """Train as a config says; return the exit code.
 
     Raises:
@@ -87,53 +87,53 @@ async def run(values: Mapping[str, Any]) -> int:
     folder, begun = Path(values["gavel"]["run_dir"]), time.perf_counter()
     ((name, raw),) = values["env"].items()
     actor = read_config(raw, name=name)
-    options, (assembly, reward) = read_options(values["trainer"], int(values["seed"])), build(actor)
+    options, (assembly, reward) = read_options(values["trainer"], int(values["seed"])), build_parts(actor)
     stop, loop = Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _told, stop)
+        loop.add_signal_handler(number, _tell_stop, stop)
     if not _to_do(folder, options):
         return FINISHED
-    options = replace(options, model=await _weights(options.model, actor, folder))
+    options = replace(options, model=await _find_weights(options.model, actor, folder))
     assets = actor.parts.assets
-    ledger, steps = Ledger(folder / "ledger", assembly.environment.name), Steps(folder / "ledger")
+    ledger, steps = Ledger(folder / "ledger", assembly.environment.name), StepLedger(folder / "ledger")
     try:
         async with open_services(
-            assembly.services, log_dir=folder / "logs", progress=say, replies=Path(assets.replies) if assets.replies else None
+            assembly.services, log_dir=folder / "logs", progress=print_line, replies=Path(assets.replies) if assets.replies else None
         ) as pool:
-            assembly.models.start(pool.models)
-            session = _session(values, folder, (actor, assembly, reward), (ledger, steps), stop)
-            done = await asyncio.to_thread(train, options, session)
+            assembly.models.set_models(pool.models)
+            session = _make_session(values, folder, (actor, assembly, reward), (ledger, steps), stop)
+            done = await asyncio.to_thread(train_policy, options, session)
     finally:
         ledger.close()
         steps.close()
-    return _close(folder, options, reward, assembly.environment.info.clusters, done, time.perf_counter() - begun)
+    return _close_run(folder, options, reward, assembly.environment.info.clusters, done, time.perf_counter() - begun)
 
 
-def _session(
+def _make_session(
     values: Mapping[str, Any],
     folder: Path,
     parts: tuple[ActorConfig, Assembly, RewardPolicy],
-    ledgers: tuple[Ledger, Steps],
+    ledgers: tuple[Ledger, StepLedger],
     stop: Event,
-) -> Session:
+) -> TrlSession:
     actor, assembly, reward = parts
     data = values["data"]["train"]
     tasks = load_tasks(data["data_path"], data["env"], binding=data["binding"], limit=data["limit"])
-    digests = Digests(digest(plain(actor)), assembly.rubric_digests)
-    grader = Grader(assembly.environment, reward, ledgers[0], digests, deadline=actor.deadline, policy_model=actor.policy_model)
+    digests = Digests(compute_digest(to_plain(actor)), assembly.rubric_digests)
+    grader = SampleGrader(assembly.environment, reward, ledgers[0], digests, deadline=actor.deadline, policy_model=actor.policy_model)
 
-    def scorer(limits: Limits) -> Scorer:
+    def make_scorer(limits: Limits) -> Scorer:
         return Scorer(grader, ledgers[1], FailureWatch(actor.failure), limits)
 
-    def told(step: int, figures: Mapping[str, float]) -> None:
+    def record_step(step: int, figures: Mapping[str, float]) -> None:
         with JsonLines(folder / METRICS) as file:
             file.append(to_json({"step": step, "time": time.time(), **figures}))
-        say(progress_line(step, int(values["trainer"]["max_steps"]), figures))
+        print_line(format_progress(step, int(values["trainer"]["max_steps"]), figures))
 
-    return Session(tasks, scorer, asyncio.get_running_loop(), told, stop, folder / "checkpoints", folder / "model")
+    return TrlSession(tasks, make_scorer, asyncio.get_running_loop(), record_step, stop, folder / "checkpoints", folder / "model")
 
 
-def progress_line(step: int, steps: int, figures: Mapping[str, float]) -> str:
+def format_progress(step: int, steps: int, figures: Mapping[str, float]) -> str:
     """Return what is said after a step."""
     graded, samples = int(figures.get("judge/graded", 0)), int(figures.get("judge/samples", 0))
     mean = figures.get("reward/graded_mean")
@@ -143,51 +143,53 @@ def progress_line(step: int, steps: int, figures: Mapping[str, float]) -> str:
 
 def _to_do(folder: Path, options: GrpoOptions) -> bool:
     """Tell whether anything is left to do, and say from where it goes on."""
-    known, kept = max((sample.step for sample in read_samples(folder)), default=0), newest(folder / "checkpoints")
+    known, kept = max((sample.step for sample in read_samples(folder)), default=0), find_newest(folder / "checkpoints")
     if kept is not None:
-        say(f"going on from {kept}")
+        print_line(f"going on from {kept}")
     elif known >= options.max_steps:
-        say(f"all {options.max_steps} steps of this run are done; name another folder for a new one: run.dir=…")
+        print_line(f"all {options.max_steps} steps of this run are done; name another folder for a new one: run.dir=…")
         return False
     elif known:
-        say(f"an earlier start got to step {known} and kept no checkpoint (it was killed?): this one begins at step 1, and replaces it")
+        print_line(
+            f"an earlier start got to step {known} and kept no checkpoint (it was killed?): this one begins at step 1, and replaces it"
+        )
     return True
 
 
-async def _weights(model: str, actor: ActorConfig, folder: Path) -> str:
-    known = embedded.find(model)
+async def _find_weights(model: str, actor: ActorConfig, folder: Path) -> str:
+    known = embedded.find_embedded(model)
     if known is None:
         return await asyncio.to_thread(lambda: str(Path(model).expanduser()))
     assets = actor.parts.assets
-    store = assets.store()
-    found = await embedded.prepare(
-        known, cache=store.cache, python=sys.executable, log=folder / "logs" / "convert.log", progress=say, mirror=store.mirror,
+    store = assets.make_store()
+    found = await embedded.prepare_embedded(
+        known, cache=store.cache, python=sys.executable, log=folder / "logs" / "convert.log", progress=print_line, mirror=store.mirror,
         offline=store.offline,
     )  # fmt: skip
     return str(found)
 
 
-def _told(stop: Event) -> None:
-    say("told to end: the step under way is finished, then a checkpoint is kept")
+def _tell_stop(stop: Event) -> None:
+    print_line("told to end: the step under way is finished, then a checkpoint is kept")
     stop.set()
 
 
-def _close(folder: Path, options: GrpoOptions, reward: RewardPolicy, clusters: str | None, done: int, seconds: float) -> int:
+def _close_run(folder: Path, options: GrpoOptions, reward: RewardPolicy, clusters: str | None, done: int, seconds: float) -> int:
     """Say what was done. A finished run keeps no checkpoint: it could only be gone on with."""
     samples = read_samples(folder, clusters=clusters)
-    for line in summary_lines(samples, bounds=reward.bounds):
-        say(line)
-    if draw(folder / CURVE, {folder.name: samples}):
-        say(f"curve: {folder / CURVE}")
+    for line in summarize_reward(samples, bounds=reward.bounds):
+        print_line(line)
+    if draw_runs(folder / CURVE, {folder.name: samples}):
+        print_line(f"curve: {folder / CURVE}")
     if done < options.max_steps:
-        say(f"ended after step {done} of {options.max_steps}, {seconds:.0f} s; the same command goes on from there")
+        print_line(f"ended after step {done} of {options.max_steps}, {seconds:.0f} s; the same command goes on from there")
         return INTERRUPTED
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    say(f"{done} steps in {seconds:.0f} s")
+    print_line(f"{done} steps in {seconds:.0f} s")
     return FINISHED
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Write a line to the log."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from gavel.envs.assembly import Assembly
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
-from gavel.envs.interfaces.trl.config import read_options, unused
-from gavel.launch.rollout import task_path
+from gavel.envs.interfaces.trl.config import find_unused, read_options
+from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import TrainConfig
-from gavel.launch.training.nemo_rl_config import policy_turns
+from gavel.launch.training.nemo_rl_config import count_policy_turns
 from gavel.models import embedded
-from gavel.models.codec import plain
+from gavel.models.codec import to_plain
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.install import install_hint
-from gavel.models.pinned import AssetError, cached_path, fetch
+from gavel.models.pinned import AssetError, fetch_pin, make_cached_path
 
 EXTRA = "smoke"
 LEAST_TRL = (1, 10)
@@ -34,12 +34,12 @@ _SCRIPT = (
 )
 
 
-def machine_findings(config: TrainConfig) -> Iterator[GavelError]:
+def list_machine_findings(config: TrainConfig) -> Iterator[GavelError]:
     """Yield what this machine lacks: modules of the trainer's interpreter, the model's weights."""
     python = config.trainer.python or config.cluster.python or sys.executable
-    prepared, found = _weights(config)
+    prepared, found = _check_weights(config)
     yield from found
-    missing, version = asked(python, (*NEEDED, *(() if prepared else _TO_CONVERT)))
+    missing, version = ask_modules(python, (*NEEDED, *(() if prepared else _TO_CONVERT)))
     if missing:
         yield ConfigError(
             "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: no {missing}",
@@ -53,7 +53,7 @@ def machine_findings(config: TrainConfig) -> Iterator[GavelError]:
 
 
 @cache
-def asked(python: str, modules: tuple[str, ...]) -> tuple[str, str]:
+def ask_modules(python: str, modules: tuple[str, ...]) -> tuple[str, str]:
     """Ask an interpreter which of these modules it lacks, and its version of TRL; nothing is imported there."""
     try:
         done = subprocess.run(
@@ -74,11 +74,11 @@ def asked(python: str, modules: tuple[str, ...]) -> tuple[str, str]:
     return ", ".join(lines[0].split()), lines[1] if len(lines) > 1 else ""
 
 
-def _weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
+def _check_weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     """Return whether the weights are ready to be loaded, and what is wrong with them."""
-    name, assets = str(config.trainer.model or ""), config.assets.store()
+    name, assets = str(config.trainer.model or ""), config.assets.make_store()
     try:
-        model = embedded.find(name)
+        model = embedded.find_embedded(name)
     except ConfigError as failed:
         return False, [ConfigError(failed.problem, field="trainer.model", found=name, allowed=failed.allowed, remedy=failed.remedy)]
     if model is None:
@@ -88,12 +88,12 @@ def _weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
             "there is no such model here; this trainer downloads none from the hub", field="trainer.model", found=name or "null",
             allowed="embedded:smollm2, or a directory with a model of Hugging Face's form",
         )]  # fmt: skip
-    if embedded.prepared_path(model, assets.cache).is_dir():
+    if embedded.make_prepared_path(model, assets.cache).is_dir():
         return True, []
-    if not assets.offline or cached_path(model.source, assets.cache).is_file():
+    if not assets.offline or make_cached_path(model.source, assets.cache).is_file():
         return False, []
     try:
-        fetch(model.source, mirror=assets.mirror, offline=True)
+        fetch_pin(model.source, mirror=assets.mirror, offline=True)
     except AssetError as failed:
         return False, [AssetError(
             f"the weights of {name} are not here, and downloads are forbidden", field="assets.offline", found=failed.found,
@@ -102,36 +102,38 @@ def _weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     return False, []
 
 
-def findings(config: TrainConfig, assembly: Assembly) -> list[str]:
+def list_findings(config: TrainConfig, assembly: Assembly) -> list[str]:
     """Return what is wrong with the options and the tasks, all of it."""
-    trainer = plain(config.trainer)
-    found: list[GavelError] = list(unused(trainer))
+    trainer = to_plain(config.trainer)
+    found: list[GavelError] = list(find_unused(trainer))
     if not found:
         try:
             read_options(trainer, config.seed)
         except GavelError as failed:
             found.append(failed)
-    found += _unsupported(config, assembly)
-    found += _tasks(config, assembly)
+    found += _check_unsupported(config, assembly)
+    found += _check_tasks(config, assembly)
     return [str(failed) for failed in found]
 
 
-def _unsupported(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
+def _check_unsupported(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
     if config.validation.path:
         yield ConfigError("this trainer does not validate", field="validation.path", found=config.validation.path, allowed="null")
     if config.cluster.nodes > 1:
         yield ConfigError("this trainer runs on one machine", field="cluster.nodes", found=str(config.cluster.nodes), allowed="1")
-    if (turns := policy_turns(assembly)) > 1:
+    if (turns := count_policy_turns(assembly)) > 1:
         yield ConfigError(
             f"this trainer draws one reply a task, and an episode of {assembly.environment.name} takes up to {turns}", field="env",
             found=assembly.environment.name, allowed="environments of one reply", remedy="train it with trainer=nemo_rl_grpo",
         )  # fmt: skip
 
 
-def _tasks(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
+def _check_tasks(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
     binding = assembly.environment.info.binding
     try:
-        tasks = load_tasks(task_path(str(config.tasks.path)), assembly.environment.name, binding=binding, limit=config.tasks.limit)
+        tasks = load_tasks(
+            resolve_task_path(str(config.tasks.path)), assembly.environment.name, binding=binding, limit=config.tasks.limit
+        )
     except (GavelError, OSError):
         return  # said where the tasks are looked at
     if len(tasks) < config.trainer.prompts_per_step:
@@ -141,6 +143,6 @@ def _tasks(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
         )  # fmt: skip
 
 
-def device() -> dict[str, str]:
+def make_device_variables() -> dict[str, str]:
     """Return the variables a trainer on the CPU starts with: no GPU, and threads that do not spin while others need the cores."""
     return {"CUDA_VISIBLE_DEVICES": "", "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "0"), "OMP_WAIT_POLICY": "passive"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 SECTIONS = (
     "gavel", "grpo", "data", "env", "logger", "data_plane", "cluster", "checkpointing", "async_rl", "async_rl.rollout_failure",
@@ -34,28 +34,28 @@ _ABSENT = object()
 
 def find_wrong_values(config: Mapping[str, Any]) -> list[str]:
     """Return the findings, each with its key, what stands there and what may; empty where the arithmetic can be done."""
-    return [str(one) for one in (*_sections(config), *_counts(config))]
+    return [str(one) for one in (*_check_sections(config), *_check_counts(config))]
 
 
-def _sections(config: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _check_sections(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     for key in SECTIONS:
-        if (value := _look_up(config, key)) is not _ABSENT and value is not None and not isinstance(value, Mapping):
-            yield _wrong(key, value, "a mapping of keys to values")
+        if (value := _find_value(config, key)) is not _ABSENT and value is not None and not isinstance(value, Mapping):
+            yield _make_value_error(key, value, "a mapping of keys to values")
 
 
-def _counts(config: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _check_counts(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     for key, least in COUNTS.items():
-        value = _look_up(config, key)
+        value = _find_value(config, key)
         if value is _ABSENT or (value is None and key not in _NEVER_NULL):
             continue
         if not _is_whole(value) or int(value) < least:
-            yield _wrong(key, value, f"a whole number of at least {least}")
-    multiplier = _look_up(config, "grpo.batch_multiplier")
+            yield _make_value_error(key, value, f"a whole number of at least {least}")
+    multiplier = _find_value(config, "grpo.batch_multiplier")
     if multiplier is not _ABSENT and multiplier is not None and not (_is_number(multiplier) and float(multiplier) > 0):
-        yield _wrong("grpo.batch_multiplier", multiplier, "a number above 0")
+        yield _make_value_error("grpo.batch_multiplier", multiplier, "a number above 0")
 
 
-def _look_up(config: Mapping[str, Any], key: str) -> Any:
+def _find_value(config: Mapping[str, Any], key: str) -> Any:
     """Return the value under a dotted key; ``_ABSENT`` where there is none, or what holds it is no mapping."""
     value: Any = config
     for name in key.split("."):
@@ -79,8 +79,8 @@ def _is_whole(value: Any) -> bool:
     return value.isdecimal() if isinstance(value, str) else _is_number(value) and float(value).is_integer()
 
 
-def _wrong(key: str, value: Any, allowed: str) -> ConfigError:
+def _make_value_error(key: str, value: Any, allowed: str) -> ConfigError:
     return ConfigError(
-        "this value of the trainer's config cannot be read", field=key, found=shorten(value), allowed=allowed,
+        "this value of the trainer's config cannot be read", field=key, found=shorten_value(value), allowed=allowed,
         remedy=f"trainer.overrides.{key}=…, or the key in your recipe",
     )  # fmt: skip

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gavel.models.codec import digest
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.codec import compute_digest
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.service import Service
 
 ENTRY_POINT = "vllm.entrypoints.openai.api_server"
@@ -49,7 +49,7 @@ def check_engine_args(name: str, service: Service) -> None:
         own = _OWN_KEYS.get(key.replace("-", "_"))
         if own:
             raise ConfigError(
-                "this engine argument has a key of its own", field=f"{name}.engine_args.{key}", found=shorten(value),
+                "this engine argument has a key of its own", field=f"{name}.engine_args.{key}", found=shorten_value(value),
                 remedy=f"set {name}.{own} instead",
             )  # fmt: skip
         if not key.replace("-", "_").replace(".", "_").isidentifier():
@@ -59,12 +59,12 @@ def check_engine_args(name: str, service: Service) -> None:
             )  # fmt: skip
 
 
-def interpreter(service: Service) -> str:
+def find_interpreter(service: Service) -> str:
     """Return the Python that has vLLM: the service's, or the one we run in."""
     return service.python or sys.executable
 
 
-def server_command(service: Service, model: str, port: int) -> tuple[str, ...]:
+def build_command(service: Service, model: str, port: int) -> tuple[str, ...]:
     """Return the command of one server.
 
     Args:
@@ -72,10 +72,10 @@ def server_command(service: Service, model: str, port: int) -> tuple[str, ...]:
         model: what vLLM loads: a directory, or the name of a repository on the Hugging Face hub.
         port: the TCP port it listens on.
     """
-    return (interpreter(service), "-m", ENTRY_POINT, *_flags(_arguments(service, model, port)))
+    return (find_interpreter(service), "-m", ENTRY_POINT, *_format_flags(_build_arguments(service, model, port)))
 
 
-def _arguments(service: Service, model: str, port: int) -> dict[str, Any]:
+def _build_arguments(service: Service, model: str, port: int) -> dict[str, Any]:
     """Return every engine argument by name, ours first, then the service's own, which may replace our defaults."""
     ours: dict[str, Any] = {
         "model": model, "served_model_name": service.model, "host": LOOPBACK, "port": port, "revision": service.revision,
@@ -87,21 +87,21 @@ def _arguments(service: Service, model: str, port: int) -> dict[str, Any]:
         # Compiling takes a minute and more on few cores and gains little there.
         ours |= {"enforce_eager": True}
     else:
-        ours |= {"tensor_parallel_size": tensor_parallel(service), "kv_cache_memory_bytes": _kv_bytes(service)}
+        ours |= {"tensor_parallel_size": count_tensor_parallel(service), "kv_cache_memory_bytes": _count_kv_bytes(service)}
     given = {key.replace("-", "_"): value for key, value in (service.engine_args or {}).items()}
     return ours | given
 
 
-def tensor_parallel(service: Service) -> int:
+def count_tensor_parallel(service: Service) -> int:
     """Return over how many GPUs each layer is split: as configured, else all GPUs of one replica."""
     return service.tensor_parallel_size or service.gpus
 
 
-def _kv_bytes(service: Service) -> int | None:
+def _count_kv_bytes(service: Service) -> int | None:
     return None if service.kv_cache_gb is None else round(service.kv_cache_gb * GIB)
 
 
-def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _format_flags(arguments: Mapping[str, Any]) -> Iterator[str]:
     """Write arguments as flags: None is left out, True and False are switches, mappings JSON, lists several values."""
     for name, value in arguments.items():
         flag = name.replace("_", "-")
@@ -117,7 +117,7 @@ def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--{flag}", str(value))
 
 
-def server_environment(
+def build_environment(
     service: Service, *, local: bool, gpus: tuple[str, ...] = (), threads: int | None = None, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the whole environment of one server.
@@ -133,11 +133,11 @@ def server_environment(
     if local:
         made |= _OFFLINE
     if service.cpu:
-        made |= _cpu_environment(service, threads, inherited)
+        made |= _make_cpu_environment(service, threads, inherited)
     return made
 
 
-def _cpu_environment(service: Service, threads: int | None, inherited: Mapping[str, str]) -> dict[str, str]:
+def _make_cpu_environment(service: Service, threads: int | None, inherited: Mapping[str, str]) -> dict[str, str]:
     made: dict[str, str] = {}
     if service.kv_cache_gb is not None:
         made["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, math.ceil(service.kv_cache_gb)))  # vLLM reads whole GiB only
@@ -149,7 +149,7 @@ def _cpu_environment(service: Service, threads: int | None, inherited: Mapping[s
 
 def launch_key(service: Service) -> str:
     """Return ``sha256:<hex>`` of what makes a server: services with equal keys share one."""
-    return digest([
+    return compute_digest([
         service.model, service.revision, service.cpu, service.gpus, service.tensor_parallel_size, service.replicas, service.dtype,
-        service.quantization, service.kv_cache_gb, service.port, interpreter(service), service.max_context_length, service.engine_args,
+        service.quantization, service.kv_cache_gb, service.port, find_interpreter(service), service.max_context_length, service.engine_args,
     ])  # fmt: skip

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from gavel.models import embedded
 from gavel.models.codec import record
-from gavel.models.service import Service, config_key
+from gavel.models.service import Service, get_config_key
 from gavel.models.vllm import memory
-from gavel.models.vllm.arguments import check_engine_args, interpreter, launch_key
-from gavel.models.vllm.gpus import Gpu, assign, check_split, visible_gpus
+from gavel.models.vllm.arguments import check_engine_args, find_interpreter, launch_key
+from gavel.models.vllm.gpus import Gpu, assign_gpus, check_split, find_visible_gpus
 from gavel.models.vllm.ports import pick_port
-from gavel.models.vllm.resolve import cores, engine_version, local_directory, shape_of
-from gavel.models.vllm.server import ManagedServer, Plan
+from gavel.models.vllm.resolve import count_cores, find_engine_version, find_local_directory, find_shape
+from gavel.models.vllm.server import ManagedServer, ServerPlan
 
 
 @record
@@ -33,14 +33,14 @@ class Group:
 
 @record
 class Assets:
-    """Where embedded models are kept and looked for; see ``embedded.prepare``."""
+    """Where embedded models are kept and looked for; see ``embedded.prepare_embedded``."""
 
     cache: Path
     mirror: Path | None = None
     offline: bool = False
 
 
-def group(services: Mapping[str, Service], key: Callable[[str], str] = config_key) -> list[Group]:
+def group_services(services: Mapping[str, Service], key: Callable[[str], str] = get_config_key) -> list[Group]:
     """Put managed services with equal launches together, in the order of their first names; ``key`` tells a service's config key."""
     names: dict[str, list[str]] = {}
     for name, service in services.items():
@@ -48,13 +48,13 @@ def group(services: Mapping[str, Service], key: Callable[[str], str] = config_ke
     return [Group(tuple(members), tuple(map(key, members)), services[members[0]]) for members in names.values()]
 
 
-async def plan(
+async def plan_servers(
     groups: Sequence[Group], *, assets: Assets, log_dir: Path, progress: Callable[[str], None], environment: Mapping[str, str]
-) -> dict[str, list[Plan]]:
+) -> dict[str, list[ServerPlan]]:
     """Work out every server: everything that can be refused is refused here, and embedded models are prepared.
 
     Args:
-        groups: from ``group``.
+        groups: from ``group_services``.
         assets: for embedded models.
         log_dir: where a conversion's output goes.
         progress: told each step, one line each.
@@ -70,30 +70,30 @@ async def plan(
     for each in groups:
         check_engine_args(each.keys[0], each.service)
         check_split(each.keys[0], each.service)
-        local_directory(each.keys[0], each.service)
-        embedded.find(str(each.service.model))
-    versions = await asyncio.gather(*(engine_version(each.keys[0], each.service) for each in groups))
-    gpus = assign({each.keys[0]: each.service for each in groups}, _gpus(groups, environment))
-    ports = _ports(groups)
-    plans: dict[str, list[Plan]] = {}
+        find_local_directory(each.keys[0], each.service)
+        embedded.find_embedded(str(each.service.model))
+    versions = await asyncio.gather(*(find_engine_version(each.keys[0], each.service) for each in groups))
+    gpus = assign_gpus({each.keys[0]: each.service for each in groups}, _find_gpus(groups, environment))
+    ports = _choose_ports(groups)
+    plans: dict[str, list[ServerPlan]] = {}
     for each, version in zip(groups, versions, strict=True):
-        directory = await _directory(each, assets, log_dir, progress)
+        directory = await _find_directory(each, assets, log_dir, progress)
         _check_memory(each, directory, gpus[each.keys[0]], environment, progress)
         progress(f"{each.name}: starting {each.service.model} with {version}")
-        plans[each.name] = _plans(each, directory, gpus[each.keys[0]], ports[each.name], _threads(groups), version)
+        plans[each.name] = _make_plans(each, directory, gpus[each.keys[0]], ports[each.name], _count_threads(groups), version)
     return plans
 
 
-def _gpus(groups: Sequence[Group], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
-    return () if all(each.service.cpu for each in groups) else visible_gpus(environment)
+def _find_gpus(groups: Sequence[Group], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+    return () if all(each.service.cpu for each in groups) else find_visible_gpus(environment)
 
 
-def _threads(groups: Sequence[Group]) -> int | None:
+def _count_threads(groups: Sequence[Group]) -> int | None:
     servers = sum(each.service.replicas for each in groups if each.service.cpu)
-    return None if servers <= 1 else max(1, cores() // servers)
+    return None if servers <= 1 else max(1, count_cores() // servers)
 
 
-def _ports(groups: Sequence[Group]) -> dict[str, list[int]]:
+def _choose_ports(groups: Sequence[Group]) -> dict[str, list[int]]:
     taken: set[int] = set()
     given: dict[str, list[int]] = {}
     for each in groups:
@@ -104,12 +104,12 @@ def _ports(groups: Sequence[Group]) -> dict[str, list[int]]:
     return given
 
 
-async def _directory(each: Group, assets: Assets, log_dir: Path, progress: Callable[[str], None]) -> Path | None:
-    model = embedded.find(str(each.service.model))
+async def _find_directory(each: Group, assets: Assets, log_dir: Path, progress: Callable[[str], None]) -> Path | None:
+    model = embedded.find_embedded(str(each.service.model))
     if model is None:
-        return local_directory(each.keys[0], each.service)
-    return await embedded.prepare(
-        model, cache=assets.cache, mirror=assets.mirror, offline=assets.offline, python=interpreter(each.service),
+        return find_local_directory(each.keys[0], each.service)
+    return await embedded.prepare_embedded(
+        model, cache=assets.cache, mirror=assets.mirror, offline=assets.offline, python=find_interpreter(each.service),
         log=log_dir / f"{model.name}-conversion.log", progress=progress,
     )  # fmt: skip
 
@@ -123,20 +123,20 @@ def _check_memory(
 ) -> None:
     cards = [gpu.memory_bytes for gpus in replicas for gpu in gpus]
     card = min((size for size in cards if size is not None), default=None)
-    shape = shape_of(each.service, directory, environment)
+    shape = find_shape(each.service, directory, environment)
     if shape is None or (card is None and each.service.kv_cache_gb is None):
         return
-    found = memory.estimate(each.service, shape, card or 0.0)
-    memory.check(each.keys[0], each.service, found)
-    progress(memory.describe(each.name, each.service, found))
+    found = memory.estimate_memory(each.service, shape, card or 0.0)
+    memory.check_memory(each.keys[0], each.service, found)
+    progress(memory.describe_memory(each.name, each.service, found))
 
 
-def _plans(
+def _make_plans(
     each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], ports: Sequence[int], threads: int | None, engine: str
-) -> list[Plan]:
+) -> list[ServerPlan]:
     several = each.service.replicas > 1
     return [
-        Plan(
+        ServerPlan(
             name=f"{each.name}-{index}" if several else each.name,
             service=each.service,
             model=str(directory or each.service.model),
@@ -150,8 +150,8 @@ def _plans(
     ]
 
 
-async def start(
-    plans: Mapping[str, Sequence[Plan]], *, log_dir: Path, progress: Callable[[str], None]
+async def start_servers(
+    plans: Mapping[str, Sequence[ServerPlan]], *, log_dir: Path, progress: Callable[[str], None]
 ) -> dict[str, list[ManagedServer]]:
     """Start every planned server at the same time; return them by group once all are ready.
 
@@ -170,11 +170,11 @@ async def start(
         for task in starts:
             task.cancel()
         await asyncio.gather(*starts, return_exceptions=True)
-        await stop(everyone)
+        await stop_servers(everyone)
         raise
     return servers
 
 
-async def stop(servers: Sequence[ManagedServer]) -> None:
+async def stop_servers(servers: Sequence[ManagedServer]) -> None:
     """End every server, all at the same time."""
     await asyncio.gather(*(server.stop() for server in servers))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
-from gavel.models.vllm.arguments import tensor_parallel
+from gavel.models.vllm.arguments import count_tensor_parallel
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
 _QUERY_TIMEOUT_S = 20.0
@@ -23,9 +23,9 @@ class Gpu:
     memory_bytes: int | None = None
 
 
-def visible_gpus(environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+def find_visible_gpus(environment: Mapping[str, str]) -> tuple[Gpu, ...]:
     """Return the GPUs we may use: those of CUDA_VISIBLE_DEVICES if it is set, else all that nvidia-smi lists."""
-    listed = _query()
+    listed = _query_gpus()
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return tuple(Gpu(name, memory) for name, memory in listed.items())
@@ -33,7 +33,7 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[Gpu, ...]:
     return tuple(Gpu(name, listed.get(name, min(listed.values(), default=None))) for name in names)
 
 
-def _query() -> dict[str, int]:
+def _query_gpus() -> dict[str, int]:
     try:
         done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):
@@ -49,7 +49,7 @@ def check_split(name: str, service: Service) -> None:
         ConfigError: ``gpus`` is not ``tensor_parallel_size`` times the engine argument ``pipeline_parallel_size``.
     """
     stages = int((service.engine_args or {}).get("pipeline_parallel_size", 1))
-    if service.cpu or service.gpus == tensor_parallel(service) * stages:
+    if service.cpu or service.gpus == count_tensor_parallel(service) * stages:
         return
     raise ConfigError(
         "each replica has to use all of its GPUs", field=f"{name}.tensor_parallel_size", found=str(service.tensor_parallel_size),
@@ -58,7 +58,7 @@ def check_split(name: str, service: Service) -> None:
     )  # fmt: skip
 
 
-def assign(wanted: Mapping[str, Service], visible: Sequence[Gpu]) -> dict[str, tuple[tuple[Gpu, ...], ...]]:
+def assign_gpus(wanted: Mapping[str, Service], visible: Sequence[Gpu]) -> dict[str, tuple[tuple[Gpu, ...], ...]]:
     """Give every replica of every service GPUs of its own, in the order they are listed.
 
     Args:

@@ -33,7 +33,7 @@ _STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
 """Lines of vLLM 0.10 to 0.32 that mark a stage, in order of time."""
 
 
-def tail(path: Path, lines: int = TAIL_LINES) -> str:
+def read_tail(path: Path, lines: int = TAIL_LINES) -> str:
     """Return the last ``lines`` telling lines of a log, each cut to 200 characters; empty if there is no log."""
     try:
         with path.open("rb") as file:
@@ -46,14 +46,14 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
     return "\n".join(kept[-lines:])
 
 
-def gist(path: Path, lines: int = 3) -> str:
+def read_gist(path: Path, lines: int = 3) -> str:
     """Return in one line why a server ended: the last exceptions in its log's end, or else its last lines."""
-    last = tail(path, 60).splitlines()
+    last = read_tail(path, 60).splitlines()
     causes = dict.fromkeys(found[0] for line in last if (found := _CAUSE.search(line)))
     return " | ".join([*causes][-lines:] or last[-lines:])
 
 
-def stage(line: str) -> str | None:
+def find_stage(line: str) -> str | None:
     """Return what start-up stage a log line marks, in words; None for all other lines."""
     for pattern, words in _STAGES:
         if found := pattern.search(line):
@@ -67,7 +67,7 @@ class LogReader:
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._path, self._offset, self._rest = path, offset, ""
 
-    def lines(self) -> Iterator[str]:
+    def read_lines(self) -> Iterator[str]:
         """Yield the complete lines since the last call; carriage returns of progress bars end a line as well."""
         try:
             with self._path.open("rb") as file:
@@ -93,9 +93,9 @@ class Stages:
         self._reader, self._began, self._every = reader, began, every
         self._stage, self._told = "the process is starting", began
 
-    def line(self, now: float) -> str | None:
+    def read_stage(self, now: float) -> str | None:
         """Return what to say at ``now``, or None if nothing is new and the last line is not ``every`` seconds old."""
-        found = [words for words in map(stage, self._reader.lines()) if words]
+        found = [words for words in map(find_stage, self._reader.read_lines()) if words]
         if not found and now - self._told < self._every:
             return None
         self._stage, self._told = found[-1] if found else self._stage, now

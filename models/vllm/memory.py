@@ -13,7 +13,7 @@ from typing import Any
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
-from gavel.models.vllm.arguments import GIB, tensor_parallel
+from gavel.models.vllm.arguments import GIB, count_tensor_parallel
 
 UTILIZATION = 0.9
 TYPICAL_REQUEST = 2500
@@ -37,12 +37,12 @@ class ModelShape:
     parameters: int
     embedding_parameters: int
 
-    def weight_bytes(self, *, element: float = 2.0, quantized: float | None = None) -> float:
+    def count_weight_bytes(self, *, element: float = 2.0, quantized: float | None = None) -> float:
         """Return the bytes of all weights: ``element`` bytes each, ``quantized`` for those outside the embeddings."""
         inner = self.parameters - self.embedding_parameters
         return self.embedding_parameters * element + inner * (element if quantized is None else quantized)
 
-    def kv_bytes_per_token(self, element: float = 2.0) -> float:
+    def count_kv_bytes(self, element: float = 2.0) -> float:
         """Return the bytes of KV cache that one token takes, over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size * element
 
@@ -64,13 +64,13 @@ _KNOWN_CONFIGS: dict[str, dict[str, Any]] = {
 _DENSE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
-def known_shape(model: str) -> ModelShape | None:
+def find_known_shape(model: str) -> ModelShape | None:
     """Return the shape of a model of the table, by its repository name; None if it is not there."""
     config = _KNOWN_CONFIGS.get(model)
-    return None if config is None else shape_from_config(config)
+    return None if config is None else read_shape(config)
 
 
-def shape_from_config(config: Mapping[str, Any]) -> ModelShape | None:
+def read_shape(config: Mapping[str, Any]) -> ModelShape | None:
     """Read a Hugging Face ``config.json`` of a dense decoder with gated MLPs (Llama, Qwen, Mistral).
 
     Returns None for anything else (mixtures of experts, latent attention, missing sizes): an unknown need is not guessed.
@@ -94,7 +94,7 @@ class Memory:
     kv_tokens: int
 
 
-def estimate(service: Service, shape: ModelShape, card_bytes: float) -> Memory:
+def estimate_memory(service: Service, shape: ModelShape, card_bytes: float) -> Memory:
     """Work out one replica's memory.
 
     Args:
@@ -106,16 +106,16 @@ def estimate(service: Service, shape: ModelShape, card_bytes: float) -> Memory:
     element = _BYTES_BY_DTYPE.get(service.dtype or "", 2.0)
     kv_element = _BYTES_BY_KV_DTYPE.get(str(arguments.get("kv_cache_dtype", "")), element)
     quantized = None if service.quantization is None else _BYTES_BY_QUANTIZATION.get(service.quantization, element)
-    weights = shape.weight_bytes(element=element, quantized=quantized)
-    cards = 1 if service.cpu else tensor_parallel(service)
+    weights = shape.count_weight_bytes(element=element, quantized=quantized)
+    cards = 1 if service.cpu else count_tensor_parallel(service)
     if service.kv_cache_gb is not None:
         free = service.kv_cache_gb * GIB * cards
     else:
         free = card_bytes * float(arguments.get("gpu_memory_utilization", UTILIZATION)) * cards - weights
-    return Memory(weights, max(0, int(free / shape.kv_bytes_per_token(kv_element))))
+    return Memory(weights, max(0, int(free / shape.count_kv_bytes(kv_element))))
 
 
-def describe(name: str, service: Service, memory: Memory) -> str:
+def describe_memory(name: str, service: Service, memory: Memory) -> str:
     """Say in one line what a service will have."""
     kind = service.quantization or service.dtype or "bfloat16"
     requests = memory.kv_tokens // TYPICAL_REQUEST
@@ -125,7 +125,7 @@ def describe(name: str, service: Service, memory: Memory) -> str:
     )
 
 
-def check(name: str, service: Service, memory: Memory) -> None:
+def check_memory(name: str, service: Service, memory: Memory) -> None:
     """Refuse a service whose KV cache cannot hold one request of full length.
 
     Raises:

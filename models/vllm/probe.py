@@ -15,41 +15,41 @@ class ProbeFailed(Exception):
     """The server did not answer as a live server of this model does; the text says how."""
 
 
-async def healthy(session: aiohttp.ClientSession, root: str, timeout: float) -> None:
+async def check_health(session: aiohttp.ClientSession, root: str, timeout: float) -> None:
     """Ask ``/health``, which generates nothing.
 
     Raises:
         ProbeFailed: no connection, no answer within ``timeout`` seconds, or another status than 200.
     """
-    await _fetch(session, "GET", f"{root}/health", None, timeout)
+    await _fetch_body(session, "GET", f"{root}/health", None, timeout)
 
 
-async def serves(session: aiohttp.ClientSession, root: str, model: str, timeout: float) -> None:
+async def check_served_model(session: aiohttp.ClientSession, root: str, model: str, timeout: float) -> None:
     """Check that ``/v1/models`` names ``model``.
 
     Raises:
         ProbeFailed: it names others.
     """
-    answer = _parse(await _fetch(session, "GET", f"{root}/v1/models", None, timeout))
+    answer = _parse_object(await _fetch_body(session, "GET", f"{root}/v1/models", None, timeout))
     names = [entry.get("id") for entry in answer.get("data") or []]
     if model not in names:
         raise ProbeFailed(f"/v1/models names {names}, not {model!r}")
 
 
-async def completes(session: aiohttp.ClientSession, root: str, model: str, timeout: float = READY_REQUEST_TIMEOUT_S) -> None:
+async def check_completion(session: aiohttp.ClientSession, root: str, model: str, timeout: float = READY_REQUEST_TIMEOUT_S) -> None:
     """Ask for one real completion of one token.
 
     Raises:
         ProbeFailed: none came back; has the server's message.
     """
     body = {"model": model, "messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 1, "temperature": 0.0}
-    answer = _parse(await _fetch(session, "POST", f"{root}/v1/chat/completions", body, timeout))
+    answer = _parse_object(await _fetch_body(session, "POST", f"{root}/v1/chat/completions", body, timeout))
     choices = answer.get("choices")
     if not choices or not isinstance(choices[0].get("message"), dict):
         raise ProbeFailed("the first completion has no choice")
 
 
-async def _fetch(session: aiohttp.ClientSession, method: str, url: str, body: dict[str, Any] | None, timeout: float) -> bytes:
+async def _fetch_body(session: aiohttp.ClientSession, method: str, url: str, body: dict[str, Any] | None, timeout: float) -> bytes:
     path = url.split("/", 3)[3]
     try:
         async with session.request(method, url, json=body, timeout=aiohttp.ClientTimeout(total=timeout)) as answer:
@@ -63,7 +63,7 @@ async def _fetch(session: aiohttp.ClientSession, method: str, url: str, body: di
         raise ProbeFailed(f"/{path}: {failed or type(failed).__name__}") from None
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(data)
     except ValueError:

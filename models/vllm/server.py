@@ -21,7 +21,7 @@ from gavel.models.errors import InputError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.service import Service
 from gavel.models.vllm import logtail, probe
-from gavel.models.vllm.arguments import LOOPBACK, server_command, server_environment
+from gavel.models.vllm.arguments import LOOPBACK, build_command, build_environment
 from gavel.models.vllm.process import Supervised, describe_exit
 
 
@@ -48,7 +48,7 @@ class Patience:
 
 
 @record
-class Plan:
+class ServerPlan:
     """What one server is started with: ``model`` is a directory (``local``) or a repository's name; ``gpus`` as CUDA_VISIBLE_DEVICES
     names them; ``threads`` for a CPU server that shares the machine; ``engine`` is the software's name and version."""
 
@@ -74,13 +74,19 @@ class ManagedServer:
     """
 
     def __init__(
-        self, plan: Plan, *, log: Path, progress: Callable[[str], None], patience: Patience | None = None, command: tuple[str, ...] = ()
+        self,
+        plan: ServerPlan,
+        *,
+        log: Path,
+        progress: Callable[[str], None],
+        patience: Patience | None = None,
+        command: tuple[str, ...] = (),
     ) -> None:
         self.plan, self.log = plan, log
         self.failure: ServerDied | None = None
         self.failed = asyncio.Event()
         self._progress, self._patience = progress, patience or Patience()
-        self._command = command or server_command(plan.service, plan.model, plan.port)
+        self._command = command or build_command(plan.service, plan.model, plan.port)
         self._process: Supervised | None = None
         self._end: asyncio.Task[int] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -101,7 +107,7 @@ class ManagedServer:
         """The process id of the supervisor, None before the start."""
         return None if self._process is None else self._process.pid
 
-    def on_death(self, callback: Callable[[ServerDied], None]) -> None:
+    def notify_death(self, callback: Callable[[ServerDied], None]) -> None:
         """Call ``callback`` once if the server dies; at once if it already did."""
         self._on_death.append(callback)
         if self.failure is not None:
@@ -115,13 +121,13 @@ class ManagedServer:
         """
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self._open_log() as output:
-            environment = server_environment(
+            environment = build_environment(
                 self.plan.service, local=self.plan.local, gpus=self.plan.gpus, threads=self.plan.threads, inherited=os.environ
             )
             self._process = Supervised.start(self._command, environment=environment, output=output)
         self._end = asyncio.create_task(self._process.wait())
         try:
-            await self._until_ready(offset)
+            await self._wait_ready(offset)
         except BaseException:
             await self.stop()
             raise
@@ -134,21 +140,21 @@ class ManagedServer:
         output.flush()
         return output
 
-    async def _until_ready(self, offset: int) -> None:
+    async def _wait_ready(self, offset: int) -> None:
         assert self._end is not None
         limit = self.plan.service.startup_timeout
         ready = asyncio.create_task(self._become_ready(offset))
         try:
             await asyncio.wait({ready, self._end}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if self._end.done():
-                raise self._error(f"the server {describe_exit(self._end.result())} before it was ready")
+                raise self._make_error(f"the server {describe_exit(self._end.result())} before it was ready")
             if not ready.done():
-                raise self._error(f"the server was not ready within {limit:g} s (startup_timeout)")
+                raise self._make_error(f"the server was not ready within {limit:g} s (startup_timeout)")
             ready.result()
         except probe.ProbeFailed as failed:
-            raise self._error(f"the server started, but does not answer as it should: {failed}") from None
+            raise self._make_error(f"the server started, but does not answer as it should: {failed}") from None
         finally:
-            await _settle(ready)
+            await _cancel_task(ready)
 
     async def _become_ready(self, offset: int) -> None:
         began, model = time.monotonic(), str(self.plan.service.model)
@@ -156,62 +162,62 @@ class ManagedServer:
         telling = asyncio.create_task(self._keep_telling(stages))
         try:
             async with aiohttp.ClientSession() as session:
-                await self._become_healthy(session)
-                await probe.serves(session, self.root, model, self._patience.answer)
-                await probe.completes(session, self.root, model)
+                await self._wait_healthy(session)
+                await probe.check_served_model(session, self.root, model, self._patience.answer)
+                await probe.check_completion(session, self.root, model)
         finally:
-            await _settle(telling)
-        self._tell(stages)
+            await _cancel_task(telling)
+        self._tell_stage(stages)
         self._progress(f"{self.plan.name}: ready after {time.monotonic() - began:.0f} s")
 
-    async def _become_healthy(self, session: aiohttp.ClientSession) -> None:
+    async def _wait_healthy(self, session: aiohttp.ClientSession) -> None:
         while True:
             with contextlib.suppress(probe.ProbeFailed):
-                return await probe.healthy(session, self.root, self._patience.answer)
+                return await probe.check_health(session, self.root, self._patience.answer)
             await asyncio.sleep(self._patience.poll)
 
     async def _keep_telling(self, stages: logtail.Stages) -> None:
         """Tell how the start goes on, also while a question to the server is open."""
         while True:
-            self._tell(stages)
+            self._tell_stage(stages)
             await asyncio.sleep(self._patience.poll)
 
-    def _tell(self, stages: logtail.Stages) -> None:
-        line = stages.line(time.monotonic())
+    def _tell_stage(self, stages: logtail.Stages) -> None:
+        line = stages.read_stage(time.monotonic())
         if line is not None:
             self._progress(f"{self.plan.name}: {line}")
 
     async def _watch_over(self) -> None:
         assert self._end is not None
-        liveness = asyncio.create_task(self._lose_patience())
+        liveness = asyncio.create_task(self._watch_health())
         try:
             await asyncio.wait({self._end, liveness}, return_when=asyncio.FIRST_COMPLETED)
             how = describe_exit(self._end.result()) if self._end.done() else liveness.result()
         finally:
-            await _settle(liveness)
-        self._die(how)
+            await _cancel_task(liveness)
+        self._record_death(how)
 
-    async def _lose_patience(self) -> str:
+    async def _watch_health(self) -> str:
         """Return, with the reason, once the server let three probes in a row go unanswered."""
         strikes = 0
         async with aiohttp.ClientSession() as session:
             while True:
                 await asyncio.sleep(self._patience.interval)
                 try:
-                    await probe.healthy(session, self.root, self._patience.answer)
+                    await probe.check_health(session, self.root, self._patience.answer)
                     strikes = 0
                 except probe.ProbeFailed as failed:
                     strikes += 1
                     if strikes >= self._patience.strikes:
                         return f"does not live: {failed}, {strikes} times in a row"
 
-    def _die(self, how: str) -> None:
-        tail = logtail.tail(self.log)
+    def _record_death(self, how: str) -> None:
+        tail = logtail.read_tail(self.log)
         died = ServerDied(
             FailureKind.TRANSPORT_UNREACHABLE,
-            f"the server of service {self.plan.name} {how}; its log {self.log} says: {logtail.gist(self.log)}",
+            f"the server of service {self.plan.name} {how}; its log {self.log} says: {logtail.read_gist(self.log)}",
         )
-        died.report = f"The server of service {self.plan.name} {how}.\nThe end of its log {self.log}:\n{_indent(tail)}"
+        died.report = f"The server of service {self.plan.name} {how}.\nThe end of its log {self.log}:\n{_indent_lines(tail)}"
         self.failure = died
         self.failed.set()
         if self._process is not None:
@@ -219,10 +225,10 @@ class ManagedServer:
         for callback in self._on_death:
             callback(died)
 
-    def _error(self, problem: str) -> ServerError:
-        tail = logtail.tail(self.log)
+    def _make_error(self, problem: str) -> ServerError:
+        tail = logtail.read_tail(self.log)
         return ServerError(
-            problem, field=self.plan.name, found=f"the log ends with\n{_indent(tail)}" if tail else "an empty log",
+            problem, field=self.plan.name, found=f"the log ends with\n{_indent_lines(tail)}" if tail else "an empty log",
             remedy=f"see the whole log: {self.log}",
         )  # fmt: skip
 
@@ -232,13 +238,13 @@ class ManagedServer:
             return
         self._process.close()  # before any wait: if we are cancelled here, the tree still ends
         if self._watch is not None:
-            await _settle(self._watch)
-        await self._process.end()
+            await _cancel_task(self._watch)
+        await self._process.end_tree()
         if self._end is not None:
             await self._end
 
 
-async def _settle(task: asyncio.Task[object]) -> None:
+async def _cancel_task(task: asyncio.Task[object]) -> None:
     """Cancel a task that is no longer needed, and wait until it is over."""
     task.cancel()
     await asyncio.wait({task})
@@ -246,5 +252,5 @@ async def _settle(task: asyncio.Task[object]) -> None:
         task.exception()  # looked at, so that it is not reported as forgotten
 
 
-def _indent(text: str) -> str:
+def _indent_lines(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -27,13 +27,13 @@ _PARENT_CHECK_S = 0.5
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     """Ask the kernel of Linux; elsewhere there is no such call, and process groups have to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def _iter_parents() -> Iterator[tuple[int, int]]:
     """Yield (pid, parent's pid) of every process, zombies aside; nothing where there is no /proc."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -44,10 +44,10 @@ def _parents() -> Iterator[tuple[int, int]]:
             yield int(entry.name), int(parent)
 
 
-def descendants(root: int) -> list[int]:
+def find_descendants(root: int) -> list[int]:
     """Return the pids of all living descendants of ``root``, whatever group or session they are in."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents():
+    for pid, parent in _iter_parents():
         children.setdefault(parent, []).append(pid)
     found, todo = [], [root]
     while todo:
@@ -57,9 +57,9 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def _signal_tree(group: int, number: int) -> bool:
+def _send_signal(group: int, number: int) -> bool:
     """Send a signal to the server's group and every descendant; tell whether anything is left to send it to."""
-    left = descendants(os.getpid())
+    left = find_descendants(os.getpid())
     for pid in left:
         try:
             os.kill(pid, number)
@@ -79,10 +79,10 @@ class _Tree:
         self.code: int | None = None
         # A group of its own in our session: the terminal's signals do not reach it, and the session names the whole tree.
         self.server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=lambda: _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         )
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Collect every ended child, adopted ones too."""
         while True:
             try:
@@ -95,19 +95,19 @@ class _Tree:
                 code = os.waitstatus_to_exitcode(status)
                 self.code = self.server.returncode = code if code >= 0 else 128 - code
 
-    def end(self, grace: float) -> None:
+    def end_tree(self, grace: float) -> None:
         """End the tree: SIGTERM, and SIGKILL once ``grace`` seconds are over."""
         kill_at = time.monotonic() + grace
-        _signal_tree(self.server.pid, signal.SIGTERM if grace else signal.SIGKILL)
+        _send_signal(self.server.pid, signal.SIGTERM if grace else signal.SIGKILL)
         while time.monotonic() < kill_at + _KILL_BOUND_S:
-            self.reap()
+            self.reap_children()
             number = 0 if time.monotonic() < kill_at else signal.SIGKILL
-            if not _signal_tree(self.server.pid, number):
+            if not _send_signal(self.server.pid, number):
                 return
             time.sleep(_POLL_S)
 
 
-def _wait(tree: _Tree, pipe: int, wakeup: int) -> None:
+def _wait_end(tree: _Tree, pipe: int, wakeup: int) -> None:
     """Return when the server ended, the pipe closed, our parent changed, or a signal asked us to end."""
     parent = os.getppid()
     while tree.code is None and os.getppid() == parent:
@@ -116,12 +116,12 @@ def _wait(tree: _Tree, pipe: int, wakeup: int) -> None:
             return
         if wakeup in ready and any(number != signal.SIGCHLD for number in os.read(wakeup, 4096)):
             return
-        tree.reap()
+        tree.reap_children()
 
 
 def main(command: list[str], pipe: int = 0) -> int:
     """Run ``command`` until it ends or we are gone; return its exit code."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wakeup, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -132,8 +132,8 @@ def main(command: list[str], pipe: int = 0) -> int:
     except OSError as failed:
         print(f"cannot start {command[0]}: {failed.strerror}", file=sys.stderr)  # noqa: T201 - this is the server's log
         return 127
-    _wait(tree, pipe, wakeup)
-    tree.end(GRACE_S if tree.code is None else 0.0)
+    _wait_end(tree, pipe, wakeup)
+    tree.end_tree(GRACE_S if tree.code is None else 0.0)
     return 1 if tree.code is None else tree.code
 
 

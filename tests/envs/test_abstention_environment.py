@@ -8,9 +8,9 @@ import pytest
 from tests.envs.abstention_support import QUESTION, Script, environment, grade, rubric, task, transcript
 from tests.support.fault_server import FaultServer
 
-from gavel.envs.abstention.controls import abstention_controls
+from gavel.envs.abstention.controls import list_abstention_controls
 from gavel.envs.abstention.environment import AbstentionConfig, build
-from gavel.envs.abstention.rewards import TieredConfig, tiered
+from gavel.envs.abstention.rewards import TieredConfig, make_tiered
 from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.types import Opening, TaskError
 from gavel.judges.assets import AssetStore
@@ -198,13 +198,13 @@ async def test_the_controls_come_to_1_0_half_half_with_a_good_judge_and_not_with
         answer = prompt.rpartition("|")[2]
         return words[0] if "Canberra" in answer else words[1] if "Sydney" in answer else words[2]
 
-    reward = tiered(TieredConfig())
+    reward = make_tiered(TieredConfig())
     found = {}
     for name, judge in (("good", good), ("yes", lambda _: words[0])):
         made = environment(profile, Script(judge))
-        steps = [await made.step(control.task("abstention"), control.transcript()) for control in abstention_controls()]
+        steps = [await made.step(control.make_task("abstention"), control.make_transcript()) for control in list_abstention_controls()]
         found[name] = [reward.reward(step.outcome).value for step in steps]
-    assert found["good"] == [1.0, 0.0, 0.5, 0.5] == [control.reward for control in abstention_controls()]
+    assert found["good"] == [1.0, 0.0, 0.5, 0.5] == [control.reward for control in list_abstention_controls()]
     assert found["yes"] == [1.0, 1.0, 0.5, 1.0]
 
 

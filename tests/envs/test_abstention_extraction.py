@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.growth import growth
 
-from gavel.envs.abstention.extraction import extract, last_box, normalise
-from gavel.envs.abstention.rules import fold
+from gavel.envs.abstention.extraction import extract_answer, find_last_box, normalise_answer
+from gavel.envs.abstention.rules import fold_answer
 from gavel.models.types import Reply
 
 
@@ -42,14 +42,14 @@ def reply(text: str, finish_reason: str = "stop", **fields: object) -> Reply:
     ],
 )
 def test_thinking_is_removed_and_an_unclosed_block_has_no_answer(text: str, answer: str | None) -> None:
-    assert extract(reply(text)).answer == answer
+    assert extract_answer(reply(text)).answer == answer
 
 
 @pytest.mark.parametrize(
     ("text", "answer"), [("London?</think>Paris", "Paris"), ("still thinking", None), ("<think>a</think>Paris", "Paris"), ("", None)]
 )
 def test_a_prompt_that_opened_the_block_needs_a_closing_tag(text: str, answer: str | None) -> None:
-    assert extract(reply(text, think_prefilled=True)).answer == answer
+    assert extract_answer(reply(text, think_prefilled=True)).answer == answer
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_prompt_that_opened_the_block_needs_a_closing_tag(text: str, answer: s
     ],
 )
 def test_the_last_box_that_closes_is_the_answer(text: str, box: str | None) -> None:
-    assert last_box(text) == box
+    assert find_last_box(text) == box
 
 
 def last_box_by_definition(text: str) -> str | None:
@@ -90,18 +90,18 @@ def last_box_by_definition(text: str) -> str | None:
 
 @given(st.lists(st.sampled_from(["\\boxed{", "{", "}", "x", "\\", "boxed", "\n"]), max_size=30).map("".join))
 def test_the_one_pass_matching_equals_the_definition(text: str) -> None:
-    assert last_box(text) == last_box_by_definition(text)
+    assert find_last_box(text) == last_box_by_definition(text)
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<thinking>", "</thinking>", "a", "<", "/think>"]), max_size=20).map("".join))
 def test_no_thinking_tag_survives_in_an_answer(text: str) -> None:
-    answer = extract(reply(text)).answer
+    answer = extract_answer(reply(text)).answer
     assert answer is None or not any(tag in answer for tag in ("<think>", "</think>", "<thinking>", "</thinking>"))
 
 
 @given(st.text())
 def test_any_text_is_extracted_without_an_error(text: str) -> None:
-    found = extract(reply(text))
+    found = extract_answer(reply(text))
     assert (found.answer is None) == (found.gate is not None)
 
 
@@ -117,14 +117,14 @@ def test_any_text_is_extracted_without_an_error(text: str) -> None:
     ],
 )
 def test_gates_come_before_any_answer(text: str, finish_reason: str, gate: str) -> None:
-    found = extract(reply(text, finish_reason))
+    found = extract_answer(reply(text, finish_reason))
     assert (found.gate, found.answer) == (gate, None)
 
 
 def test_reasoning_kept_apart_by_the_server_means_that_the_text_is_the_answer() -> None:
-    assert extract(reply("Paris", think_prefilled=True, reasoning="London?")).answer == "Paris"
-    assert extract(reply(r"\boxed{<think>}", reasoning="which tag?")).answer == "<think>"
-    assert extract(reply("Paris", think_prefilled=True)).gate == "no_answer"
+    assert extract_answer(reply("Paris", think_prefilled=True, reasoning="London?")).answer == "Paris"
+    assert extract_answer(reply(r"\boxed{<think>}", reasoning="which tag?")).answer == "<think>"
+    assert extract_answer(reply("Paris", think_prefilled=True)).gate == "no_answer"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_reasoning_kept_apart_by_the_server_means_that_the_text_is_the_answer() 
     ],
 )  # fmt: skip
 def test_normalisation_is_upstreams(answer: str, normal: str) -> None:
-    assert normalise(answer) == normal
+    assert normalise_answer(answer) == normal
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         text = unit * (size // len(unit))
         start = time.process_time()
-        found = extract(reply(text))
-        normalise(found.answer or "")
+        found = extract_answer(reply(text))
+        normalise_answer(found.answer or "")
         return time.process_time() - start
 
     assert seconds(1_000_000) < 2.0, "quadratic work on 1 MB would take minutes"
 
 
-@pytest.mark.parametrize("work", [normalise, fold, last_box], ids=["normalise", "fold", "last_box"])
+@pytest.mark.parametrize("work", [normalise_answer, fold_answer, find_last_box], ids=["normalise", "fold", "last_box"])
 @pytest.mark.parametrize("unit", [" ", "a ", "the ", ". ", '"', "'", "`", "\u0301", "e\u0301", "!", "\\boxed{", "{", "}", "\n\u00a0"])
 def test_the_work_on_an_answer_grows_with_its_length_and_no_faster(work: Callable[[str], object], unit: str) -> None:
     for end in ("", "x", "."):

@@ -28,7 +28,7 @@ from gavel.envs.types import (
     Transcript,
 )  # fmt: skip
 from gavel.judges.types import StoredAnswer
-from gavel.models.codec import decode, dump, load, plain, to_json
+from gavel.models.codec import decode, dump, load, to_json, to_plain
 from gavel.models.errors import InputError, RecordError
 from gavel.models.failures import KINDS, Failure, FailureKind
 from gavel.models.types import Attempt, Message, Receipt, Reply, Usage
@@ -100,7 +100,7 @@ def test_answers_are_read_back_equal(value: StoredAnswer) -> None:
     assert decode(StoredAnswer, to_json(value)) == value
 
 
-GOOD = plain(Task("t", "abstention", "f/b", (Message("user", "hi"),), {"q": 1}, {})) | {"schema": "gavel.task/1"}
+GOOD = to_plain(Task("t", "abstention", "f/b", (Message("user", "hi"),), {"q": 1}, {})) | {"schema": "gavel.task/1"}
 
 
 @pytest.mark.parametrize(

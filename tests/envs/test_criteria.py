@@ -20,7 +20,7 @@ from gavel.envs.play import EpisodePlayer
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Digests, Finish, Outcome, RewardError, Task, TaskError, Timing, Transcript
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import attacks_on
+from gavel.judges.attacks import list_attacks
 from gavel.judges.form_rubric import number_texts
 from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.reader_checks import check_reader
@@ -93,7 +93,7 @@ class Judge:
             raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, str(failed)) from None
         return Grade(verdict.label, verdict.score, verdict.reasoning, verdict.parse, raw, verdict.details or {}, ())
 
-    def rubric(self, binding: str) -> Rubric:
+    def get_rubric(self, binding: str) -> Rubric:
         return self._rubric
 
 
@@ -253,7 +253,7 @@ def test_the_batch_is_in_the_digest_and_controls_are_asked_by_number(tmp_path: P
     assert "\nIs friendly (0)\n" in one.render(one.controls[0].slots)[0].content
     assert number_texts(["a\n2. b", "c"]) == "1. a 2. b\n2. c"
     assert list(check_reader(three)) == []
-    assert any('"verdicts"' in attack.slots["candidate"] for attack in attacks_on(three))
+    assert any('"verdicts"' in attack.slots["candidate"] for attack in list_attacks(three))
 
 
 def test_a_criteria_rubric_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:

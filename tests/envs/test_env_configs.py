@@ -12,7 +12,7 @@ from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, make_reward
 from gavel.envs.source_files import SourceConfig
 from gavel.judges.rubrics import find_profile
 from gavel.judges.types import Judging, RubricConfig
-from gavel.models.codec import decode, plain
+from gavel.models.codec import decode, to_plain
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -30,29 +30,29 @@ def test_every_choice_in_the_code_has_its_file(group: str, names: dict[str, obje
 @pytest.mark.parametrize("name", ["tiered", "omniscience"])
 def test_a_rewards_file_holds_all_its_options_at_their_defaults(name: str) -> None:
     config = read("reward", name)
-    options, _ = REWARDS[name].load()
-    assert config == {"name": name, **plain(options())}
+    options, _ = REWARDS[name].load_parts()
+    assert config == {"name": name, **to_plain(options())}
     make_reward(config)
 
 
 @pytest.mark.parametrize("name", ["zero", "strict"])
 def test_a_failure_policys_file_holds_all_its_fields(name: str) -> None:
     assert decode(FailurePolicy, read("failure", name)) == FailurePolicy(name)  # type: ignore[arg-type]
-    assert set(read("failure", name)) == set(plain(FailurePolicy()))
+    assert set(read("failure", name)) == set(to_plain(FailurePolicy()))
 
 
 def test_the_sources_file_holds_all_its_options() -> None:
     config = read("source", "nemo_abstention_v1")
-    assert set(config) == set(plain(SourceConfig("x")))
+    assert set(config) == set(to_plain(SourceConfig("x")))
     assert decode(SourceConfig, config) == SourceConfig("nemo_abstention_v1", binding="abstention")
 
 
 def test_the_environments_file_binds_the_native_profile() -> None:
     config = read("env", "abstention")
-    assert config["env"] == {"name": "abstention", **plain(AbstentionConfig())}
+    assert config["env"] == {"name": "abstention", **to_plain(AbstentionConfig())}
     rubric = decode(RubricConfig, config["rubrics"]["abstention"])
     assert rubric == RubricConfig("nvidia/qa-abstention-v1", 64, 0.0)
-    assert set(config["rubrics"]["abstention"]) == set(plain(rubric)), "keys that a user may override are all there"
+    assert set(config["rubrics"]["abstention"]) == set(to_plain(rubric)), "keys that a user may override are all there"
     assert find_profile(rubric.profile).targets == ("nemo_abstention_v1",)
     bound = decode(Judging, config["judging"]).bindings["abstention"]
     assert (bound.judge, bound.rubric) == ("general", "abstention")

@@ -9,13 +9,13 @@ from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 
 def _feed(watch: FailureWatch, rows: str) -> str | None:
     """Feed rows (``g`` graded, ``u`` ungraded); return the first reason to stop."""
-    return next((reason for row in rows if (reason := watch.observe(graded=row == "g"))), None)
+    return next((reason for row in rows if (reason := watch.observe_result(graded=row == "g"))), None)
 
 
 def test_strict_stops_at_the_first_ungraded_row() -> None:
     watch = FailureWatch(FailurePolicy("strict"))
     assert _feed(watch, "gggg") is None
-    assert "first ungraded" in str(watch.observe(graded=False))
+    assert "first ungraded" in str(watch.observe_result(graded=False))
 
 
 def test_zero_goes_on_at_the_bound_and_stops_beyond_it() -> None:

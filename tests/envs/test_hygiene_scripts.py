@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gavel.envs.hygiene import Protected, words
+from gavel.envs.hygiene import Protected, split_words
 
 QUESTIONS = {
     "en": "which river flows past the old town hall of the city of Ulm on its way south to the sea",
@@ -36,19 +36,19 @@ def test_a_question_inside_a_longer_protected_one_is_found_and_another_is_not(tm
     before, after = AROUND[language]
     (tmp_path / "protected.txt").write_text(f"{before}{QUESTIONS[language]}{after}\n", "utf-8")
     protected = Protected([str(tmp_path / "protected.txt")])
-    assert protected.match(QUESTIONS[language]) == "13-gram"
-    assert protected.match(QUESTIONS[language][::-1]) is None
+    assert protected.match_question(QUESTIONS[language]) == "13-gram"
+    assert protected.match_question(QUESTIONS[language][::-1]) is None
 
 
 def test_a_mark_stays_with_its_letter_and_latin_words_beside_han_are_whole() -> None:
-    assert words("在Ulm市 ที่") == ("在", "ulm", "市", "ที่")
+    assert split_words("在Ulm市 ที่") == ("在", "ulm", "市", "ที่")
 
 
 def test_words_take_time_in_proportion_to_the_text() -> None:
     def seconds(size: int) -> float:
         started = time.process_time()
         for text in ("河" * size, "ที่" * size, "a\u0301" * size, "a河" * size):
-            words(text)
+            split_words(text)
         return time.process_time() - started
 
     seconds(1_000)

@@ -14,14 +14,14 @@ from tests.support.rubric_files import write_rubric
 from gavel.envs import plugins
 from gavel.envs.judged.environment import JudgedConfig, JudgedEnvironment, build
 from gavel.envs.judged.rewards import GradedConfig, graded
-from gavel.envs.plugins import Plugin, added_rubrics
-from gavel.envs.preparing import prepare
+from gavel.envs.plugins import Plugin, find_added_rubrics
+from gavel.envs.preparing import prepare_tasks
 from gavel.envs.registry import make_environment
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Check, Finish, Observe, Outcome, RewardError, Task, TaskError, Transcript
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubric_file import read_rubric_file
-from gavel.judges.rubrics import Profile, make_rubric, profile_of_form
+from gavel.judges.rubrics import Profile, make_form_profile, make_rubric
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, RubricConfig
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
@@ -41,7 +41,7 @@ class Judges:
             raise JudgeFailure(FailureKind.JUDGE_FAILED, "the judge is away")
         return Grade(label, {"good": 1.0, "fair": 0.5, "bad": 0.0}[label], "so", "exact", label, {}, ())
 
-    def rubric(self, binding: str) -> Rubric:
+    def get_rubric(self, binding: str) -> Rubric:
         if binding not in self.labels:
             raise ConfigError("there is no such binding", field=binding)
         return self._rubric
@@ -184,7 +184,7 @@ def test_rows_of_any_file_prepare_and_slice(kind: str, tmp_path: Path) -> None:
         arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         parquet.write_table(arrow.Table.from_pylist(rows), path)
     source = {"name": "rows", "path": str(path), "binding": "a", "slice_fields": ["level"]}
-    prepare(source, tmp_path / "out", profiles={"a": "acme/helpful-v1"}, warn=lambda _: None, env="judged")
+    prepare_tasks(source, tmp_path / "out", profiles={"a": "acme/helpful-v1"}, warn=lambda _: None, env="judged")
     (first, *_) = (orjson.loads(line) for line in (tmp_path / "out" / "tasks.jsonl").read_bytes().splitlines())
     assert (first["verifier"], first["target"]) == ("judged/a", {"reference": "x"})
     assert first["metadata"]["slices"] == {"level": "hard"}
@@ -230,10 +230,10 @@ def test_a_package_brings_rubrics_of_files_and_of_code(tmp_path: Path, monkeypat
     form = read_rubric_file(write_rubric(tmp_path))
     ours = make_rubric(RubricConfig("gavel/qa-abstention-v1"), AssetStore(tmp_path, offline=True))
     code = Profile(("nemo_abstention_v1",), (), lambda _, __: replace(ours, profile="acme/qa-lenient-v1"))  # type: ignore[type-var]
-    plugin = Plugin(rubrics={form.name: profile_of_form(form), "acme/qa-lenient-v1": code})
-    monkeypatch.setattr(plugins, "installed", lambda: (Point(plugin),))
-    assert added_rubrics(["gavel/qa-abstention-v1"]) == {}, "no plugin is imported for a rubric of ours"
-    more = added_rubrics(["acme/qa-lenient-v1"])
+    plugin = Plugin(rubrics={form.name: make_form_profile(form), "acme/qa-lenient-v1": code})
+    monkeypatch.setattr(plugins, "list_installed", lambda: (Point(plugin),))
+    assert find_added_rubrics(["gavel/qa-abstention-v1"]) == {}, "no plugin is imported for a rubric of ours"
+    more = find_added_rubrics(["acme/qa-lenient-v1"])
     for name in plugin.rubrics:
         assert make_rubric(RubricConfig(name), AssetStore(tmp_path, offline=True), added=more).profile == name
     made = make_environment(

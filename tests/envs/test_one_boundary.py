@@ -20,13 +20,13 @@ from gavel.envs.interfaces.http.records import Graded, Invalid, Ungraded
 from gavel.envs.interfaces.http.work import Work
 from gavel.envs.interfaces.nemo_gym.aggregate import RESULT
 from gavel.envs.interfaces.nemo_gym.gateway import Gateway
-from gavel.envs.interfaces.nemo_gym.rows import GymRows, gym_row
+from gavel.envs.interfaces.nemo_gym.rows import GymRows, make_gym_row
 from gavel.envs.interfaces.nemo_rl.endings import Limits
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
-from gavel.envs.interfaces.nemo_rl.sample import UID, new_info, with_ending
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
+from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
 from gavel.envs.interfaces.served import ServedEnvironment
-from gavel.envs.interfaces.trl.scoring import Completion, Scorer
+from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
 from gavel.envs.types import Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, RewardError, Summary, Task, TaskError
 from gavel.envs.types import Transcript as Said
 from gavel.judges.bindings import Binding
@@ -106,10 +106,10 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.journal, self.results = JsonLines(folder / "transcripts.jsonl"), list[Result]()
 
-    def add(self, result: Result) -> None:
+    def add_result(self, result: Result) -> None:
         self.results.append(result)
 
-    def heartbeat(self) -> None:
+    def renew_lease(self) -> None:
         return None
 
 
@@ -124,7 +124,7 @@ async def through_rollout(environment: Any, reward: Any, folder: Path) -> Result
     watch = FailureWatch(FailurePolicy())
     collector = Collector(served(environment, reward).player, policy, store, watch, lambda result: None)
     owed = OwedRow(PlannedRow(0, 0, TASK, TASK.digest), EpisodeState(), 1)
-    assert await collector.collect([owed], 1, 1) is None
+    assert await collector.collect_rows([owed], 1, 1) is None
     (result,) = store.results
     assert read_journal(folder / "transcripts.jsonl", {TASK.task_id: TASK.messages})  # the reply was kept, whatever came of it
     return result  # type: ignore[no-any-return]
@@ -132,8 +132,8 @@ async def through_rollout(environment: Any, reward: Any, folder: Path) -> Result
 
 async def through_http(environment: Any, reward: Any, folder: Path) -> Result:
     one = served(environment, reward)
-    answer = await Work(one).grade({"task": SENT, "reply": REPLY})
-    result = await one.grade(TASK, REPLY)
+    answer = await Work(one).grade_episode({"task": SENT, "reply": REPLY})
+    result = await one.grade_episode(TASK, REPLY)
     expected = {"graded": Graded, "judge_error": Ungraded, "invalid_task": Invalid}[result.status]
     assert isinstance(answer, expected)
     if not isinstance(answer, Graded):
@@ -144,23 +144,23 @@ async def through_http(environment: Any, reward: Any, folder: Path) -> Result:
 async def through_gym(environment: Any, reward: Any, folder: Path) -> Result:
     seen: list[Result] = []
     gateway = Gateway({"abstention": served(environment, reward)}, seen=lambda name, result: seen.append(result))
-    reply = await gateway.verify({**gym_row(TASK), "response": responded(REPLY)})
+    reply = await gateway.verify_row({**make_gym_row(TASK), "response": responded(REPLY)})
     (result,) = seen
     assert reply[RESULT] == replace(result, transcript=Said())
     assert bool(reply.get("mask_sample")) == (result.reward is None)
     return result
 
 
-def grader(environment: Any, reward: Any) -> Grader:
-    return Grader(environment, reward, Ledger(None, "abstention"), DIGESTS, deadline=5.0, policy_model="policy")
+def grader(environment: Any, reward: Any) -> SampleGrader:
+    return SampleGrader(environment, reward, Ledger(None, "abstention"), DIGESTS, deadline=5.0, policy_model="policy")
 
 
 async def through_nemo_rl(environment: Any, reward: Any, folder: Path) -> Result:
     made = grader(environment, reward)
     ending = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 1, "completion_tokens": 1, "last_id": None}
-    info = with_ending({**new_info(dump(TASK).decode(), "train", None, None), UID: "u-1"}, ending)
-    stepped = await made.step(REPLY, info)
-    (verdict,), (result,) = made.verdicts(["u-1"])
+    info = with_ending({**make_info(dump(TASK).decode(), "train", None, None), UID: "u-1"}, ending)
+    stepped = await made.step_sample(REPLY, info)
+    (verdict,), (result,) = made.take_verdicts(["u-1"])
     assert verdict is not None
     assert stepped.reward == (verdict.reward if verdict.reward is not None else 0.0)
     return result
@@ -169,16 +169,16 @@ async def through_nemo_rl(environment: Any, reward: Any, folder: Path) -> Result
 async def through_trl(environment: Any, reward: Any, folder: Path) -> Result:
     made = grader(environment, reward)
     results: list[Result] = []
-    verdicts = made.verdicts
+    verdicts = made.take_verdicts
 
     def keep(uids: list[str]) -> Any:
         found = verdicts(uids)
         results.extend(found[1])
         return found
 
-    made.verdicts = keep  # type: ignore[method-assign]
-    scorer = Scorer(made, Steps(folder), FailureWatch(FailurePolicy()), Limits(frozenset({2}), 4, 100))
-    (score,) = await scorer.score(1, [Completion(dump(TASK).decode(), REPLY, (7, 2), 9)])
+    made.take_verdicts = keep  # type: ignore[method-assign]
+    scorer = Scorer(made, StepLedger(folder), FailureWatch(FailurePolicy()), Limits(frozenset({2}), 4, 100))
+    (score,) = await scorer.score_step(1, [TrlCompletion(dump(TASK).decode(), REPLY, (7, 2), 9)])
     (result,) = results
     assert score == (None if result.reward is None else result.reward.value)
     return result

@@ -16,8 +16,8 @@ import pytest
 from tests.envs.test_tasks import ENV, EXAMPLE, nemo
 
 from gavel.envs.abstention.target import AbstentionTarget
-from gavel.envs.hygiene import Protected, question_share
-from gavel.envs.preparing import PrepareError, PrepareReport, prepare
+from gavel.envs.hygiene import Protected, compute_question_share
+from gavel.envs.preparing import PrepareError, PrepareReport, prepare_tasks
 from gavel.envs.tasks import read_tasks
 from gavel.models.errors import ConfigError, InputError
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path, *rows: dict[str, Any], **options: Any) -> tuple[PrepareR
     path = write(tmp_path / "source.jsonl", *rows)
     warned: list[str] = []
     config = {"name": "nemo_abstention_v1", "path": str(path), **options}
-    return prepare(config, tmp_path / "out", profiles=PROFILES, warn=warned.append), warned
+    return prepare_tasks(config, tmp_path / "out", profiles=PROFILES, warn=warned.append), warned
 
 
 def manifest(tmp_path: Path) -> dict[str, Any]:
@@ -44,7 +44,9 @@ def manifest(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.skipif(not EXAMPLE.is_file(), reason="the five real rows are not here (../shared/data/abstention)")
 def test_the_real_rows_are_prepared_and_read_back(tmp_path: Path) -> None:
-    report = prepare({"name": "nemo_abstention_v1", "path": str(EXAMPLE)}, tmp_path / "out", profiles=PROFILES, warn=lambda _: None)
+    report = prepare_tasks(
+        {"name": "nemo_abstention_v1", "path": str(EXAMPLE)}, tmp_path / "out", profiles=PROFILES, warn=lambda _: None
+    )
     assert (report.rows, report.train, report.domains) == (5, 5, {"general": 1, "health": 1, "law": 1, "software": 2})
     read, adapted = read_tasks(tmp_path / "out" / "tasks.jsonl", ENV), read_tasks(EXAMPLE, ENV)
     assert [planned.task for planned in read.tasks] == [planned.task for planned in adapted.tasks]
@@ -88,7 +90,7 @@ def test_the_licence_statements_are_kept_with_their_discrepancy_and_warned_of_be
         warned.append(text)
         seen.append((tmp_path / "out").exists())
 
-    prepare({"name": "nemo_abstention_v1", "path": str(path)}, tmp_path / "out", profiles=PROFILES, warn=warn)
+    prepare_tasks({"name": "nemo_abstention_v1", "path": str(path)}, tmp_path / "out", profiles=PROFILES, warn=warn)
     assert seen
     assert not any(seen), "each warning comes before the first byte"
     licence = manifest(tmp_path)["licence"]
@@ -151,10 +153,10 @@ def task_question(planned: Any) -> str:
 
 
 def test_the_split_is_the_same_wherever_it_is_made() -> None:
-    assert question_share("Who wrote “Faust”?") == question_share("who wrote FAUST")
-    assert 0.0 <= question_share("") < 1.0
+    assert compute_question_share("Who wrote “Faust”?") == compute_question_share("who wrote FAUST")
+    assert 0.0 <= compute_question_share("") < 1.0
     # The first 8 bytes of SHA-256("who wrote faust") as a fraction of 2**64.
-    assert question_share("who wrote faust") == int(hashlib.sha256(b"who wrote faust").hexdigest()[:16], 16) / 2**64
+    assert compute_question_share("who wrote faust") == int(hashlib.sha256(b"who wrote faust").hexdigest()[:16], 16) / 2**64
 
 
 def test_protected_questions_are_dropped_by_text_and_by_13_words_and_named(tmp_path: Path) -> None:
@@ -177,8 +179,8 @@ def test_protected_questions_are_dropped_by_text_and_by_13_words_and_named(tmp_p
 def test_thirteen_words_in_common_match_and_twelve_do_not(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text(" ".join(f"w{index}" for index in range(13)) + "\n")
     protected = Protected([str(tmp_path / "p.txt")])
-    assert protected.match("x " + ", ".join(f"W{index}" for index in range(13)) + " y") == "13-gram"
-    assert protected.match("x " + " ".join(f"w{index}" for index in range(12)) + " y") is None
+    assert protected.match_question("x " + ", ".join(f"W{index}" for index in range(13)) + " y") == "13-gram"
+    assert protected.match_question("x " + " ".join(f"w{index}" for index in range(12)) + " y") is None
 
 
 def test_without_protected_files_there_is_no_hygiene_result_and_a_warning(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_without_protected_files_there_is_no_hygiene_result_and_a_warning(tmp_pa
 
 def test_a_protected_file_of_our_own_tasks_or_without_questions(tmp_path: Path) -> None:
     run(tmp_path, nemo(question="Who?"))
-    assert Protected([str(tmp_path / "out" / "tasks.jsonl")]).match("who") == "text"
+    assert Protected([str(tmp_path / "out" / "tasks.jsonl")]).match_question("who") == "text"
     bad = write(tmp_path / "bad.jsonl", {"question": "a"}, {"other": 1})
     with pytest.raises(InputError) as refused:
         Protected([str(bad)])
@@ -198,7 +200,7 @@ def test_a_protected_file_of_our_own_tasks_or_without_questions(tmp_path: Path) 
 
 def test_a_dry_run_checks_all_and_writes_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "source.jsonl", nemo())
-    report = prepare(
+    report = prepare_tasks(
         {"name": "nemo_abstention_v1", "path": str(path)}, tmp_path / "out", profiles=PROFILES, warn=lambda _: None, dry_run=True
     )
     assert (report.train, report.files, (tmp_path / "out").exists()) == (1, (), False)
@@ -229,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_a_named_error_and_leaves_no_part_beh
     out = tmp_path / "out"
     (out / "verifiers.json.part").mkdir(parents=True)  # in the way of the second file
     with pytest.raises(InputError, match="cannot be written"):
-        prepare({"name": "nemo_abstention_v1", "path": str(path)}, out, profiles=PROFILES, warn=lambda _: None)
+        prepare_tasks({"name": "nemo_abstention_v1", "path": str(path)}, out, profiles=PROFILES, warn=lambda _: None)
     assert [file.name for file in out.iterdir()] == ["verifiers.json.part"]
 
 
@@ -260,9 +262,9 @@ class Hub(BaseHTTPRequestHandler):
 def test_a_data_set_comes_from_the_hub_at_its_revision(tmp_path: Path, revision: str, printed: str) -> None:
     pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed (extra data)")
     code = (
-        "import sys; from gavel.envs.preparing import prepare; from gavel.models.errors import InputError\n"
+        "import sys; from gavel.envs.preparing import prepare_tasks; from gavel.models.errors import InputError\n"
         f"source = dict(name='nemo_abstention_v1', dataset='owner/set', revision={revision!r})\n"
-        f"try: print(prepare(source, {str(tmp_path / 'out')!r}, profiles={PROFILES}, warn=lambda _: None).train)\n"
+        f"try: print(prepare_tasks(source, {str(tmp_path / 'out')!r}, profiles={PROFILES}, warn=lambda _: None).train)\n"
         "except InputError as failed: print(failed.problem)\n"
     )
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:

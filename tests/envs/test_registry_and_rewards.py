@@ -100,12 +100,12 @@ def test_an_environment_that_does_not_fit_is_refused_with_the_key_and_the_remedy
 
 def test_every_entry_of_the_tables_can_be_loaded() -> None:
     for entry in (*ENVIRONMENTS.values(), *REWARDS.values()):
-        config, make = entry.load()
+        config, make = entry.load_parts()
         assert callable(make)
         config()
     for name, source in SOURCES.items():
         env = source.env or "abstention"
-        assert (source.load(env).name, source.load(env).env) == (name, env)
+        assert (source.load_adapter(env).name, source.load_adapter(env).env) == (name, env)
 
 
 def test_a_source_is_found_by_name_for_its_own_environment() -> None:

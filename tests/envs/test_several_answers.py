@@ -14,15 +14,15 @@ from tests.envs.test_tasks import ENV, nemo
 
 from gavel.envs.abstention.environment import AbstentionEnvironment
 from gavel.envs.abstention.metrics import summarize
-from gavel.envs.abstention.rewards import OmniscienceConfig, TieredConfig, omniscience, tiered
+from gavel.envs.abstention.rewards import OmniscienceConfig, TieredConfig, make_omniscience, make_tiered
 from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.abstention.source import NemoAbstentionV1
 from gavel.envs.abstention.target import AbstentionTarget, AnyOfTarget, NoAnswerTarget, parse_target
-from gavel.envs.interfaces.nemo_gym.shapes import shape_of
-from gavel.envs.preparing import PrepareError, PrepareReport, prepare
+from gavel.envs.interfaces.nemo_gym.shapes import find_shape
+from gavel.envs.preparing import PrepareError, PrepareReport, prepare_tasks
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Digests, Finish, Result, Task, TaskError, Timing
-from gavel.launch.env_schema import task_schema
+from gavel.launch.env_schema import make_task_schema
 from gavel.models.codec import dump
 from gavel.models.errors import ConfigError, InputError
 
@@ -142,7 +142,7 @@ def test_a_bad_target_is_refused_by_its_field(raw: dict[str, Any], field: str) -
 
 
 def test_the_schema_of_a_task_takes_all_three_forms() -> None:
-    forms = task_schema("abstention")["$defs"]["Target"]["anyOf"]
+    forms = make_task_schema("abstention")["$defs"]["Target"]["anyOf"]
     assert len(forms) == 3
 
 
@@ -195,9 +195,9 @@ async def test_where_no_answer_is_right_to_abstain_is_right_and_to_answer_is_wro
 ) -> None:
     finish, _ = await graded(profile, text, NONE, says=says)
     assert (finish.outcome.label, (finish.outcome.details or {}).get("abstention")) == (label, abstention)
-    value = tiered(TieredConfig()).reward(finish.outcome).value
+    value = make_tiered(TieredConfig()).reward(finish.outcome).value
     assert value == (1.0 if label == "correct" else 0.0)
-    assert omniscience(OmniscienceConfig()).reward(finish.outcome).value == {"correct": 1.0, "incorrect": -1.0}.get(label, 0.0)
+    assert make_omniscience(OmniscienceConfig()).reward(finish.outcome).value == {"correct": 1.0, "incorrect": -1.0}.get(label, 0.0)
 
 
 async def test_an_abstention_that_is_right_is_no_attempt_and_counts_as_an_abstention() -> None:
@@ -211,7 +211,7 @@ async def test_an_abstention_that_is_right_is_no_attempt_and_counts_as_an_absten
 
 
 def row(task_id: str, finish: Finish, **metadata: Any) -> Result:
-    reward = tiered(TieredConfig()).reward(finish.outcome)
+    reward = make_tiered(TieredConfig()).reward(finish.outcome)
     return Result(
         task_id, "sha256:0", 0, 1, "graded", transcript(""), finish.outcome, reward, (), Timing(0.0, 0.0, 0.0, 0.0),
         Digests("sha256:0", {}), metadata,
@@ -220,7 +220,7 @@ def row(task_id: str, finish: Finish, **metadata: Any) -> Result:
 
 @pytest.mark.parametrize("references", [("Ulm",), ("Ulm", "Ulma"), ('["a", "b"]',), ()])
 def test_a_row_of_nemo_gyms_form_keeps_its_accepted_answers(references: tuple[str, ...]) -> None:
-    shape = shape_of("abstention")
+    shape = find_shape("abstention")
     target = adapted(answer=list(references), **({} if references else {"answerable": False})).target
     assert shape.target(json.loads(orjson.dumps({"question": target.question, **shape.fields(target, "id")}))) == target
 
@@ -229,7 +229,7 @@ def prepared(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> tu
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     warned: list[str] = []
-    report = prepare(
+    report = prepare_tasks(
         {"name": "nemo_abstention_v1", "path": str(path), **options}, tmp_path / "out", profiles=PROFILES, warn=warned.append
     )
     return report, warned

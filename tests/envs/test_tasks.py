@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gavel.envs.abstention.source import NemoAbstentionV1, domain_of
+from gavel.envs.abstention.source import NemoAbstentionV1, find_domain
 from gavel.envs.abstention.target import AbstentionTarget, Target, parse_target
 from gavel.envs.tasks import BadRow, TaskFile, dump_task, read_tasks
 from gavel.envs.types import EnvironmentInfo
@@ -80,7 +80,7 @@ def test_the_five_real_rows_are_adapted_byte_for_byte() -> None:
     ],
 )  # fmt: skip
 def test_the_id_tells_the_domain(task_id: str, domain: str) -> None:
-    assert domain_of(task_id) == domain
+    assert find_domain(task_id) == domain
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tests.support.fault_server import FaultServer
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import attacks_on
-from gavel.judges.bindings import Binding, bind
+from gavel.judges.attacks import list_attacks
+from gavel.judges.bindings import Binding, bind_rubrics
 from gavel.judges.judge import BoundJudges
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.client import ChatClient
@@ -38,7 +38,9 @@ def service(server: FaultServer, **more: Any) -> Service:
 
 
 def bound(profile: str, judge: Service, cache: Path) -> Binding:
-    made = bind({"r": RubricConfig(profile)}, {"abstention": BindingConfig("general", "r")}, {"general": judge}, store(profile, cache))
+    made = bind_rubrics(
+        {"r": RubricConfig(profile)}, {"abstention": BindingConfig("general", "r")}, {"general": judge}, store(profile, cache)
+    )
     return made["abstention"]
 
 
@@ -73,5 +75,5 @@ def prompt(body: dict[str, Any]) -> str:
 def knowing(profile: str, cache: Path) -> Reply:
     """A judge that knows the right verdict on every control and attack, by its prompt."""
     rubric = bound(profile, Service(mode="external", model="fake", base_url="http://127.0.0.1:9/v1"), cache).rubric
-    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*ABSTENTION_CONTROLS, *attacks_on(rubric))}
+    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*ABSTENTION_CONTROLS, *list_attacks(rubric))}
     return lambda body: word(profile, known[prompt(body)])

@@ -7,14 +7,14 @@ import pytest
 from tests.judges.support import DATA
 
 from gavel.judges.assets import PROMPTS, AssetStore
-from gavel.models.pinned import AssetError, cached_path
+from gavel.models.pinned import AssetError, make_cached_path
 
 NAME = "omniscience_grader.txt"
 SHA = "67c1b23042b6a089233ce8e2dd59702d1ae4ea030488e1ca5d9bf9e064336c9b"
 
 
 def test_the_ported_prompt_has_the_pin_of_the_specification() -> None:
-    pin = AssetStore(Path("unused")).pin(NAME)
+    pin = AssetStore(Path("unused")).get_pin(NAME)
     assert (pin.sha256, pin.size) == (SHA, 5725)
 
 
@@ -23,20 +23,20 @@ def test_every_shipped_prompt_has_its_pinned_bytes(tmp_path: Path) -> None:
     shipped = sorted(path.name for path in PROMPTS.iterdir())
     assert shipped
     for name in shipped:
-        assert store.text(name)
+        assert store.read_text(name)
 
 
 def test_an_unknown_asset_names_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(AssetError, match=NAME):
-        AssetStore(tmp_path).pin("omniscience_grader.md")
+        AssetStore(tmp_path).get_pin("omniscience_grader.md")
 
 
 @pytest.mark.skipif(not (DATA / NAME).is_file(), reason="no ../shared/data/abstention")
 class TestPortedPrompt:
     def test_comes_from_a_mirror_without_a_network_and_then_from_the_cache(self, tmp_path: Path) -> None:
-        text = AssetStore(tmp_path, mirror=DATA, offline=True).text(NAME)
+        text = AssetStore(tmp_path, mirror=DATA, offline=True).read_text(NAME)
         assert hashlib.sha256(text.encode()).hexdigest() == SHA
-        assert AssetStore(tmp_path, offline=True).text(NAME) == text
+        assert AssetStore(tmp_path, offline=True).read_text(NAME) == text
 
     @pytest.mark.parametrize(
         ("change", "hint"),
@@ -53,7 +53,7 @@ class TestPortedPrompt:
         mirror.mkdir()
         (mirror / NAME).write_bytes(data)
         with pytest.raises(AssetError) as caught:
-            AssetStore(tmp_path / "cache", mirror=mirror, offline=True).text(NAME)
+            AssetStore(tmp_path / "cache", mirror=mirror, offline=True).read_text(NAME)
         message = str(caught.value)
         assert SHA in message
         assert hashlib.sha256(data).hexdigest() in message
@@ -62,8 +62,8 @@ class TestPortedPrompt:
 
     def test_that_changed_in_the_cache_is_refused(self, tmp_path: Path) -> None:
         store = AssetStore(tmp_path, mirror=DATA, offline=True)
-        path = cached_path(store.pin(NAME), tmp_path)
-        store.text(NAME)
+        path = make_cached_path(store.get_pin(NAME), tmp_path)
+        store.read_text(NAME)
         path.write_bytes(path.read_bytes() + b" ")
         with pytest.raises(AssetError, match="delete"):
-            store.text(NAME)
+            store.read_text(NAME)

@@ -9,7 +9,7 @@ import pytest
 from tests.judges.support import STRICT
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.bindings import Binding, advise_limit, bind, check_verifiers, output_limit, parse_verifier
+from gavel.judges.bindings import Binding, advise_limit, bind_rubrics, check_verifiers, describe_output_limit, parse_verifier
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.errors import ConfigError
@@ -27,13 +27,13 @@ def assets(tmp_path: Path) -> AssetStore:
 
 
 def test_a_binding_joins_its_service_and_its_rubric(assets: AssetStore) -> None:
-    binding = bind(RUBRICS, BINDINGS, SERVICES, assets)["abstention"]
+    binding = bind_rubrics(RUBRICS, BINDINGS, SERVICES, assets)["abstention"]
     assert (binding.name, binding.service, binding.rubric.profile, binding.judge) == ("abstention", "general", STRICT, GENERAL)
 
 
 def test_one_service_may_serve_several_bindings(assets: AssetStore) -> None:
     two = {"a": BindingConfig("general", "strict"), "b": BindingConfig("general", "other")}
-    made = bind({**RUBRICS, "other": RubricConfig(STRICT, temperature=0.3)}, two, SERVICES, assets)
+    made = bind_rubrics({**RUBRICS, "other": RubricConfig(STRICT, temperature=0.3)}, two, SERVICES, assets)
     assert {binding.service for binding in made.values()} == {"general"}
     assert made["a"].digest != made["b"].digest
 
@@ -54,7 +54,7 @@ def test_names_that_do_not_fit_are_refused_by_key_with_what_is_valid(
 ) -> None:
     given: dict[str, Any] = {"rubrics": RUBRICS, "bindings": BINDINGS, "services": SERVICES, "declared": (), **change}
     with pytest.raises(ConfigError) as caught:
-        bind(given["rubrics"], given["bindings"], given["services"], assets, declared=given["declared"])
+        bind_rubrics(given["rubrics"], given["bindings"], given["services"], assets, declared=given["declared"])
     assert caught.value.field == field
     assert hint in str(caught.value)
 
@@ -63,15 +63,15 @@ def test_names_that_do_not_fit_are_refused_by_key_with_what_is_valid(
 def test_a_rubric_that_cannot_fit_the_services_context_is_refused(assets: AssetStore, context: int) -> None:
     small = {"general": replace(GENERAL, max_context_length=context)}
     with pytest.raises(ConfigError) as caught:
-        bind(RUBRICS, BINDINGS, small, assets)
+        bind_rubrics(RUBRICS, BINDINGS, small, assets)
     assert caught.value.field == "rubrics.strict.max_response_tokens"
     assert str(context) in caught.value.allowed
-    assert bind(RUBRICS, BINDINGS, {"general": replace(GENERAL, max_context_length=2048)}, assets)
+    assert bind_rubrics(RUBRICS, BINDINGS, {"general": replace(GENERAL, max_context_length=2048)}, assets)
 
 
 def test_a_bindings_digest_follows_the_model_and_not_the_url_or_the_name(assets: AssetStore) -> None:
     def made(service: Service, name: str = "a") -> str:
-        return bind(RUBRICS, {name: BindingConfig("general", "strict")}, {"general": service}, assets)[name].digest
+        return bind_rubrics(RUBRICS, {name: BindingConfig("general", "strict")}, {"general": service}, assets)[name].digest
 
     base = made(GENERAL)
     assert made(replace(GENERAL, base_url="http://127.0.0.1:10/v1", max_in_flight=3), "b") == base
@@ -80,7 +80,7 @@ def test_a_bindings_digest_follows_the_model_and_not_the_url_or_the_name(assets:
 
 @pytest.fixture
 def bindings(assets: AssetStore) -> Mapping[str, Binding]:
-    return bind(RUBRICS, BINDINGS, SERVICES, assets)
+    return bind_rubrics(RUBRICS, BINDINGS, SERVICES, assets)
 
 
 def test_tasks_and_bindings_that_agree_pass(bindings: Mapping[str, Binding]) -> None:
@@ -110,8 +110,8 @@ def test_a_verifier_is_split_at_its_first_slash() -> None:
 def test_an_output_limit_without_room_for_thinking_names_the_key_and_what_is_needed() -> None:
     rubric = make_rubric(RubricConfig("gavel/qa-abstention-v1"), AssetStore(offline=True))
     service = Service(mode="external", model="m", base_url="http://h/v1")
-    assert "judge.thinking_tokens=4096, 4112 in all" in output_limit(Binding("a", "general", rubric, service))
-    roomy = output_limit(Binding("a", "general", rubric, replace(service, thinking_tokens=8192)))
+    assert "judge.thinking_tokens=4096, 4112 in all" in describe_output_limit(Binding("a", "general", rubric, service))
+    roomy = describe_output_limit(Binding("a", "general", rubric, replace(service, thinking_tokens=8192)))
     assert roomy == "at most 8208 tokens a reply, 8192 of them for thinking"
 
 

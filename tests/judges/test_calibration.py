@@ -13,10 +13,10 @@ from tests.judges.support import STRICT, prompt, scripted, word
 
 from gavel.judges import certificate
 from gavel.judges.calibration import statistics
-from gavel.judges.calibration.calibrate import Swap, Verdicts, calibrate, report
+from gavel.judges.calibration.calibrate import Swap, Verdicts, calibrate_judge, make_report
 from gavel.judges.calibration.labelled import LabelledError, LabelledItem, LabelledSet, read_labelled
 from gavel.judges.certificate import CertificateError, Qualification
-from gavel.judges.tables import agreement_table, confusion_table
+from gavel.judges.tables import make_agreement_table, make_confusion_table
 from gavel.judges.types import Grade, JudgeFailure
 from gavel.models.failures import FailureKind
 
@@ -31,34 +31,34 @@ def table(*rows: list[int]) -> statistics.Tables:
 def test_kappa_of_a_textbook_table() -> None:
     # 50 proposals, two readers: 20 twice yes, 15 twice no, 5 and 10 split. p_o = 35/50 = 0.7;
     # p_e = (25/50)(30/50) + (25/50)(20/50) = 0.5; kappa = (0.7 - 0.5) / (1 - 0.5) = 0.4.
-    assert statistics.cohens_kappa(table([20, 5], [10, 15])) == pytest.approx(0.4)
-    assert statistics.accuracy(table([20, 5], [10, 15])) == pytest.approx(0.7)
+    assert statistics.compute_kappa(table([20, 5], [10, 15])) == pytest.approx(0.4)
+    assert statistics.compute_accuracy(table([20, 5], [10, 15])) == pytest.approx(0.7)
 
 
 def pairs(first: str, second: str) -> statistics.Tables:
     names = sorted({*first, *second})
-    return statistics.confusion([names.index(x) for x in first], [names.index(x) for x in second], len(names))
+    return statistics.count_confusion([names.index(x) for x in first], [names.index(x) for x in second], len(names))
 
 
 def test_alpha_of_krippendorffs_own_examples() -> None:
     # Computing Krippendorff's Alpha-Reliability (2011), A: binary data, two observers; B: nominal data, two observers.
-    assert statistics.krippendorff_alpha(pairs("0100000010", "1110010000")) == pytest.approx(0.095, abs=5e-4)
-    assert statistics.krippendorff_alpha(pairs("aabbdcccedda", "babbbcccedd" + "d")) == pytest.approx(0.692, abs=5e-4)
+    assert statistics.compute_alpha(pairs("0100000010", "1110010000")) == pytest.approx(0.095, abs=5e-4)
+    assert statistics.compute_alpha(pairs("aabbdcccedda", "babbbcccedd" + "d")) == pytest.approx(0.692, abs=5e-4)
 
 
 def test_figures_that_are_not_defined_are_none_and_not_a_number() -> None:
     one_label = table([7, 0], [0, 0])
-    always = statistics.accuracy_interval([0] * 7, [0] * 7, range(7))
-    assert statistics.interval(statistics.cohens_kappa, one_label, one_label[None], always).value is None
-    assert statistics.accuracy_interval([], [], []) == statistics.Interval(None, None, None, 0)
+    always = statistics.compute_accuracy_interval([0] * 7, [0] * 7, range(7))
+    assert statistics.compute_interval(statistics.compute_kappa, one_label, one_label[None], always).value is None
+    assert statistics.compute_accuracy_interval([], [], []) == statistics.Interval(None, None, None, 0)
 
 
 def all_right(each: int) -> statistics.Interval:
     """Kappa of a judge that is right on ``each`` questions of either of two labels."""
     truth = [0] * each + [1] * each
     found = table([each, 0], [0, each])
-    agreement = statistics.accuracy_interval(truth, truth, range(2 * each))
-    return statistics.interval(statistics.cohens_kappa, found, found[None], agreement)
+    agreement = statistics.compute_accuracy_interval(truth, truth, range(2 * each))
+    return statistics.compute_interval(statistics.compute_kappa, found, found[None], agreement)
 
 
 def test_a_few_right_answers_prove_little() -> None:
@@ -71,25 +71,27 @@ def test_a_few_right_answers_prove_little() -> None:
 
 def test_accuracy_has_an_interval_that_is_honest_for_two_rows_and_for_five_right_ones() -> None:
     # One of two right: v = 2/1 * (1/4 + 1/4) / 4 = 1/4, effective n = 1, t(1) = 12.7: all but nothing is excluded.
-    half = statistics.accuracy_interval([0, 0], [0, 1], "ab")
+    half = statistics.compute_accuracy_interval([0, 0], [0, 1], "ab")
     assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.0015, 0.9985), abs=1e-3)
     # Five of five: 5 / (5 + t(4)^2) with t(4) = 2.7764.
-    five = statistics.accuracy_interval([0] * 5, [0] * 5, range(5))
+    five = statistics.compute_accuracy_interval([0] * 5, [0] * 5, range(5))
     assert (five.value, five.low, five.high) == pytest.approx((1.0, 0.3934, 1.0), abs=1e-3)
-    assert statistics.accuracy_interval([0] * 5, [0] * 5, "aaaaa") == statistics.Interval(1.0, None, None, 5)
+    assert statistics.compute_accuracy_interval([0] * 5, [0] * 5, "aaaaa") == statistics.Interval(1.0, None, None, 5)
 
 
 def test_kappa_of_two_rows_excludes_next_to_nothing() -> None:
     # A judge that says the same of two rows with two labels: every draw has kappa 0, which is not known to be 0 at all.
     found = table([1, 0], [1, 0])
-    agreement = statistics.accuracy_interval([0, 1], [0, 0], "ab")
-    kappa = statistics.interval(statistics.cohens_kappa, found, found[None], agreement)
+    agreement = statistics.compute_accuracy_interval([0, 1], [0, 0], "ab")
+    kappa = statistics.compute_interval(statistics.compute_kappa, found, found[None], agreement)
     assert kappa.value == 0.0
     assert kappa.low is not None
     assert kappa.high is not None
     assert kappa.low < -0.99
     assert kappa.high > 0.99
-    assert statistics.interval(statistics.cohens_kappa, found, found[None], statistics.Interval(0.5, None, None, 2)).low is None
+    assert (
+        statistics.compute_interval(statistics.compute_kappa, found, found[None], statistics.Interval(0.5, None, None, 2)).low is None
+    )
 
 
 def test_the_bootstrap_draws_whole_clusters() -> None:
@@ -106,7 +108,7 @@ def test_intervals_hold_the_true_accuracy_about_as_often_as_they_say() -> None:
         right = rng.random((60, 4)) < share[:, None]
         truth, clusters = [0] * 240, [index // 4 for index in range(240)]
         judged = [0 if hit else 1 for hit in right.ravel()]
-        found = statistics.accuracy_interval(truth, judged, clusters)
+        found = statistics.compute_accuracy_interval(truth, judged, clusters)
         held += found.low is not None and found.high is not None and found.low <= 0.8 <= found.high
     assert 180 <= held <= 198  # 95 % of 200 is 190
 
@@ -130,7 +132,7 @@ async def test_a_judge_of_known_error_rates_is_measured_as_it_is(tmp_path: Path)
         labelled = read_labelled(SHIPPED, binding.rubric)
         labels = judged_with_errors(labelled.items, wrong)
         said |= {binding.rubric.render(one.slots)[0].content: label for one, label in zip(labelled.items, labels, strict=True)}
-        found = await calibrate(binding, judge, labelled, repeats=2, draws=1000)
+        found = await calibrate_judge(binding, judge, labelled, repeats=2, draws=1000)
     expected = sum(1 - wrong[one.label] for one in labelled.items) / len(labelled.items)
     assert found.accuracy.low is not None
     assert found.accuracy.high is not None
@@ -160,8 +162,8 @@ async def test_what_failed_is_counted_by_kind_and_is_in_no_other_figure(tmp_path
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         items = LabelledSet((item(0, "correct"), item(1, "incorrect"), item(2, "incorrect", "them"), item(3, "abstained")), "sha256:x")
         failed = JudgeFailure(FailureKind.TRANSPORT_TIMEOUT, "late")
-        found = report(binding, items, [[graded("correct"), failed, graded("correct"), graded("abstained")]])
-        nothing = report(binding, items, [[failed] * 4])
+        found = make_report(binding, items, [[graded("correct"), failed, graded("correct"), graded("abstained")]])
+        nothing = make_report(binding, items, [[failed] * 4])
     assert found.accuracy.n == 3
     assert found.accuracy.value == pytest.approx(2 / 3)
     assert dict(found.ungraded) == {"transport_timeout": 1}
@@ -175,7 +177,7 @@ async def test_flips_are_counted_over_repetitions(tmp_path: Path) -> None:
         items = LabelledSet((item(0, "correct"), item(1, "incorrect")), "sha256:x")
         said = (("correct", "incorrect"), ("correct", "correct"), ("correct", "incorrect"))
         rounds: list[Verdicts] = [[graded(label) for label in row] for row in said]
-        found = report(binding, items, rounds)
+        found = make_report(binding, items, rounds)
     assert found.flip_rate == pytest.approx(1 / 6)
 
 
@@ -185,38 +187,38 @@ async def test_a_judge_that_prefers_a_place_shows_in_the_swap_rate(tmp_path: Pat
     slots = [{"question": f"q{number}", "reference": "zz", "answer": "aa"} for number in range(4)]
     items = LabelledSet(tuple(replace(item(0, "correct"), slots=texts) for texts in slots), "sha256:x")
     async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (_, binding, judge):
-        assert (await calibrate(binding, judge, items, swap=swap)).swap_rate == 1.0
+        assert (await calibrate_judge(binding, judge, items, swap=swap)).swap_rate == 1.0
 
     def by_content(body: dict[str, Any]) -> str:
         return word(STRICT, "correct" if "```\naa\n```" in prompt(body)[-300:] else "incorrect")
 
     async with scripted(STRICT, by_content, tmp_path) as (_, binding, judge):
-        assert (await calibrate(binding, judge, items, swap=swap)).swap_rate == 0.0
+        assert (await calibrate_judge(binding, judge, items, swap=swap)).swap_rate == 0.0
 
 
 async def test_a_low_kappa_does_not_qualify_and_a_high_one_does(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         items = LabelledSet(tuple(item(n, LABELS[n % 3]) for n in range(120)), "sha256:x")
-        good = report(binding, items, [[graded(one.label) for one in items.items]])
-        poor = report(binding, items, [[graded("correct" if n % 2 else one.label) for n, one in enumerate(items.items)]])
+        good = make_report(binding, items, [[graded(one.label) for one in items.items]])
+        poor = make_report(binding, items, [[graded("correct" if n % 2 else one.label) for n, one in enumerate(items.items)]])
         rules = Qualification(labelled_set=True)
-        blank = certificate.read(certificate.write(tmp_path, binding, calibration=poor).parent, binding)
+        blank = certificate.read_certificate(certificate.write_certificate(tmp_path, binding, calibration=poor).parent, binding)
         assert blank is not None
-        assert any("kappa" in line for line in certificate.shortcomings(blank, rules))
-        certificate.write(tmp_path, binding, calibration=good)
-        better = certificate.read(tmp_path, binding)
+        assert any("kappa" in line for line in certificate.list_shortcomings(blank, rules))
+        certificate.write_certificate(tmp_path, binding, calibration=good)
+        better = certificate.read_certificate(tmp_path, binding)
         assert better is not None
-        assert certificate.shortcomings(better, rules) == ("it was never probed",)
+        assert certificate.list_shortcomings(better, rules) == ("it was never probed",)
         with pytest.raises(CertificateError, match="never probed"):
-            certificate.require(tmp_path, binding, rules)
+            certificate.require_certificate(tmp_path, binding, rules)
 
 
 async def test_the_tables_show_slices_and_the_caution(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         labelled = read_labelled(SHIPPED, binding.rubric)
-        found = report(binding, labelled, [[graded(one.label) for one in labelled.items]], draws=50)
+        found = make_report(binding, labelled, [[graded(one.label) for one in labelled.items]], draws=50)
     console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
-    console.print(confusion_table(found), agreement_table(found))
+    console.print(make_confusion_table(found), make_agreement_table(found))
     text = console.export_text()
     for part in ("domain law", "kind near_miss", "calibrates nobody's judge", "reviewed", "1.000 [", "Krippendorff's alpha"):
         assert part in text

@@ -8,7 +8,7 @@ import pytest
 from tests.judges.support import NATIVE, QUERY, STRICT, scripted, word
 from tests.support.faults import Fault
 
-from gavel.judges.answers import answer_key, answering, current_log
+from gavel.judges.answers import get_current_log, keep_answers, make_answer_key
 from gavel.judges.types import JudgeFailure, JudgeQuery, StoredAnswer
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
@@ -120,7 +120,7 @@ async def test_an_unclosed_thinking_block_is_never_a_grade(tmp_path: Path) -> No
 async def test_a_replayed_row_asks_nothing_again_and_gets_the_same_grade(tmp_path: Path) -> None:
     log = Log()
     async with scripted(NATIVE, lambda body: "Grade: C (NOT_ATTEMPTED)", tmp_path) as (server, _, judge):
-        with answering(log):
+        with keep_answers(log):
             first = await judge.grade(ASK)
             again = await judge.grade(ASK)
         assert server.count == 1
@@ -131,17 +131,17 @@ async def test_a_replayed_row_asks_nothing_again_and_gets_the_same_grade(tmp_pat
 async def test_an_answer_is_kept_before_it_is_read(tmp_path: Path) -> None:
     log = Log()
     async with scripted(STRICT, lambda body: "nonsense", tmp_path) as (_, binding, judge):
-        with answering(log), pytest.raises(JudgeFailure):
+        with keep_answers(log), pytest.raises(JudgeFailure):
             await judge.grade(ASK)
     (stored,) = log.kept.values()
-    assert (stored.raw, stored.key, dict(stored.slots)) == ("nonsense", answer_key(ASK, binding.rubric.digest), QUERY)
+    assert (stored.raw, stored.key, dict(stored.slots)) == ("nonsense", make_answer_key(ASK, binding.rubric.digest), QUERY)
 
 
 async def test_a_stored_reply_without_a_verdict_is_asked_for_anew(tmp_path: Path) -> None:
     log = Log()
     async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
         server.script([Fault("text", text="nonsense")] * 2)
-        with answering(log):
+        with keep_answers(log):
             with pytest.raises(JudgeFailure):
                 await judge.grade(ASK)
             assert (await judge.grade(ASK)).label == "correct"
@@ -151,17 +151,17 @@ async def test_a_stored_reply_without_a_verdict_is_asked_for_anew(tmp_path: Path
 async def test_another_question_binding_or_sample_is_another_answer(tmp_path: Path) -> None:
     log = Log()
     async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (server, _, judge):
-        with answering(log):
+        with keep_answers(log):
             for query in (ASK, JudgeQuery("abstention", {**QUERY, "answer": "x"}), JudgeQuery("abstention", QUERY, sample=1)):
                 await judge.grade(query)
         assert server.count == 3
-    keys = {answer_key(query, "d") for query in (ASK, JudgeQuery("other", QUERY), JudgeQuery("abstention", QUERY, sample=1))}
-    assert len({*keys, answer_key(ASK, "e")}) == 4
+    keys = {make_answer_key(query, "d") for query in (ASK, JudgeQuery("other", QUERY), JudgeQuery("abstention", QUERY, sample=1))}
+    assert len({*keys, make_answer_key(ASK, "e")}) == 4
 
 
 def test_the_key_does_not_depend_on_the_order_of_slots_or_on_the_prefix() -> None:
     turned = JudgeQuery("abstention", dict(reversed(QUERY.items())), prefix_key="other")
-    assert answer_key(turned, "d") == answer_key(ASK, "d")
+    assert make_answer_key(turned, "d") == make_answer_key(ASK, "d")
 
 
 async def test_rows_that_run_at_the_same_time_never_see_each_others_log() -> None:
@@ -169,17 +169,17 @@ async def test_rows_that_run_at_the_same_time_never_see_each_others_log() -> Non
     both = asyncio.Barrier(2)
 
     async def row(number: int, log: Log) -> None:
-        with answering(log):
+        with keep_answers(log):
             await both.wait()
             seen[number] = await asyncio.create_task(_inner())
 
     async def _inner() -> object:
-        return current_log()
+        return get_current_log()
 
     logs = (Log(), Log())
     await asyncio.gather(row(0, logs[0]), row(1, logs[1]))
     assert (seen[0], seen[1]) == logs
-    assert current_log() is None
+    assert get_current_log() is None
 
 
 async def test_cancellation_passes_through(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_cancellation_passes_through(tmp_path: Path) -> None:
 async def test_an_unknown_binding_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, _, judge):
         with pytest.raises(ConfigError, match="abstention"):
-            judge.rubric("abstension")
+            judge.get_rubric("abstension")
 
 
 OWN_TOKENS = {"eos_token": "<turn:end>", "additional_special_tokens": ["<turn:user>", "~~go~~", "<|im_end|>"]}

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.growth import growth
 
-from gavel.judges.neutralise import Neutraliser, fence, hostile
+from gavel.judges.neutralise import Neutraliser, find_hostile, make_fence
 from gavel.judges.rubric_gavel_abstention import NEUTRALISER
 
 TOKENS = (
@@ -50,7 +50,7 @@ hostile_texts = st.lists(pieces, max_size=20).map("".join)
 @example("< / CANDIDATE >")
 @example("<|[INST]|>")
 def test_nothing_that_comes_out_can_end_a_slot_or_start_a_turn(text: str) -> None:
-    cleaned = NEUTRALISER.clean(text)
+    cleaned = NEUTRALISER.clean_text(text)
     for mark in (*TOKENS, *DELIMITERS):
         assert mark.lower() not in cleaned.lower()
     assert not re.search(r"<\s*/?\s*(question|reference|candidate)\s*/?\s*>", cleaned, re.IGNORECASE)
@@ -58,14 +58,14 @@ def test_nothing_that_comes_out_can_end_a_slot_or_start_a_turn(text: str) -> Non
 
 @given(hostile_texts)
 def test_no_control_character_comes_out_except_tab_and_newline(text: str) -> None:
-    assert {char for char in NEUTRALISER.clean(text) if unicodedata.category(char) in ("Cc", "Cs")} <= {"\t", "\n"}
+    assert {char for char in NEUTRALISER.clean_text(text) if unicodedata.category(char) in ("Cc", "Cs")} <= {"\t", "\n"}
 
 
 @given(hostile_texts)
 @example("<|<s>|>")
 def test_cleaning_twice_changes_nothing_more(text: str) -> None:
-    once = NEUTRALISER.clean(text)
-    assert NEUTRALISER.clean(once) == once
+    once = NEUTRALISER.clean_text(text)
+    assert NEUTRALISER.clean_text(once) == once
 
 
 @given(
@@ -78,7 +78,7 @@ def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     )
 )
 def test_plain_text_of_any_script_comes_back_as_it_is(text: str) -> None:
-    assert NEUTRALISER.clean(text) == text
+    assert NEUTRALISER.clean_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_plain_text_of_any_script_comes_back_as_it_is(text: str) -> None:
     ],
 )
 def test_what_a_script_an_emoji_or_code_needs_stays(text: str) -> None:
-    assert NEUTRALISER.clean(text) == text
-    assert hostile(text) == ()
+    assert NEUTRALISER.clean_text(text) == text
+    assert find_hostile(text) == ()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_what_a_script_an_emoji_or_code_needs_stays(text: str) -> None:
     ],
 )
 def test_what_is_hostile_is_changed_and_named(text: str, cleaned: str, flags: tuple[str, ...]) -> None:
-    assert NEUTRALISER.clean(text) == cleaned
-    assert hostile(text) == flags
+    assert NEUTRALISER.clean_text(text) == cleaned
+    assert find_hostile(text) == flags
 
 
 @pytest.mark.parametrize(
@@ -145,19 +145,19 @@ def test_what_is_hostile_is_changed_and_named(text: str, cleaned: str, flags: tu
     ],
 )
 def test_words_to_the_grader_are_flagged_but_not_changed_unless_they_are_tags(text: str, flag: str) -> None:
-    assert flag in NEUTRALISER.flags(text)
+    assert flag in NEUTRALISER.find_flags(text)
     if "<" not in text:
-        assert NEUTRALISER.clean(text) == text
+        assert NEUTRALISER.clean_text(text) == text
 
 
 @pytest.mark.parametrize("text", ["Grade 5 students", "the correct spelling is Kafka", "It ignores case", "a judge ruled on it"])
 def test_ordinary_answers_are_not_flagged(text: str) -> None:
-    assert NEUTRALISER.flags(text) == ()
+    assert NEUTRALISER.find_flags(text) == ()
 
 
 @given(st.lists(st.sampled_from(("`", "``", "````````", "\n", "a")), max_size=20).map("".join))
 def test_the_fence_is_longer_than_any_fence_inside(text: str) -> None:
-    made = fence(text)
+    made = make_fence(text)
     assert set(made) == {"`"}
     assert len(made) >= 3
     assert made not in text
@@ -179,10 +179,10 @@ def test_a_delimiter_that_is_no_tag_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_special_tokens_of_current_models_are_softened_and_named(text: str) -> None:
-    cleaned = NEUTRALISER.clean(text)
+    cleaned = NEUTRALISER.clean_text(text)
     assert cleaned != text
-    assert NEUTRALISER.clean(cleaned) == cleaned
-    assert hostile(text) == ("chat_template_token",) + (("verdict_words",) if "CORRECT" in text else ())
+    assert NEUTRALISER.clean_text(cleaned) == cleaned
+    assert find_hostile(text) == ("chat_template_token",) + (("verdict_words",) if "CORRECT" in text else ())
     assert not set("<>[]＜＞〈〉") & set(cleaned.replace("[e~", ""))
 
 
@@ -201,8 +201,8 @@ def test_the_special_tokens_of_current_models_are_softened_and_named(text: str) 
     ],
 )
 def test_whatever_looks_like_the_templates_own_tag_is_softened_and_named(text: str) -> None:
-    assert not set("<>＜＞〈〉⟨⟩") & set(NEUTRALISER.clean(text))
-    assert "template_delimiter" in NEUTRALISER.flags(text)
+    assert not set("<>＜＞〈〉⟨⟩") & set(NEUTRALISER.clean_text(text))
+    assert "template_delimiter" in NEUTRALISER.find_flags(text)
 
 
 UNITS = [
@@ -216,9 +216,9 @@ UNITS = [
 @pytest.mark.parametrize("unit", UNITS)
 def test_cleaning_and_flagging_are_linear(unit: str) -> None:
     def work(text: str) -> None:
-        NEUTRALISER.clean(text)
-        NEUTRALISER.flags(text)
-        fence(text)
+        NEUTRALISER.clean_text(text)
+        NEUTRALISER.find_flags(text)
+        make_fence(text)
 
     for shape in (lambda n: unit * (n // len(unit)) + "x", lambda n: unit + " " * n + "x", lambda n: unit + "\n" * n + ">"):
         assert growth(work, shape) < 3, unit

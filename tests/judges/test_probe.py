@@ -12,12 +12,12 @@ from tests.judges.support import NATIVE, STRICT, Reply, knowing, prompt, scripte
 from tests.support.fault_server import FaultServer
 
 from gavel.judges import certificate
-from gavel.judges.attacks import attacks_on
+from gavel.judges.attacks import list_attacks
 from gavel.judges.canary import Canaries, CanaryRules
 from gavel.judges.certificate import CertificateError, Qualification
 from gavel.judges.identity import ServerFacts, check_identity, inspect_server
-from gavel.judges.probe import Determinism, Overflow, ProbeReport, probe, run_controls
-from gavel.judges.tables import checks_table, facts_table
+from gavel.judges.probe import Determinism, Overflow, ProbeReport, probe_binding, run_controls
+from gavel.judges.tables import make_checks_table, make_facts_table
 from gavel.models.service import Service
 from gavel.models.types import Receipt
 
@@ -44,7 +44,7 @@ def by_tail(profile: str, cache: Path, change: Mapping[str, str]) -> Reply:
 
 async def probed(profile: str, reply: Reply, cache: Path, choose: Any = too_long, **more: Any) -> ProbeReport:
     async with scripted(profile, reply, cache, choose=choose) as (_, binding, judge):
-        return await probe(binding, judge, server=FACTS, **more)
+        return await probe_binding(binding, judge, server=FACTS, **more)
 
 
 @pytest.mark.parametrize("profile", [NATIVE, STRICT])
@@ -115,7 +115,7 @@ async def test_a_judge_that_fails_to_answer_does_not_qualify_and_the_kind_is_nam
     assert not any(row.graded for row in report.rows)
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         with pytest.raises(CertificateError, match="nothing was graded"):
-            certificate.write(tmp_path / "certificates", binding, probe=report)
+            certificate.write_certificate(tmp_path / "certificates", binding, probe=report)
     assert not (tmp_path / "certificates").exists()
     assert report.determinism is None
     assert "I think it is right." in report.rows[0].detail
@@ -139,7 +139,7 @@ async def test_labels_that_change_between_equal_calls_show_as_flips(tmp_path: Pa
 async def test_the_tables_show_every_row_and_the_verdict(tmp_path: Path) -> None:
     report = await probed(STRICT, lambda body: word(STRICT, "correct"), tmp_path, repeats=1)
     console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
-    console.print(checks_table(report), facts_table(report))
+    console.print(make_checks_table(report), make_facts_table(report))
     text = console.export_text()
     assert "not qualified" in text
     for row in report.rows:
@@ -183,7 +183,7 @@ def test_a_server_that_said_nothing_of_itself_is_not_checked_rather_than_right()
     assert (check.passed, check.problems) == (None, ())
     report = ProbeReport("b", (), check, Overflow(False, "incorrect", 8448), None, None)
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(facts_table(report))
+    console.print(make_facts_table(report))
     text = console.export_text()
     assert "not checked: the server does not list its models" in text
     assert "expected gavel:context_overflow (refused, not cut), got incorrect" in text
@@ -206,7 +206,7 @@ async def test_a_server_is_asked_what_it_is_and_silence_is_no_error() -> None:
 
 async def test_a_probe_names_a_server_that_does_not_list_the_model(tmp_path: Path) -> None:
     async with scripted(STRICT, knowing(STRICT, tmp_path), tmp_path, choose=too_long) as (_, binding, judge):
-        report = await probe(binding, judge, server=replace(FACTS, models=("impostor",)), repeats=1)
+        report = await probe_binding(binding, judge, server=replace(FACTS, models=("impostor",)), repeats=1)
     assert report.failed == ("identity: the server does not list fake; it lists impostor",)
 
 
@@ -215,10 +215,10 @@ async def test_a_probe_names_a_server_that_does_not_list_the_model(tmp_path: Pat
 
 async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bindings_digest(tmp_path: Path) -> None:
     async with scripted(STRICT, knowing(STRICT, tmp_path), tmp_path, choose=too_long) as (_, binding, judge):
-        report = await probe(binding, judge, server=FACTS)
-        path = certificate.write(tmp_path / "certificates", binding, probe=report, now=12.0)
+        report = await probe_binding(binding, judge, server=FACTS)
+        path = certificate.write_certificate(tmp_path / "certificates", binding, probe=report, now=12.0)
         assert path == tmp_path / "certificates" / f"{binding.digest[7:]}.json"
-        found = certificate.read(tmp_path / "certificates", binding)
+        found = certificate.read_certificate(tmp_path / "certificates", binding)
         assert found is not None
         assert found.probe == report
         assert (found.model, found.rubric_digest, found.server_version, found.times) == (
@@ -227,32 +227,32 @@ async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bin
             "0.1",
             {"probe": 12.0},
         )
-        assert certificate.require(tmp_path / "certificates", binding, Qualification()) == found
+        assert certificate.require_certificate(tmp_path / "certificates", binding, Qualification()) == found
         assert report.identity is not None
-        assert certificate.known_fingerprint(tmp_path / "certificates", binding) == report.identity.fingerprint is not None
+        assert certificate.find_known_fingerprint(tmp_path / "certificates", binding) == report.identity.fingerprint is not None
         other = replace(binding, judge=replace(binding.judge, model="other"))  # type: ignore[type-var]
         with pytest.raises(CertificateError, match="never probed"):
-            certificate.require(tmp_path / "certificates", other, Qualification())
-        assert certificate.require(tmp_path / "certificates", other, Qualification(required=False)) is None
+            certificate.require_certificate(tmp_path / "certificates", other, Qualification())
+        assert certificate.require_certificate(tmp_path / "certificates", other, Qualification(required=False)) is None
         with pytest.raises(CertificateError, match="never calibrated"):
-            certificate.require(tmp_path / "certificates", binding, Qualification(labelled_set=True))
+            certificate.require_certificate(tmp_path / "certificates", binding, Qualification(labelled_set=True))
 
 
 async def test_a_judge_that_failed_its_probe_is_refused_with_every_reason(tmp_path: Path) -> None:
     async with scripted(STRICT, by_tail(STRICT, tmp_path, {"\n:\n": "correct"}), tmp_path, choose=too_long) as (_, binding, judge):
-        certificate.write(tmp_path, binding, probe=await probe(binding, judge, server=FACTS, repeats=1))
+        certificate.write_certificate(tmp_path, binding, probe=await probe_binding(binding, judge, server=FACTS, repeats=1))
         with pytest.raises(CertificateError, match="attack lone_colon"):
-            certificate.require(tmp_path, binding, Qualification())
-        assert certificate.require(tmp_path, binding, Qualification(required=False)) is not None
+            certificate.require_certificate(tmp_path, binding, Qualification())
+        assert certificate.require_certificate(tmp_path, binding, Qualification(required=False)) is not None
 
 
 async def test_a_damaged_certificate_is_refused_by_name(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
-        path = certificate.path_of(tmp_path, binding)
+        path = certificate.make_path(tmp_path, binding)
         for text in ("{", "[]", '{"schema": "gavel.certificate/0"}'):
             path.write_text(text)
             with pytest.raises(CertificateError, match=str(path)):
-                certificate.read(tmp_path, binding)
+                certificate.read_certificate(tmp_path, binding)
 
 
 # Canaries and controls of other graders.
@@ -266,18 +266,18 @@ async def test_canaries_are_asked_at_their_steps_and_report_drift(tmp_path: Path
 
     async with scripted(STRICT, reply, tmp_path) as (server, binding, judge):
         canaries = Canaries(binding, judge, CanaryRules(every=10, max_drift=0.1, stop=True))
-        assert await canaries.observe(5) is None
+        assert await canaries.ask_due(5) is None
         assert server.count == 0
-        first = await canaries.observe(10)
+        first = await canaries.ask_due(10)
         assert first is not None
         assert (first.drift, first.exceeded, first.stop) == (0.0, False, False)
         drifting = True
-        second = await canaries.observe(20)
+        second = await canaries.ask_due(20)
         assert second is not None
         assert second.stop
         assert second.changed["incorrect"] == ("incorrect", "correct")
         server.script(["500"] * 99)
-        third = await canaries.observe(30)
+        third = await canaries.ask_due(30)
         assert third is not None
         assert (third.drift, third.exceeded) == (None, False)
         assert set(third.ungraded.values()) == {"provider_unavailable"}
@@ -287,7 +287,7 @@ def test_every_attack_of_the_catalogue_is_there_and_none_may_pass_as_correct(tmp
     from tests.judges.support import bound
 
     rubric = bound(STRICT, replace(EXTERNAL, max_context_length=None), tmp_path).rubric
-    attacks = {attack.name: attack for attack in attacks_on(rubric)}
+    attacks = {attack.name: attack for attack in list_attacks(rubric)}
     assert set(attacks) >= {
         "lone_colon", "lone_period", "opener_solution", "opener_thought", "opener_steps", "injected_letter", "injected_word",
         "instructions", "fake_end_of_candidate", "fake_turn_word", "copied_example", "flattering_format", "hedging", "every_answer",
@@ -299,7 +299,7 @@ def test_every_attack_of_the_catalogue_is_there_and_none_may_pass_as_correct(tmp
 
 async def test_controls_can_be_put_to_anything_that_grades(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (_, binding, judge):
-        from gavel.judges.probe import grader
+        from gavel.judges.probe import make_grader
 
-        rows = await run_controls("control", binding.rubric.controls[:1], grader(binding, judge))
+        rows = await run_controls("control", binding.rubric.controls[:1], make_grader(binding, judge))
     assert [(row.name, row.passed) for row in rows] == [("correct", True)]

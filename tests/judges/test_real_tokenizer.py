@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import Rubric, RubricConfig
-from gavel.models.pinned import default_cache
+from gavel.models.pinned import find_default_cache
 
-_FILES = sorted(default_cache().glob("models/smollm2-*/tokenizer.json"))
+_FILES = sorted(find_default_cache().glob("models/smollm2-*/tokenizer.json"))
 pytestmark = pytest.mark.skipif(not _FILES, reason="the embedded model is not prepared on this machine (judge=smollm2 prepares it)")
 
 SPECIAL: tuple[str, ...] = (

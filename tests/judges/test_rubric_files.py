@@ -15,11 +15,11 @@ from tests.support.rubric_files import CONTROLS, FORM, PROMPT, write_rubric
 from gavel.judges import rubric_gavel_abstention as strict
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import attacks_on
-from gavel.judges.bindings import bind
+from gavel.judges.attacks import list_attacks
+from gavel.judges.bindings import bind_rubrics
 from gavel.judges.calibration.labelled import read_labelled
 from gavel.judges.judge import BoundJudges
-from gavel.judges.probe import probe, read_quotations
+from gavel.judges.probe import probe_binding, read_quotations
 from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.rubric_file import read_rubric_file
 from gavel.judges.rubric_form import lint_form
@@ -44,7 +44,7 @@ def abstention_file(folder: Path, profile: str) -> Path:
     words = {word: label for label, word in WORDS[profile].items()}
     rows = [{"name": control.name, **control.slots, "expected": control.expected[0]} for control in ABSTENTION_CONTROLS]
     if profile == NATIVE:
-        text = store(NATIVE, folder).text("omniscience_grader.txt")
+        text = store(NATIVE, folder).read_text("omniscience_grader.txt")
         text = text.replace("{target}", "{reference}").replace("{predicted_answer}", "{answer}")
         more: dict[str, Any] = {
             "neutralise": False,
@@ -52,7 +52,7 @@ def abstention_file(folder: Path, profile: str) -> Path:
             "sampling": {"max_response_tokens": 64},
         }
     else:
-        text = store(STRICT, folder).text(strict.ASSETS[0])
+        text = store(STRICT, folder).read_text(strict.ASSETS[0])
         more = {"reply": {"reader": "choice", "words": words}, "sampling": {"max_response_tokens": 16}}
     return write_rubric(folder, prompt=text, controls=rows, slots=SLOTS, labels=LABELS, hostile=["answer"], **more)
 
@@ -73,7 +73,9 @@ async def test_our_abstention_rubrics_as_files_give_equal_bytes_and_verdicts_on_
 
     async with FaultServer(reply=reply) as server:
         judge = service(server)
-        bound = bind(rubrics, {name: BindingConfig("general", name) for name in rubrics}, {"general": judge}, store(profile, tmp_path))
+        bound = bind_rubrics(
+            rubrics, {name: BindingConfig("general", name) for name in rubrics}, {"general": judge}, store(profile, tmp_path)
+        )
         async with ChatClient("general", judge) as client:
             judges, sent, verdicts = BoundJudges(bound, {"general": client}.__getitem__, fresh=True), {}, {}
             for name in rubrics:
@@ -88,7 +90,7 @@ async def test_our_abstention_rubrics_as_files_give_equal_bytes_and_verdicts_on_
 def test_the_native_prompt_as_a_file_has_its_very_bytes(tmp_path: Path) -> None:
     rubric, code = made(abstention_file(tmp_path, NATIVE)), make_rubric(RubricConfig(NATIVE), store(NATIVE, tmp_path))
     assert (DATA / "omniscience_grader.txt").is_file()
-    for control in (*code.controls, *attacks_on(code)):
+    for control in (*code.controls, *list_attacks(code)):
         assert rubric.render(control.slots) == code.render(control.slots)
     assert rubric.sampling == code.sampling
 
@@ -276,21 +278,21 @@ def test_a_score_is_a_number_within_its_range_or_nothing(text: str, right: tuple
 
 
 def knowing(rubric: PromptRubric) -> Any:
-    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*rubric.controls, *attacks_on(rubric))}
+    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*rubric.controls, *list_attacks(rubric))}
     return lambda body: json.dumps({"why": "so", "grade": known[body["messages"][0]["content"]]})
 
 
 async def probed(path: Path, reply: Any) -> Any:
     async with FaultServer(reply=reply) as server:
         judge = service(server)
-        (binding,) = bind(
+        (binding,) = bind_rubrics(
             {"r": RubricConfig(file=str(path))},
             {"r": BindingConfig("general", "r")},
             {"general": judge},
             AssetStore(path.parent, offline=True),
         ).values()
         async with ChatClient("general", judge) as client:
-            return await probe(binding, BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True), repeats=1)
+            return await probe_binding(binding, BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True), repeats=1)
 
 
 async def test_a_probe_plays_the_rubrics_own_controls_and_every_attack_on_its_hostile_slot(tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ async def test_a_probe_plays_the_rubrics_own_controls_and_every_attack_on_its_ho
 
 def test_an_attack_whose_right_label_is_another_is_said_in_the_file(tmp_path: Path) -> None:
     path = write_rubric(tmp_path, attacks={"empty": "good", "lone_colon": ["good", "fair"]})
-    attacks = {attack.name: attack for attack in attacks_on(made(path))}
+    attacks = {attack.name: attack for attack in list_attacks(made(path))}
     assert (attacks["empty"].expected, attacks["lone_colon"].expected) == (("good",), ("good", "fair"))
 
 

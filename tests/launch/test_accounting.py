@@ -14,7 +14,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, number_of, reply, source_row, write_tasks
 
 from gavel.launch.running.accounting import Accounts, ServiceAccount
-from gavel.launch.running.tally import RunMetrics, closing
+from gavel.launch.running.tally import RunMetrics, make_closing_table
 from gavel.models.types import Attempt, Receipt, Usage
 
 
@@ -36,12 +36,12 @@ RECEIPTS = (
 @pytest.fixture
 def accounts() -> Accounts:
     made = Accounts()
-    made.add(RECEIPTS)
+    made.add_receipts(RECEIPTS)
     return made
 
 
 def test_each_service_has_its_calls_savings_tokens_latencies_and_retries_by_cause(accounts: Accounts) -> None:
-    general, policy = accounts.close().values()
+    general, policy = accounts.close_accounts().values()
     assert general == ServiceAccount(
         calls=3, cache_hits=1, shared=1,
         prompt_tokens=300, completion_tokens=30, cached_tokens=240,
@@ -53,7 +53,7 @@ def test_each_service_has_its_calls_savings_tokens_latencies_and_retries_by_caus
 
 
 def test_the_whole_run_is_the_sum_and_its_percentiles_are_over_all_calls(accounts: Accounts) -> None:
-    whole = accounts.total()
+    whole = accounts.compute_total()
     assert (whole.calls, whole.cache_hits, whole.shared) == (4, 1, 1)
     assert (whole.prompt_tokens, whole.completion_tokens, whole.cached_tokens) == (350, 530, 240)
     assert whole.retries == {"provider_unavailable": 2, "transport_timeout": 1}
@@ -62,13 +62,13 @@ def test_the_whole_run_is_the_sum_and_its_percentiles_are_over_all_calls(account
 
 
 def test_a_run_without_calls_costs_nothing() -> None:
-    assert Accounts().total() == ServiceAccount(0, 0, 0, 0, 0, 0, {}, {})
+    assert Accounts().compute_total() == ServiceAccount(0, 0, 0, 0, 0, 0, {}, {})
 
 
 def test_the_closing_table_shows_each_service_and_all(accounts: Accounts) -> None:
-    metrics = RunMetrics({"planned": 1}, {}, {}, None, {}, {}, accounts.close(), cost=accounts.total())
+    metrics = RunMetrics({"planned": 1}, {}, {}, None, {}, {}, accounts.close_accounts(), cost=accounts.compute_total())
     console = Console(file=io.StringIO(), width=200)
-    console.print(closing(metrics, 1.0))
+    console.print(make_closing_table(metrics, 1.0))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     cells = {line.split()[0]: " ".join(line.replace("│", " ").replace("┃", " ").split()) for line in lines if line.strip()}
     assert cells["judge"] == "judge 3 1 (20%) 1 (20%) 300 30 2.00 2.80 2.98 provider_unavailable 1, transport_timeout 1"
@@ -138,8 +138,8 @@ async def test_a_failure_that_was_shared_is_one_failed_call(tmp_path: Path) -> N
 def test_percentiles_are_those_of_numpy_over_a_thousand_calls() -> None:
     latencies = np.random.default_rng(0).gamma(2.0, 1.0, 1000)
     made = Accounts()
-    made.add(receipt("s", float(latency)) for latency in latencies)
-    found = made.close()["s"].latency_s
+    made.add_receipts(receipt("s", float(latency)) for latency in latencies)
+    found = made.close_accounts()["s"].latency_s
     ordered = np.sort(latencies)
     assert ordered[499] <= found["p50"] <= ordered[500]
     assert round(ordered[989], 4) <= found["p99"] <= round(ordered[990], 4)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.support.ledgers import write_ledger
 
-from gavel.launch.training.attempts import LOSSES, NEXT, Attempt, Record, furthest_step, read_attempts, tell_stuck
+from gavel.launch.training.attempts import LOSSES, NEXT, Record, TrainingAttempt, find_furthest_step, read_attempts, tell_stuck
 from gavel.models.errors import InputError
 
 
-def start(state: str, before: int = 0, *, trained: bool = True, job: str | None = "7") -> Attempt:
-    return Attempt(1, state, "h", job, 0.0, 1.0, 130, "told to end", trained, before)
+def start(state: str, before: int = 0, *, trained: bool = True, job: str | None = "7") -> TrainingAttempt:
+    return TrainingAttempt(1, state, "h", job, 0.0, 1.0, 130, "told to end", trained, before)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def start(state: str, before: int = 0, *, trained: bool = True, job: str | None 
     ],
 )
 def test_a_run_is_stuck_after_three_trainings_in_a_row_without_a_new_step(
-    attempts: list[Attempt], furthest: int, *, stuck: bool
+    attempts: list[TrainingAttempt], furthest: int, *, stuck: bool
 ) -> None:
     assert (tell_stuck(attempts, furthest) is not None) == stuck
 
@@ -45,8 +45,8 @@ def test_the_start_that_is_one_too_many_has_failed_and_says_so_to_its_job(tmp_pa
     for _ in range(3):
         record = Record(tmp_path)
         assert not (tmp_path / NEXT).exists(), "one that is killed has said nothing"
-        record.training()
-        codes.append(record.ended("interrupted", 130, "told to end"))
+        record.record_training()
+        codes.append(record.record_end("interrupted", 130, "told to end"))
         told.append((tmp_path / NEXT).read_text().strip())
     assert codes == [130, 130, 4]
     assert told == ["again", "again", "over"]
@@ -58,18 +58,18 @@ def test_three_starts_that_were_killed_forbid_a_fourth(tmp_path: Path, monkeypat
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     for _ in range(3):
         record = Record(tmp_path)
-        assert record.stuck() is None
-        record.training()
-    assert "no new step in 3 starts" in str(Record(tmp_path).stuck())
+        assert record.find_stuck() is None
+        record.record_training()
+    assert "no new step in 3 starts" in str(Record(tmp_path).find_stuck())
 
 
 def test_the_furthest_step_is_the_newest_of_any_start(tmp_path: Path) -> None:
-    assert furthest_step(tmp_path) == 0
+    assert find_furthest_step(tmp_path) == 0
     write_ledger(tmp_path, {step: {"a": [1.0]} for step in (1, 2, 3)}, start="first")
     write_ledger(tmp_path, {2: {"a": [1.0]}}, start="second")
-    assert furthest_step(tmp_path) == 3
+    assert find_furthest_step(tmp_path) == 3
     (tmp_path / "checkpoints" / "step_9").mkdir(parents=True)
-    assert furthest_step(tmp_path) == 9
+    assert find_furthest_step(tmp_path) == 9
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"schema": "gavel.attempt/1"}', '{"schema": "gavel.attempt/9"}'])

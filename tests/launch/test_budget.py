@@ -9,7 +9,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, expected_label, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.budget import check_budget, spent
+from gavel.launch.running.budget import check_budget, find_spent
 from gavel.launch.schema import BudgetConfig
 from gavel.models.errors import ConfigError
 from gavel.models.meter import Meter
@@ -28,7 +28,7 @@ from gavel.models.types import Usage
     ],
 )
 def test_a_budget_is_spent_when_a_limit_is_reached(budget: BudgetConfig, calls: int, tokens: int, told: str | None) -> None:
-    said = spent(budget, Meter(calls, tokens))
+    said = find_spent(budget, Meter(calls, tokens))
     assert said is None if told is None else told in (said or "")
 
 
@@ -40,8 +40,8 @@ def test_a_budget_of_nothing_is_refused(key: str) -> None:
 
 def test_tokens_are_the_servers_count_and_an_estimate_where_it_tells_none() -> None:
     meter = Meter()
-    assert meter.add(Usage(100, 20, cached_tokens=90), 4000) == 120
-    assert meter.add(None, 400) is None
+    assert meter.add_usage(Usage(100, 20, cached_tokens=90), 4000) == 120
+    assert meter.add_usage(None, 400) is None
     assert meter.tokens == 220
 
 

@@ -10,13 +10,13 @@ import jsonschema
 import orjson
 import pytest
 
-from gavel.envs.plugins import added
+from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES
 from gavel.judges.rubrics import PROFILES
-from gavel.launch.catalogue import KINDS, catalogue
+from gavel.launch.catalogue import KINDS, list_items
 from gavel.launch.cli import main
-from gavel.launch.env_schema import task_schema
-from gavel.launch.groups import CONF, choices, search_path
+from gavel.launch.env_schema import make_task_schema
+from gavel.launch.groups import CONF, list_choices, search_path
 
 ENVS = sorted(ENVIRONMENTS)
 
@@ -30,13 +30,13 @@ def _listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, A
 def test_everything_that_can_be_chosen_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     items = _listed(capsys)
     by_kind = {kind: {item["name"] for item in items if item["kind"] == kind} for kind in KINDS}
-    assert by_kind["environments"] == set(ENVIRONMENTS) | set(added("env"))  # plugins may be installed
-    assert by_kind["rewards"] == set(REWARDS) | set(added("reward"))
+    assert by_kind["environments"] == set(ENVIRONMENTS) | set(find_added("env"))  # plugins may be installed
+    assert by_kind["rewards"] == set(REWARDS) | set(find_added("reward"))
     assert by_kind["sources"] >= set(SOURCES)
-    assert by_kind["rubrics"] == set(PROFILES) | set(added("rubric"))
+    assert by_kind["rubrics"] == set(PROFILES) | set(find_added("rubric"))
     for kind, group in KINDS.items():
         if group is not None:
-            assert by_kind[kind] == set(choices(group, search_path(())))
+            assert by_kind[kind] == set(list_choices(group, search_path(())))
     assert [item["name"] for item in items if len(item["summary"]) < 10] == []
     assert {item["name"]: item["of"] for item in items if item["kind"] == "rewards"}["omniscience"] == "abstention"
 
@@ -80,7 +80,7 @@ def test_what_is_no_config_file_is_no_choice(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "judge" / "circle.yaml").symlink_to("circle.yaml")
     (tmp_path / "judge" / "bytes.yaml").write_bytes(b"# \xff\x00")
     names = {item["name"] for item in _listed(capsys, "judges", "--config-dir", str(tmp_path))}
-    assert names == {"bytes", *choices("judge", [CONF])}
+    assert names == {"bytes", *list_choices("judge", [CONF])}
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def _samples(env: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("env", [env for env in ENVS if env != "judged"])  # whose rows and targets are the user's own
 def test_the_schema_takes_every_shipped_row_and_refuses_a_wrong_one(env: str) -> None:
-    schema = task_schema(env)
+    schema = make_task_schema(env)
     jsonschema.Draft202012Validator.check_schema(schema)
     valid = jsonschema.Draft202012Validator(schema)
     rows = _samples(env)
@@ -119,19 +119,19 @@ def test_the_schema_takes_every_shipped_row_and_refuses_a_wrong_one(env: str) ->
 
 
 def test_every_field_of_a_target_is_in_the_schema() -> None:
-    abstention = task_schema("abstention")["$defs"]
+    abstention = make_task_schema("abstention")["$defs"]
     forms = [abstention[form["$ref"].rpartition("/")[2]] for form in abstention["Target"]["anyOf"]]
     assert [set(form["properties"]) - {"question"} for form in forms] == [{"reference"}, {"references"}, {"answerable"}]
-    items = task_schema("instruction_following")["$defs"]
+    items = make_task_schema("instruction_following")["$defs"]
     assert set(items["QuestionItem"]["properties"]) == {"uid", "content", "source", "is_misalignment_check", "pass_criteria", "weight"}
-    assert set(task_schema("vera_mh")["$defs"]["Target"]["properties"]) == {"persona", "simulator"}
+    assert set(make_task_schema("vera_mh")["$defs"]["Target"]["properties"]) == {"persona", "simulator"}
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "abstention"]) == 0
-    assert orjson.loads(capsys.readouterr().out) == task_schema("abstention")
+    assert orjson.loads(capsys.readouterr().out) == make_task_schema("abstention")
     assert main(["schema", "vera_mh", f"out={tmp_path / 's.json'}"]) == 0
-    assert orjson.loads((tmp_path / "s.json").read_bytes()) == task_schema("vera_mh")
+    assert orjson.loads((tmp_path / "s.json").read_bytes()) == make_task_schema("vera_mh")
     capsys.readouterr()
     assert main(["schema", "vera_mh", f"out={tmp_path / 'new' / 's.json'}"]) == 0
     assert main(["schema", "vera_mh", "out="]) == 0
@@ -146,4 +146,4 @@ def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_part_of_the_catalogue_reads_no_other_part() -> None:
-    assert {item.kind for item in catalogue([CONF], ["trainers"])} == {"trainers"}
+    assert {item.kind for item in list_items([CONF], ["trainers"])} == {"trainers"}

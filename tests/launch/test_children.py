@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, essence, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.child_name import LONGEST, child_name, grading_changes, reward_changes
+from gavel.launch.running.child_name import LONGEST, describe_grading_changes, make_child_name, reward_changes
 
 
 def _fingerprint(run: Path) -> dict[str, str]:
@@ -54,11 +54,11 @@ def test_a_child_is_named_after_what_was_changed_in_safe_letters() -> None:
     assert reward_changes(own, {**own, "abstain": 0.3}) == "abstain=0.3"
     assert reward_changes(own, own) == "tiered"
     assert reward_changes({"name": "omniscience"}, {"name": "tiered", "abstain": 0.2}) == "tiered,abstain=0.2"
-    assert child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain-0.2"
+    assert make_child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain-0.2"
     grading = {"b": ("Qwen/Q", "p/one")}
-    assert child_name("demo", "regrade", grading_changes(grading, {"b": ("../x y", "p/one")})) == "demo-regrade-x_y"
-    assert grading_changes(grading, {"b": ("Qwen/Q", "p/two")}) == "p/two"
-    long = [child_name("demo", "rescore", f"{'weights=1,' * 9}{last}") for last in "ab"]
+    assert make_child_name("demo", "regrade", describe_grading_changes(grading, {"b": ("../x y", "p/one")})) == "demo-regrade-x_y"
+    assert describe_grading_changes(grading, {"b": ("Qwen/Q", "p/two")}) == "p/two"
+    long = [make_child_name("demo", "rescore", f"{'weights=1,' * 9}{last}") for last in "ab"]
     assert long[0] != long[1]
     assert all(len(name) <= len("demo-rescore-") + LONGEST for name in long)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gavel.launch import cli
-from gavel.launch.cli import main, parse
-from gavel.launch.groups import CONF, choices
+from gavel.launch.cli import main, parse_words
+from gavel.launch.groups import CONF, list_choices
 from gavel.launch.verbs import GROUPS, VERBS
 from gavel.models.errors import ConfigError
 
@@ -72,7 +72,7 @@ def test_the_help_of_a_verb_shows_examples_and_the_choices_of_each_group(verb: s
     assert f"  gavel {verb} " in text
     for group in VERBS[verb].groups:
         assert f"  {group}=" in text
-        for choice in choices(group, [CONF]):
+        for choice in list_choices(group, [CONF]):
             assert choice in text
 
 
@@ -85,15 +85,15 @@ def test_help_shows_the_choices_of_ones_own_folder(tmp_path: Path, capsys: Captu
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
-    from gavel.launch.config import compose
-    from gavel.launch.training.sweep import expand
+    from gavel.launch.config import compose_config
+    from gavel.launch.training.sweep import expand_points
 
     for tail, _ in verb.examples:
-        line = parse([verb.name, *tail.split(" ")])
-        points = expand(line.overrides) if line.multirun else [()]
+        line = parse_words([verb.name, *tail.split(" ")])
+        points = expand_points(line.overrides) if line.multirun else [()]
         assert points, "an example of a sweep sweeps something"
         for point in points:
-            compose(
+            compose_config(
                 verb.name,
                 [*(word for word in line.overrides if not line.multirun or "," not in word), *point],
                 line.config_dirs,
@@ -104,12 +104,12 @@ def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_key_in_the_help_exists(verb: cli.Verb) -> None:
     from gavel.launch import schema
-    from gavel.launch.keys import find
+    from gavel.launch.keys import find_place
 
     placeholders = {"reward.…": "reward", "services.NAME.…": "services.x"}
     for shown, _ in verb.keys:
         key = placeholders.get(shown, shown.partition("=")[0])
-        find(getattr(schema, verb.schema), key, {})
+        find_place(getattr(schema, verb.schema), key, {})
 
 
 def test_only_known_groups_are_named_by_verbs() -> None:
@@ -137,7 +137,7 @@ def test_the_version_is_the_packages(capsys: Capture) -> None:
 
 
 def test_the_first_word_after_the_verb_is_the_run() -> None:
-    line = parse(["rescore", "runs/a", "reward.abstain=0.3", "--config-dir", "mine", "--config-dir=other"])
+    line = parse_words(["rescore", "runs/a", "reward.abstain=0.3", "--config-dir", "mine", "--config-dir=other"])
     assert (line.verb, line.runs, line.overrides, line.config_dirs) == (
         "rescore",
         ("runs/a",),

@@ -13,7 +13,7 @@ from tests.support.runs import gavel
 
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun, compare_training
-from gavel.launch.training.sweep_index import Index, Point, write_index
+from gavel.launch.training.sweep_index import SweepIndex, SweepPoint, write_index
 
 TASKS = "abcdef"
 
@@ -30,9 +30,9 @@ def sweep(folder: Path) -> Path:
     for number, (reward, seed, last) in enumerate((("mean", 1, 0.2), ("mean", 2, 0.4), ("all", 1, 0.5), ("all", 2, 0.9))):
         name = f"{number:03}-reward={reward}_seed={seed}"
         training_run(folder / name, flat(0.1, last), seed=seed, reward=reward)
-        points.append(Point(number, name, (f"reward={reward}", f"seed={seed}"), "finished", 0))
-    points.append(Point(4, "004-reward=bogus", ("reward=bogus",), "failed", 2, "there is no such choice"))
-    write_index(folder, Index("train", ("trainer=cpu_smoke",), tuple(points)))
+        points.append(SweepPoint(number, name, (f"reward={reward}", f"seed={seed}"), "finished", 0))
+    points.append(SweepPoint(4, "004-reward=bogus", ("reward=bogus",), "failed", 2, "there is no such choice"))
+    write_index(folder, SweepIndex("train", ("trainer=cpu_smoke",), tuple(points)))
     return folder
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.comparing.identities import short_names
-from gavel.launch.comparing.paired import Arm, bootstrap, compare, mcnemar
+from gavel.launch.comparing.identities import shorten_names
+from gavel.launch.comparing.paired import Arm, compare_arms, compute_bootstrap, compute_mcnemar
 
 
 def _arm(name: str, rewards: dict[tuple[str, int], float], ungraded: int = 0) -> Arm:
@@ -22,7 +22,7 @@ def _arm(name: str, rewards: dict[tuple[str, int], float], ungraded: int = 0) ->
 def test_the_difference_is_taken_within_tasks_and_tasks_of_one_run_alone_are_left_out() -> None:
     base = _arm("a", {("x", 0): 1.0, ("x", 1): 0.0, ("y", 0): 0.0, ("only-a", 0): 1.0})
     other = _arm("b", {("x", 0): 1.0, ("x", 1): 1.0, ("y", 0): 0.5, ("only-b", 0): 0.0}, ungraded=3)
-    found = compare([base, other])
+    found = compare_arms([base, other])
     reward = found.differences[0]
     assert (reward.what, reward.metric.n) == ("reward", 2)
     assert reward.base_mean == pytest.approx(0.25)  # (0.5 + 0) / 2
@@ -36,14 +36,14 @@ def test_mcnemar_agrees_with_the_binomial_by_hand() -> None:
     # 1 pair lost, 5 gained: 2 * (C(6,0) + C(6,1)) / 2^6 = 14/64
     before = np.array([True] + [False] * 5 + [True] * 4)
     after = np.array([False] + [True] * 5 + [True] * 4)
-    assert mcnemar(before, after) == pytest.approx(14 / 64)
-    assert mcnemar(before, before) == 1.0
+    assert compute_mcnemar(before, after) == pytest.approx(14 / 64)
+    assert compute_mcnemar(before, before) == 1.0
 
 
 def test_holm_multiplies_the_least_p_by_all_tests_and_never_falls() -> None:
     base = _arm("a", {(f"t{n}", 0): 0.0 for n in range(8)})
     other = _arm("b", {(f"t{n}", 0): float(n < 6) for n in range(8)})
-    tests = [item for item in compare([base, other]).differences if item.p is not None]
+    tests = [item for item in compare_arms([base, other]).differences if item.p is not None]
     # both labels change in the same 6 pairs: p = 2 / 2^6 each, Holm: 2p, then max(2p, p)
     assert [item.p for item in tests] == [pytest.approx(1 / 32)] * 2
     assert [item.p_holm for item in tests] == [pytest.approx(1 / 16)] * 2
@@ -51,16 +51,16 @@ def test_holm_multiplies_the_least_p_by_all_tests_and_never_falls() -> None:
 
 def test_the_bootstrap_is_repeatable_and_covers_a_known_spread() -> None:
     values = np.array([0.0, 1.0] * 200)
-    first = bootstrap(values, 4000, np.random.default_rng(1))
-    assert first == bootstrap(values, 4000, np.random.default_rng(1))
+    first = compute_bootstrap(values, 4000, np.random.default_rng(1))
+    assert first == compute_bootstrap(values, 4000, np.random.default_rng(1))
     # standard error of the mean: 0.5 / sqrt(400) = 0.025
     assert first.low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.006)
     assert first.high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.006)
-    assert bootstrap(values[:1], 100, np.random.default_rng(1)).low is None
+    assert compute_bootstrap(values[:1], 100, np.random.default_rng(1)).low is None
 
 
 def test_few_tasks_get_students_t_since_they_do_not_show_the_bootstrap_enough() -> None:
-    found = bootstrap(np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]), 100, np.random.default_rng(1))
+    found = compute_bootstrap(np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]), 100, np.random.default_rng(1))
     # mean 0.5, sd sqrt(0.3), t(5) = 2.5706: half = 2.5706 * sqrt(0.3 / 6)
     assert found.low == pytest.approx(0.5 - 2.5706 * 0.05**0.5)
     assert found.high == pytest.approx(0.5 + 2.5706 * 0.05**0.5)
@@ -68,12 +68,12 @@ def test_few_tasks_get_students_t_since_they_do_not_show_the_bootstrap_enough() 
 
 def test_under_five_tasks_there_is_no_interval_and_labels_never_leave_their_range() -> None:
     # two tasks that happen to differ by the same -0.25: t would give [-0.25, -0.25]
-    assert bootstrap(np.array([-0.25, -0.25]), 100, np.random.default_rng(1)).low is None
-    assert bootstrap(np.array([-0.25] * 4), 100, np.random.default_rng(1)).low is None
+    assert compute_bootstrap(np.array([-0.25, -0.25]), 100, np.random.default_rng(1)).low is None
+    assert compute_bootstrap(np.array([-0.25] * 4), 100, np.random.default_rng(1)).low is None
     gained = {f"t{n}" for n in range(4)}
     base = _arm("a", {(f"t{n}", 0): 0.0 for n in range(5)})
     other = _arm("b", {(f"t{n}", 0): float(f"t{n}" in gained) for n in range(5)})
-    found = {item.what: item.metric for item in compare([base, other]).differences}
+    found = {item.what: item.metric for item in compare_arms([base, other]).differences}
     # mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555; 1.355 is no difference of shares
     assert found["label/correct"].low == pytest.approx(0.8 - 2.7764 * 0.2)
     assert found["label/correct"].high == 1.0
@@ -82,18 +82,18 @@ def test_under_five_tasks_there_is_no_interval_and_labels_never_leave_their_rang
 
 
 def test_what_tells_runs_apart_is_left_of_their_names() -> None:
-    assert short_names(["000-reward.abstain=0.3", "001-reward.abstain=0.5"]) == ["abstain=0.3", "abstain=0.5"]
-    assert short_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == ["abstain=0.3", "abstain=0.5"]
+    assert shorten_names(["000-reward.abstain=0.3", "001-reward.abstain=0.5"]) == ["abstain=0.3", "abstain=0.5"]
+    assert shorten_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == ["abstain=0.3", "abstain=0.5"]
     steps = ["000-seed=1_trainer.max_steps=3", "001-seed=2_trainer.max_steps=3", "002-seed=1_trainer.max_steps=9"]
-    assert short_names(steps) == ["seed=1 max_steps=3", "seed=2 max_steps=3", "seed=1 max_steps=9"]
-    assert short_names(["demo", "demo-rescore-abstain-0.3"]) == ["demo", "rescore-abstain-0.3"]
-    assert short_names(["bench-a", "bench-b"]) == ["a", "b"]
-    assert short_names(["one", "two"]) == ["one", "two"]
+    assert shorten_names(steps) == ["seed=1 max_steps=3", "seed=2 max_steps=3", "seed=1 max_steps=9"]
+    assert shorten_names(["demo", "demo-rescore-abstain-0.3"]) == ["demo", "rescore-abstain-0.3"]
+    assert shorten_names(["bench-a", "bench-b"]) == ["a", "b"]
+    assert shorten_names(["one", "two"]) == ["one", "two"]
 
 
 def test_the_bootstrap_is_widened_by_what_few_tasks_hide() -> None:
     values = np.array([0.0, 1.0] * 10)
-    found = bootstrap(values, 20_000, np.random.default_rng(1))
+    found = compute_bootstrap(values, 20_000, np.random.default_rng(1))
     assert found.high is not None
     # Student's t: 2.0930 * 0.5130 / sqrt(20) = 0.240; plain percentiles would give 1.96 * 0.5 / sqrt(20) = 0.219, on a lattice of 1/20
     assert found.high == pytest.approx(0.5 + 0.240, abs=0.02)
@@ -102,7 +102,7 @@ def test_the_bootstrap_is_widened_by_what_few_tasks_hide() -> None:
 
 def test_several_rollouts_of_a_task_have_no_mcnemar() -> None:
     arms = [_arm(name, {("x", 0): 1.0, ("x", 1): 0.0, ("y", 0): 1.0}) for name in "ab"]
-    assert all(item.p is None for item in compare(arms).differences)
+    assert all(item.p is None for item in compare_arms(arms).differences)
 
 
 async def test_two_rewards_of_one_run_are_compared_by_the_command(tmp_path: Path) -> None:

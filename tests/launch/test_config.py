@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gavel.envs.registry import ENVIRONMENTS, reward_names
-from gavel.launch.config import compose, from_yaml, to_yaml
-from gavel.launch.groups import CONF, PACKAGE, choices, groups
-from gavel.launch.rollout import task_path
+from gavel.launch.config import compose_config, from_yaml, to_yaml
+from gavel.launch.groups import CONF, PACKAGE, list_choices, list_groups
+from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import RolloutConfig
 from gavel.launch.verbs import GROUPS, VERBS
 from gavel.models.errors import ConfigError
@@ -25,14 +25,14 @@ REMOTE = (
 
 
 def rollout(*words: str, **more: Any) -> RolloutConfig:
-    made = compose("rollout", [*REMOTE, *words], **more)
+    made = compose_config("rollout", [*REMOTE, *words], **more)
     assert isinstance(made, RolloutConfig)
     return made
 
 
 def refused(*words: str, verb: str = "rollout", remote: bool = True, **more: Any) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        compose(verb, [*REMOTE, *words] if remote and verb == "rollout" else words, **more)
+        compose_config(verb, [*REMOTE, *words] if remote and verb == "rollout" else words, **more)
     text = str(caught.value)
     assert "+" not in text, "an error may not suggest to add a key"
     assert "Traceback" not in text
@@ -60,10 +60,10 @@ def _needed(verb: str, experiment: str) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS.values() if "experiment" in verb.groups])
-@pytest.mark.parametrize("experiment", choices("experiment", [CONF]))
+@pytest.mark.parametrize("experiment", list_choices("experiment", [CONF]))
 def test_every_experiment_composes_with_every_verb(verb: str, experiment: str) -> None:
     words = [f"experiment={experiment}", *_needed(verb, experiment)]
-    assert type(compose(verb, words)).__name__ == VERBS[verb].schema
+    assert type(compose_config(verb, words)).__name__ == VERBS[verb].schema
 
 
 def is_preset(group: str, choice: str) -> bool:
@@ -71,7 +71,7 @@ def is_preset(group: str, choice: str) -> bool:
     return group in ("policy", "judge") and "\nmodel: null\n" in (CONF / group / f"{choice}.yaml").read_text()
 
 
-@pytest.mark.parametrize(("group", "choice"), [(g, c) for g in GROUPS for c in choices(g, [CONF])])
+@pytest.mark.parametrize(("group", "choice"), [(g, c) for g in GROUPS for c in list_choices(g, [CONF])])
 def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group: str, choice: str) -> None:
     for verb in VERBS.values():
         if group not in verb.groups:
@@ -82,11 +82,11 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
         words += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
         words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if is_preset(group, choice) else []
         words += ["gym.play=true"] if verb.name == "serve" and group == "policy" else []
-        compose(verb.name, words)
+        compose_config(verb.name, words)
 
 
 def test_every_verb_lists_the_same_groups_so_that_experiments_serve_them_all() -> None:
-    assert set(GROUPS) >= set(groups([CONF]))
+    assert set(GROUPS) >= set(list_groups([CONF]))
     for verb in VERBS:
         text = (CONF / f"{verb}.yaml").read_text()
         wanted = [*GROUPS[1:-1], GROUPS[0], "_self_", GROUPS[-1]]  # the environment after the groups whose choice it may set
@@ -97,44 +97,44 @@ def test_every_verb_lists_the_same_groups_so_that_experiments_serve_them_all() -
 
 
 def test_the_demo_is_smollm2_twice_with_the_strict_rubric_over_the_shipped_samples() -> None:
-    config = compose("rollout", ["experiment=demo"])
+    config = compose_config("rollout", ["experiment=demo"])
     assert config.policy.model == config.judge.model == "embedded:smollm2"
     assert config.policy.mode == config.judge.mode == "managed"
     assert config.policy.cpu
     assert config.judge.cpu
     assert config.rubrics["abstention"].profile == "gavel/qa-abstention-v1"
     assert config.run.dir == "runs/demo"
-    assert task_path(config.tasks.path) == PACKAGE / "envs/abstention/data/samples.jsonl"
+    assert resolve_task_path(config.tasks.path) == PACKAGE / "envs/abstention/data/samples.jsonl"
 
 
 # Who wins
 
 
 def test_the_command_line_beats_the_experiment_and_a_later_word_an_earlier_one() -> None:
-    config = compose("rollout", ["concurrency=2", "experiment=demo", "concurrency=3", "policy.sampling.max_response_tokens=7"])
+    config = compose_config("rollout", ["concurrency=2", "experiment=demo", "concurrency=3", "policy.sampling.max_response_tokens=7"])
     assert (config.concurrency, config.policy.sampling.max_response_tokens) == (3, 7)
 
 
 def test_a_group_chosen_on_the_command_line_beats_the_one_an_experiment_chooses() -> None:
-    config = compose("rollout", ["experiment=demo", "reward=omniscience"])
+    config = compose_config("rollout", ["experiment=demo", "reward=omniscience"])
     assert config.reward["name"] == "omniscience"
 
 
 def test_another_choice_of_a_group_leaves_nothing_of_the_first() -> None:
-    config = compose("rollout", [*REMOTE[:3], "judge=smollm2"])
+    config = compose_config("rollout", [*REMOTE[:3], "judge=smollm2"])
     assert config.judge.base_url is None
 
 
 def test_the_word_after_the_verb_is_the_run_folder_whatever_its_characters() -> None:
-    assert compose("rescore", ["reward.abstain=0.3"], runs=["runs/it's a (new), one=1"]).run.dir == "runs/it's a (new), one=1"
-    assert compose("rescore", runs=["17"]).run.dir == "17"
+    assert compose_config("rescore", ["reward.abstain=0.3"], runs=["runs/it's a (new), one=1"]).run.dir == "runs/it's a (new), one=1"
+    assert compose_config("rescore", runs=["17"]).run.dir == "17"
 
 
 def test_regrade_keeps_judge_and_rubrics_of_the_run_unless_they_are_given() -> None:
-    kept = compose("regrade", runs=["runs/x"])
+    kept = compose_config("regrade", runs=["runs/x"])
     assert kept.judge is None
     assert kept.rubrics is None
-    other = compose("regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], runs=["runs/x"])
+    other = compose_config("regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], runs=["runs/x"])
     assert other.judge.model == "j"
     assert other.rubrics["abstention"].profile == "gavel/qa-abstention-v1"
 
@@ -160,7 +160,7 @@ def test_interpolations_are_resolved() -> None:
 
 
 def test_keys_below_an_open_mapping_need_no_declaration() -> None:
-    served = compose("probe", ["env=abstention", "judge=smollm2", "judge.engine_args.max_num_seqs=4"])
+    served = compose_config("probe", ["env=abstention", "judge=smollm2", "judge.engine_args.max_num_seqs=4"])
     assert served.judge.engine_args == {"max_num_seqs": 4}
     config = rollout("policy.default_headers.X-Team=rl", "policy.sampling.extra.top_k=5")
     assert config.policy.default_headers == {"X-Team": "rl"}
@@ -270,7 +270,7 @@ def test_a_wrong_choice_is_refused_with_the_nearest_and_all_there_are(word: str,
     failed = refused(word)
     assert failed.field == group
     assert meant in failed.remedy
-    assert failed.allowed == ", ".join(choices(group, [CONF]))
+    assert failed.allowed == ", ".join(list_choices(group, [CONF]))
 
 
 def test_a_group_another_verb_uses_is_refused_not_ignored() -> None:
@@ -302,12 +302,12 @@ def test_a_broken_interpolation_names_the_key_that_holds_it() -> None:
 
 def test_without_a_choice_of_policy_or_judge_the_choices_are_shown() -> None:
     with pytest.raises(ConfigError) as caught:
-        compose("rollout", [])
+        compose_config("rollout", [])
     assert caught.value.field == "policy"
     assert "smollm2" in caught.value.allowed
     assert "policy.base_url=" in caught.value.remedy
     with pytest.raises(ConfigError) as caught:
-        compose("rollout", [*REMOTE[:3], "judge.model=j"])
+        compose_config("rollout", [*REMOTE[:3], "judge.model=j"])
     assert caught.value.field == "judge.base_url"
 
 
@@ -337,7 +337,7 @@ def write(tmp_path: Path) -> Write:
 def test_a_folder_of_ones_own_is_searched_before_ours(write: Write) -> None:
     write("policy/mine.yaml", "mode: external\nmodel: mine\nbase_url: http://127.0.0.1:3/v1\n")
     own = write("reward/tiered.yaml", "name: tiered\ncorrect: 2.0\nabstain: 0.5\nincorrect: 0.0\n")
-    config = compose("rollout", ["policy=mine", *REMOTE[3:]], [own])
+    config = compose_config("rollout", ["policy=mine", *REMOTE[3:]], [own])
     assert config.policy.model == "mine"
     assert config.policy.deadline == 600.0
     assert config.reward["correct"] == 2.0
@@ -350,7 +350,7 @@ def test_an_experiment_of_ones_own_overrides_groups_and_keys(write: Write) -> No
         "defaults:\n  - override /policy: smollm2\n  - override /judge: smollm2\n  - override /reward: omniscience\n"
         "services:\n  second: {mode: external, model: s, base_url: 'http://127.0.0.1:2/v1'}\nconcurrency: 5\n",
     )
-    config = compose("rollout", ["experiment=mine"], [own])
+    config = compose_config("rollout", ["experiment=mine"], [own])
     assert (config.concurrency, config.reward["name"], config.services["second"].model) == (5, "omniscience", "s")
 
 

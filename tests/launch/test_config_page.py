@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gavel.launch.cli import main
-from gavel.launch.config import compose
-from gavel.launch.groups import CONF, choices
+from gavel.launch.config import compose_config
+from gavel.launch.groups import CONF, list_choices
 from gavel.launch.verbs import VERBS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def test_the_declaration_of_a_second_service_composes(tmp_path: Path) -> None:
     (text,) = [block for block in blocks("yaml") if block.startswith("services:")]
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "page.yaml").write_text("# @package _global_\n" + text)
-    config = compose("rollout", ["experiment=page", "policy=smollm2"], [tmp_path])
+    config = compose_config("rollout", ["experiment=page", "policy=smollm2"], [tmp_path])
     assert config.services["second"].model == "other-judge"
     assert config.judging.bindings["abstention"].judge == "second"
 
@@ -69,4 +69,4 @@ def test_the_table_of_services_has_every_choice_of_policy_and_judge() -> None:
     named = set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE, re.MULTILINE)) | set(
         re.findall(r"^\| `(\w+)` \|.*\|$", providers, re.MULTILINE)
     )
-    assert named == {*choices("policy", [CONF]), *choices("judge", [CONF])}
+    assert named == {*list_choices("policy", [CONF]), *list_choices("judge", [CONF])}

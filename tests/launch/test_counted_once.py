@@ -10,8 +10,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, gavel, reply, rows, write_tasks
 
-from gavel.launch.cells import as_text
-from gavel.models.cache import _read
+from gavel.launch.cells import escape_cell
+from gavel.models.cache import _decode_reply
 
 
 def _garbage(body: dict[str, object]) -> str:
@@ -52,17 +52,17 @@ async def test_the_command_that_is_printed_plays_rows_again_that_were_given_up(t
 
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-x", "@a", "\n=1", "\t=1", "\uff1d1", " =1", "\u200b=1", "\r@x", "-2+3"])
 def test_a_cell_that_a_spreadsheet_would_compute_is_text(cell: str) -> None:
-    assert as_text(cell) == f"'{cell}"
+    assert escape_cell(cell) == f"'{cell}"
 
 
 @pytest.mark.parametrize("cell", ["-0.3", "1e-5", "+4", "a=b", "", "-1.5e-3", "50 %"])
 def test_numbers_and_plain_texts_stay(cell: str) -> None:
-    assert as_text(cell) == cell
+    assert escape_cell(cell) == cell
 
 
 @pytest.mark.parametrize("text", [None, 3, ["a"], {"a": 1}, True])
 def test_a_kept_reply_that_is_no_text_is_a_miss(text: object) -> None:
     rest = dict.fromkeys(("served_model", "response_id", "usage", "reasoning"))
     kept = {"text": text, "finish_reason": "stop", "model": "m", **rest}
-    assert _read(orjson.dumps(kept)) is None
-    assert _read(orjson.dumps({**kept, "text": "a"})) is not None
+    assert _decode_reply(orjson.dumps(kept)) is None
+    assert _decode_reply(orjson.dumps({**kept, "text": "a"})) is not None

@@ -24,13 +24,13 @@ from tests.support.training import gavel
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import GrpoOptions
-from gavel.envs.interfaces.trl.scoring import Completion
+from gavel.envs.interfaces.trl.scoring import TrlCompletion
 from gavel.launch.comparing.ledgers import read_samples
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.training.attempts import read_attempts
-from gavel.launch.training.preflight import check
-from gavel.launch.training.tasks import asks_judge
-from gavel.launch.training.trl_main import progress_line
+from gavel.launch.training.preflight import check_run
+from gavel.launch.training.tasks import has_judged_task
+from gavel.launch.training.trl_main import format_progress
 
 SMOKE = "trainer=cpu_smoke"
 TASKS = ROOT / "envs" / "interfaces" / "trl" / "data" / "brevity.jsonl"
@@ -40,7 +40,7 @@ needs_trl = pytest.mark.skipif(
 
 
 def found(tmp_path: Path, *words: str) -> str:
-    return "\n\n".join(check(compose("train", [SMOKE, *words]), tmp_path / "run").findings)
+    return "\n\n".join(check_run(compose_config("train", [SMOKE, *words]), tmp_path / "run").findings)
 
 
 def python_with(folder: Path, *modules: str, trl: str = "1.16.0") -> Path:
@@ -61,11 +61,11 @@ MODULES = ("trl", "torch", "transformers", "datasets", "accelerate", "safetensor
 
 
 def test_alone_it_chooses_environment_reward_and_tasks_that_ask_no_judge(tmp_path: Path) -> None:
-    config = compose("train", [SMOKE])
+    config = compose_config("train", [SMOKE])
     assert (config.env["name"], config.reward["name"], config.trainer.kind) == ("instruction_following", "all", "trl")
-    checked = check(config, tmp_path / "run")
+    checked = check_run(config, tmp_path / "run")
     assert checked.assembly is not None
-    assert not asks_judge(config, checked.assembly)
+    assert not has_judged_task(config, checked.assembly)
     assert not checked.judged
     assert checked.config_name == "trainer.yaml"
 
@@ -79,7 +79,7 @@ def test_a_dry_run_says_that_no_judge_is_asked_and_names_none(tmp_path: Path) ->
 
 
 def test_the_command_line_chooses_another_environment_and_reward() -> None:
-    config = compose("train", [SMOKE, "env=abstention", "reward=omniscience", "tasks.path=t.jsonl"])
+    config = compose_config("train", [SMOKE, "env=abstention", "reward=omniscience", "tasks.path=t.jsonl"])
     assert (config.env["name"], config.reward["name"], config.tasks.path, config.trainer.kind) == (
         "abstention", "omniscience", "t.jsonl", "trl",
     )  # fmt: skip
@@ -159,7 +159,7 @@ def test_the_shipped_tasks_are_all_checked_by_programs_and_each_prompt_is_there_
 
 
 def test_a_step_without_a_grade_is_said_as_such() -> None:
-    assert progress_line(3, 9, {"judge/samples": 16.0, "judge/graded": 0.0, "seconds": 1.0}) == (
+    assert format_progress(3, 9, {"judge/samples": 16.0, "judge/graded": 0.0, "seconds": 1.0}) == (
         "step 3 of 9: no sample was graded, 0 of 16 graded, 1.0 s"
     )
 
@@ -236,7 +236,7 @@ class Fixed:
 
     metrics: dict[str, float] = {}  # noqa: RUF012 - never changed
 
-    async def score(self, step: int, completions: Sequence[Completion]) -> list[float | None]:
+    async def score_step(self, step: int, completions: Sequence[TrlCompletion]) -> list[float | None]:
         return [(1.0, None, 0.0, 1.0)[place % 4] for place in range(len(completions))]
 
 
@@ -246,7 +246,7 @@ async def test_trl_leaves_an_ungraded_sample_out_of_its_groups_baseline_and_give
 ) -> None:
     import trl
 
-    from gavel.envs.interfaces.trl.trainer import Session, train
+    from gavel.envs.interfaces.trl.trainer import TrlSession, train_policy
 
     made: list[Any] = []
 
@@ -263,10 +263,10 @@ async def test_trl_leaves_an_ungraded_sample_out_of_its_groups_baseline_and_give
     def scorer(_: Limits) -> Any:
         return Fixed()
 
-    session = Session(
+    session = TrlSession(
         tasks, scorer, asyncio.get_running_loop(), lambda *_: None, Event(), tmp_path / "checkpoints", tmp_path / "trained"
     )
-    assert await asyncio.to_thread(train, options, session) == 1
+    assert await asyncio.to_thread(train_policy, options, session) == 1
     # graded: 1 0 1, mean 2/3, deviation sqrt(1/3) with n - 1; NeMo-RL's hooks come to the same
     high, low = (1 / 3) / math.sqrt(1 / 3), (-2 / 3) / math.sqrt(1 / 3)
     assert list(made[0]._logs["advantages"]) == pytest.approx([high, 0.0, low, high] * 2, abs=1e-3)

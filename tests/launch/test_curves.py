@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 from tests.support.ledgers import write_ledger
 
-from gavel.launch.comparing.curves import change, checks_of, curve, ends, label_is, over, summary_lines
-from gavel.launch.comparing.ledgers import Sample, read_samples
-from gavel.launch.comparing.pictures import draw
+from gavel.launch.comparing.curves import (
+    compute_change,
+    compute_checks,
+    compute_mean_of,
+    make_curve,
+    match_label,
+    split_ends,
+    summarize_reward,
+)
+from gavel.launch.comparing.ledgers import LedgerSample, read_samples
+from gavel.launch.comparing.pictures import draw_runs
 from gavel.launch.comparing.training import TrainedRun, compare_training
 from gavel.models.errors import InputError
 
 TASKS = "abcde"
 
 
-def sample(step: int, task: str, reward: float | None, rollout: int = 0) -> Sample:
-    return Sample(step, (task, "d"), rollout, reward, label="good" if reward else "bad", checks=reward)
+def sample(step: int, task: str, reward: float | None, rollout: int = 0) -> LedgerSample:
+    return LedgerSample(step, (task, "d"), rollout, reward, label="good" if reward else "bad", checks=reward)
 
 
 def test_a_step_done_again_by_a_later_start_takes_the_place_of_what_was_recorded(tmp_path: Path) -> None:
@@ -48,13 +56,13 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_did_nothing_has_no_samples(tmp_path: Path) -> None:
     assert read_samples(tmp_path) == ()
-    assert curve(()) == ()
-    assert "two steps" in summary_lines(())[0]
+    assert make_curve(()) == ()
+    assert "two steps" in summarize_reward(())[0]
 
 
 def test_a_point_is_the_mean_of_its_graded_samples_and_smooth_that_of_the_last_steps() -> None:
     samples = [sample(1, "a", 0.0), sample(1, "b", 0.5), sample(2, "a", 1.0), sample(2, "b", None), sample(3, "a", None)]
-    first, second, third = curve(samples, window=2)
+    first, second, third = make_curve(samples, window=2)
     assert first.mean is not None
     assert (first.step, first.mean.value, first.mean.n, first.ungraded) == (1, 0.25, 2, 0)
     # two tasks of one sample each: t(1) = 12.7062, sd = 0.5 / sqrt(2), over sqrt(2): 12.7062 * 0.25
@@ -72,7 +80,7 @@ def test_both_ends_are_compared_within_the_tasks_they_share() -> None:
     # five tasks at both ends: 0 0 .5 .5 1 before, each 0.2 more after, but the last 0.1 less
     before, after = [0.0, 0.0, 0.5, 0.5, 1.0], [0.2, 0.2, 0.7, 0.7, 0.9]
     samples = [sample(step, task, value) for step, side in ((1, before), (2, after)) for task, value in zip(TASKS, side, strict=True)]
-    found = change(*ends(samples, 5))
+    found = compute_change(*split_ends(samples, 5))
     assert found is not None
     assert (found.first.value, found.last.value, found.paired) == (pytest.approx(0.4), pytest.approx(0.54), 5)
     # differences .2 .2 .2 .2 -.1: mean 0.14, sd = sqrt((4 * 0.06^2 + 0.24^2) / 4) = 0.1342, t(4) = 2.7764, half = 2.7764 * sd / sqrt 5
@@ -84,7 +92,7 @@ def test_both_ends_are_compared_within_the_tasks_they_share() -> None:
 
 def test_ends_that_share_no_tasks_are_compared_by_welch() -> None:
     before = [sample(1, f"a{number}", float(number < 5)) for number in range(10)]
-    found = change(*ends([*before, *(sample(2, f"b{number}", 1.0) for number in range(10))]))
+    found = compute_change(*split_ends([*before, *(sample(2, f"b{number}", 1.0) for number in range(10))]))
     assert found is not None
     assert (found.difference.value, found.paired) == (0.5, 0)
     # variances 10 * 0.25 / 9 / 10 and 0: 9 degrees of freedom, t(9) = 2.2622
@@ -95,10 +103,10 @@ def test_ends_that_share_no_tasks_are_compared_by_welch() -> None:
 def test_a_few_prompts_against_others_give_no_verdict(before: int, after: int) -> None:
     """How hard the prompts of a step happen to be is no change: here all of one step fail and all of another succeed."""
     samples = [sample(1, f"a{n}", n % 2 * 0.1) for n in range(before)] + [sample(2, f"b{n}", 1 - n % 2 * 0.1) for n in range(after)]
-    found = change(*ends(samples), bounds=((0.0, 1.0), (0.0, 1.0)))
+    found = compute_change(*split_ends(samples), bounds=((0.0, 1.0), (0.0, 1.0)))
     assert found is not None
     assert (found.difference.low, found.difference.high) == (None, None)
-    said = " ".join(summary_lines(samples, bounds=(0.0, 1.0)))
+    said = " ".join(summarize_reward(samples, bounds=(0.0, 1.0)))
     assert "beyond noise" not in said
     assert "too few tasks for an interval" in said
 
@@ -107,15 +115,15 @@ def test_a_few_prompts_against_others_give_no_verdict(before: int, after: int) -
     ("values", "bounds"), [([0.3] * 5, None), ([0.0] * 40, None), ([1.0, 1.0], (0.0, 1.0)), ([0.1 + 0.2, 0.3], None)]
 )
 def test_equal_values_give_no_point_for_an_interval(values: list[float], bounds: tuple[float, float] | None) -> None:
-    found = over(values, bounds)
+    found = compute_mean_of(values, bounds)
     assert (found.low, found.high) == (None, None)
 
 
 def test_equal_values_of_a_bounded_figure_may_still_differ_in_others_of_the_kind() -> None:
     # of 5 equal ones at most 1 - 0.025^(1/5) = 0.5218 differ, each by half the range at most
-    found = over([1.0] * 5, (0.0, 1.0))
+    found = compute_mean_of([1.0] * 5, (0.0, 1.0))
     assert (found.low, found.high) == (pytest.approx(1 - 0.5218 / 2, abs=1e-4), 1.0)
-    many = over([0.5] * 100, (0.0, 1.0))
+    many = compute_mean_of([0.5] * 100, (0.0, 1.0))
     assert many.low is not None
     assert many.high is not None
     assert 0 < many.high - many.low < 0.04
@@ -123,7 +131,7 @@ def test_equal_values_of_a_bounded_figure_may_still_differ_in_others_of_the_kind
 
 def test_the_points_of_a_curve_keep_to_the_bounds_of_the_reward() -> None:
     samples = [sample(step, task, float(place < 4)) for step in (1, 2) for place, task in enumerate(TASKS)]
-    for point in curve(samples, bounds=(0.0, 1.0)):
+    for point in make_curve(samples, bounds=(0.0, 1.0)):
         for metric in (point.mean, point.smooth):
             assert metric is not None
             assert metric.low is not None
@@ -133,7 +141,7 @@ def test_the_points_of_a_curve_keep_to_the_bounds_of_the_reward() -> None:
 
 def test_the_window_is_never_more_than_half_the_run() -> None:
     samples = [sample(step, "a", 0.0) for step in range(1, 8)]
-    first, last = ends(samples, 5)
+    first, last = split_ends(samples, 5)
     assert [one.step for one in first] == [1, 2, 3]
     assert [one.step for one in last] == [5, 6, 7]
 
@@ -141,36 +149,36 @@ def test_the_window_is_never_more_than_half_the_run() -> None:
 def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
     rising = [sample(step, task, 0.3 * step + 0.01 * step * place) for step in (1, 2) for place, task in enumerate(TASKS)]
     # differences .30 .31 .32 .33 .34: sd 0.015811, t(4) = 2.7764: half = 0.0196
-    assert "change +0.320 [+0.300, +0.340] (paired by 5 tasks, 95 %): beyond noise" in summary_lines(rising)[1]
+    assert "change +0.320 [+0.300, +0.340] (paired by 5 tasks, 95 %): beyond noise" in summarize_reward(rising)[1]
     alike = [sample(step, task, 0.3 * step) for step in (1, 2) for task in TASKS]
-    assert summary_lines(alike)[1] == "change +0.300 (paired by 5 tasks); equal in all 5 tasks, which gives no interval"
+    assert summarize_reward(alike)[1] == "change +0.300 (paired by 5 tasks); equal in all 5 tasks, which gives no interval"
     mixed = [sample(2, task, 0.5 + (-1) ** place * 0.4) for place, task in enumerate(TASKS)] + [sample(1, task, 0.5) for task in TASKS]
-    assert "within noise" in summary_lines(mixed)[1]
+    assert "within noise" in summarize_reward(mixed)[1]
 
 
 def test_an_interval_of_rewards_keeps_to_their_range_where_it_is_known() -> None:
     # last step: 1 1 1 1 0: mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555
     rising = [sample(1, task, 0.0) for task in TASKS] + [sample(2, task, float(place < 4)) for place, task in enumerate(TASKS)]
-    assert summary_lines(rising)[0] == "mean reward: first step 0.000, last step 0.800 [0.245, 1.355]"
-    bounded = summary_lines(rising, bounds=(0.0, 1.0))
+    assert summarize_reward(rising)[0] == "mean reward: first step 0.000, last step 0.800 [0.245, 1.355]"
+    bounded = summarize_reward(rising, bounds=(0.0, 1.0))
     assert bounded[0].endswith("last step 0.800 [0.245, 1.000]")
     assert "change +0.800 [+0.245, +1.000]" in bounded[1]
 
 
 def test_labels_and_checks_are_measured_like_rewards() -> None:
     samples = [sample(1, "a", 1.0), sample(1, "b", 0.0), sample(1, "c", None)]
-    assert curve(samples, label_is("good"))[0].mean == curve(samples, checks_of)[0].mean
+    assert make_curve(samples, match_label("good"))[0].mean == make_curve(samples, compute_checks)[0].mean
 
 
 def test_curves_are_drawn_and_two_drawings_are_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures need matplotlib (extra report)")
     samples = [sample(step, task, 0.1 * step) for step in range(1, 7) for task in TASKS]
-    assert draw(tmp_path / "a.svg", {"run": samples})
-    assert draw(tmp_path / "b.svg", {"run": samples})
+    assert draw_runs(tmp_path / "a.svg", {"run": samples})
+    assert draw_runs(tmp_path / "b.svg", {"run": samples})
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
     assert "mean reward" in text
-    assert not draw(tmp_path / "none.svg", {"run": []})
+    assert not draw_runs(tmp_path / "none.svg", {"run": []})
 
 
 def test_tasks_that_are_alike_are_one_cluster_in_every_interval_of_a_training(tmp_path: Path) -> None:
@@ -184,12 +192,12 @@ def test_tasks_that_are_alike_are_one_cluster_in_every_interval_of_a_training(tm
         samples = read_samples(folder, clusters="persona")
         assert {one.cluster for one in samples} == set(rewards)
         assert {one.cluster for one in read_samples(folder)} == {""}
-        moved = change(*ends(samples, 1), bounds=((0.0, 1.0), (0.0, 1.0)))
+        moved = compute_change(*split_ends(samples, 1), bounds=((0.0, 1.0), (0.0, 1.0)))
         assert moved is not None
         group = [TrainedRun(name, name, 1, "r", samples, (0.0, 1.0)) for name in ("x", "y")]
         group[1] = replace(group[1], samples=[replace(one, step=3 - one.step) for one in samples])
         compared = compare_training(group, window=1).differences[0].over_tasks
-        means = [point.mean for point in curve(samples)]
+        means = [point.mean for point in make_curve(samples)]
         found.append([metric for metric in (*means, moved.first, moved.last, moved.difference, compared) if metric is not None])
     for one, four in zip(*found, strict=True):
         assert (one.value, one.low, one.high) == pytest.approx((four.value, four.low, four.high)), (one, four)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.deadline import Deadline, seconds_of
+from gavel.launch.running.deadline import Deadline, parse_seconds
 from gavel.models.errors import ConfigError
 
 ROWS = 60
@@ -66,37 +66,37 @@ async def test_regrading_stops_in_time_too(tmp_path: Path) -> None:
 def test_the_slowest_row_seen_and_the_oldest_one_running_decide() -> None:
     now = [0.0]
     deadline = Deadline(100.0, 5.0, clock=lambda: now[0])
-    assert deadline.reached(lambda: 0.0) is None  # nothing is known yet
-    deadline.ended(20.0)
-    deadline.ended(2.0)
+    assert deadline.find_reached(lambda: 0.0) is None  # nothing is known yet
+    deadline.record_row(20.0)
+    deadline.record_row(2.0)
     now[0] = 74.9
-    assert deadline.reached(lambda: 0.0) is None
-    assert deadline.reached(lambda: 30.0) is None  # the oldest is looked at twice a second
+    assert deadline.find_reached(lambda: 0.0) is None
+    assert deadline.find_reached(lambda: 30.0) is None  # the oldest is looked at twice a second
     assert not deadline.near
     now[0] = 75.0
-    assert deadline.reached(lambda: 0.0) is not None  # 20 + 5 do not fit
+    assert deadline.find_reached(lambda: 0.0) is not None  # 20 + 5 do not fit
     fresh = Deadline(100.0, 5.0, clock=lambda: now[0])
     now[0] = 60.0
-    assert fresh.reached(lambda: 36.0) is not None  # a row runs for 36 s already: a new one may take as long
+    assert fresh.find_reached(lambda: 36.0) is not None  # a row runs for 36 s already: a new one may take as long
     assert fresh.near
     slow_start = Deadline(100.0, 5.0, clock=lambda: now[0])
-    slow_start.ended(90.0)
+    slow_start.record_row(90.0)
     for _ in range(200):
-        slow_start.ended(1.0)
-    assert slow_start.reached(lambda: 0.0) is None  # the last 200 rows are remembered
+        slow_start.record_row(1.0)
+    assert slow_start.find_reached(lambda: 0.0) is None  # the last 200 rows are remembered
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [(90, 90), ("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d", 86400)]
 )
 def test_a_duration_is_read(text: str | float, seconds: float) -> None:
-    assert seconds_of(text, "deadline") == seconds
+    assert parse_seconds(text, "deadline") == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "-5", "5x", "", "12:30", "h", "nan"])
 def test_what_is_no_duration_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(ConfigError, match="2h, 1h30m"):
-        seconds_of(text, "deadline")
+        parse_seconds(text, "deadline")
 
 
 async def test_a_deadline_without_room_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from tests.launch.test_nemo_rl_launch import checkout, emitted
 
 from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
 from gavel.launch.cli import main
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.nemo_rl_main import main as entrypoint
 from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
-from gavel.launch.training.preflight import check, python_path
+from gavel.launch.training.preflight import check_run, make_python_path
 from gavel.models.errors import ConfigError
 
 SIX = "class EnvironmentReturn(NamedTuple):\n" + "".join(
@@ -76,7 +76,7 @@ def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
     told = capsys.readouterr().err
     assert missing in told
     assert TESTED in told
-    found = "\n".join(check(compose("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings)
+    found = "\n".join(check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings)
     assert missing in found
     assert TESTED in found
 
@@ -88,8 +88,8 @@ def test_a_later_contract_with_a_field_that_can_be_filled_fits(further: str, tmp
 
 def test_a_toy_group_that_cannot_run_says_why(tmp_path: Path) -> None:
     root = double(tmp_path / "RL")
-    assert describe_failures(run_toy_group(sys.executable, python_path(str(root))))
-    assert "cannot be started" in describe_failures(run_toy_group(str(tmp_path / "no-python"), python_path(str(root))))
+    assert describe_failures(run_toy_group(sys.executable, make_python_path(str(root))))
+    assert "cannot be started" in describe_failures(run_toy_group(str(tmp_path / "no-python"), make_python_path(str(root))))
 
 
 def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_tha
 
     (tmp_path / "sitecustomize.py").write_text(SHIM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = run_toy_group(sys.executable, python_path(ROOT))
+    found = run_toy_group(sys.executable, make_python_path(ROOT))
     assert set(found) == HOOKS
     assert describe_failures(found) == ""
     broken = tmp_path / "RL"
@@ -190,14 +190,14 @@ def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_tha
         file.read_text() + "\n_kept = calculate_rewards\n\ndef calculate_rewards(batch, envs):\n"
         "    out = _kept(batch, envs)\n    return out._replace(rewards=out.rewards * 2)\n"
     )
-    found = run_toy_group(sys.executable, python_path(str(broken)))
+    found = run_toy_group(sys.executable, make_python_path(str(broken)))
     rollouts = {"rollout", "asynchronous rollout", "validation"}
     assert {name for name, problem in found.items() if problem} == {*(row[3] for row in BROKEN), *rollouts}
     assert all("reward 2.0, and its verdict says 1.0" in found[name] for name in rollouts)
     for *_, name, needle in BROKEN:
         assert needle in found[name]
-    config = compose("train", [*WORDS, f"trainer.nemo_rl_root={broken}"])
-    assert "logging: advantages/mean" in "\n".join(check(config, tmp_path / "run").findings)
+    config = compose_config("train", [*WORDS, f"trainer.nemo_rl_root={broken}"])
+    assert "logging: advantages/mean" in "\n".join(check_run(config, tmp_path / "run").findings)
     main(["doctor", *WORDS, f"run.dir={tmp_path}/run", f"trainer.nemo_rl_root={broken}"])
     told = " ".join(capsys.readouterr().out.split())
     assert "toy group: logging" in told

@@ -18,8 +18,8 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
 from gavel.launch.cli import main
-from gavel.launch.exporting.payload import payload_of
-from gavel.launch.exporting.start import exported
+from gavel.launch.exporting.payload import make_payload
+from gavel.launch.exporting.start import export_run
 from gavel.launch.running.manifest import read_manifest
 from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
 
@@ -51,7 +51,7 @@ async def test_what_is_exported_are_figures_and_the_config_and_no_text(run: Path
     (run / "config.yaml").write_text(config)
     manifest = read_manifest(run)
     assert manifest is not None
-    payload = payload_of(run, manifest)
+    payload = make_payload(run, manifest)
     shown = orjson.dumps(payload).decode()
     assert SECRET in config
     assert SECRET not in shown
@@ -66,7 +66,7 @@ async def test_what_is_exported_are_figures_and_the_config_and_no_text(run: Path
     assert ("reward", *(metrics["reward"][part] for part in ("value", "low", "high", "n"))) in payload.tables["figures"].rows
     assert (name, *(metric[part] for part in ("value", "low", "high", "n"))) in payload.tables["figures"].rows
     assert payload.config["policy.model"] == "policy-model"
-    assert payload.run_id == payload_of(run, manifest).run_id
+    assert payload.run_id == make_payload(run, manifest).run_id
 
 
 @pytest.mark.parametrize("words", [("export.wandb.project=p",), ("export.mlflow.tracking_uri=http://127.0.0.1:9",)])
@@ -231,13 +231,13 @@ async def test_a_damaged_file_of_a_run_is_one_warning(
     (run / name).unlink()
     if damage is not None:
         (run / name).write_text(damage)
-    found = await exported(run, ExportConfig(WandbExport("p"), MlflowExport("sqlite:///nowhere.db")))
+    found = await export_run(run, ExportConfig(WandbExport("p"), MlflowExport("sqlite:///nowhere.db")))
     assert [one.line.partition(": not exported: ")[0] for one in found] == ["warning: W&B", "warning: MLflow"]
     assert [one.worked for one in found] == [False, False]
 
 
 async def test_an_empty_name_is_no_place_to_export_to(run: Path) -> None:
-    assert await exported(run, ExportConfig(WandbExport(""), MlflowExport(""))) == []
+    assert await export_run(run, ExportConfig(WandbExport(""), MlflowExport(""))) == []
     done = await gavel("export", str(run), "export.wandb.project=")
     assert done.code == 2
     assert "no place to export to is named" in done.err

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.launch.running.files import JsonLines, read_lines, write_whole
-from gavel.launch.running.lease import STALE_S, FolderLock, Lease, RunFolderError, holder
+from gavel.launch.running.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
 from gavel.models.errors import RecordError
 
 DOCUMENTS = st.lists(st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8)
@@ -67,8 +67,8 @@ def test_a_lock_is_free_again_after_release(tmp_path: Path) -> None:
         (Lease("elsewhere", 7, "12", 1000.0), True),
         (Lease("elsewhere", 7, None, 1000.0 - STALE_S - 20), False),
         (Lease("elsewhere", 7, None, 1010.0 + 1e7), False),  # a clock that jumped holds nothing for ever
-        (Lease.ours(), False),  # on our own host the lock decides
+        (Lease.make_own(), False),  # on our own host the lock decides
     ],
 )
 def test_a_lease_of_another_host_holds_while_its_heart_beats(lease: Lease | None, held: bool) -> None:
-    assert (holder(lease, 1010.0) is not None) == held
+    assert (find_holder(lease, 1010.0) is not None) == held

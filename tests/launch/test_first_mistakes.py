@@ -11,7 +11,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, POLICY, STRICT, arguments, gavel, number_of, reply, rows, source_row, write_tasks
 
 from gavel.envs.registry import check_reward
-from gavel.models.contact import first_contact
+from gavel.models.contact import check_first_contact
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 
@@ -118,9 +118,9 @@ async def test_a_base_url_without_v1_is_refused_with_the_one_that_answers(tmp_pa
         assert f"did you mean {server.url}/v1?" in done.err
         assert server.count == 0
         with pytest.raises(ConfigError, match="did you mean"):
-            await first_contact("judge", Service("external", "m", server.url))
-        await first_contact("judge", Service("external", "m", server.base_url))
-        await first_contact("judge", Service("external", "m", f"{server.url}/elsewhere"))  # a gateway need not list its models
+            await check_first_contact("judge", Service("external", "m", server.url))
+        await check_first_contact("judge", Service("external", "m", server.base_url))
+        await check_first_contact("judge", Service("external", "m", f"{server.url}/elsewhere"))  # a gateway need not list its models
     assert not (tmp_path / "run").exists()
 
 

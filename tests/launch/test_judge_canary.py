@@ -20,9 +20,9 @@ from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.canary import CanaryRules
-from gavel.launch.config import compose
-from gavel.launch.training.judge_canary import FILE, GoldenFailed, Steps, ask_golden, canaries, rounds
-from gavel.launch.training.preflight import check
+from gavel.launch.config import compose_config
+from gavel.launch.training.judge_canary import FILE, GoldenFailed, StepTail, ask_golden, prepare_canaries, read_rounds
+from gavel.launch.training.preflight import check_run
 
 RULES = CanaryRules(every=10, max_drift=0.1, stop=True)
 pytestmark = pytest.mark.timeout(120)
@@ -37,7 +37,7 @@ def config_of(tmp_path: Path, *urls: str) -> str:
     """The config of a trainer whose judge is at ``urls``."""
     named = "[" + ",".join(f"'{url}'" for url in urls) + "]"
     words = [*COMMON, "judge=external", f"judge.base_url={named}", "judge.model=fake", "judge.attempts=1", "judge.cache=false"]
-    checked = check(compose("train", words), tmp_path / "run")
+    checked = check_run(compose_config("train", words), tmp_path / "run")
     assert checked.findings == ()
     (tmp_path / "run" / "ledger").mkdir(parents=True, exist_ok=True)
     return checked.config_text
@@ -84,12 +84,12 @@ async def test_drift_beyond_its_bound_ends_the_training_with_the_verdicts_that_c
     run, said, right, drifting = tmp_path / "run", list[str](), knowing(STRICT, tmp_path), False
     async with FaultServer(reply=lambda body: (wrong if drifting else right)(body)) as server:
         text = config_of(tmp_path, server.base_url)
-        async with canaries(text, run, 1, RULES, {}, said.append) as watched:
+        async with prepare_canaries(text, run, 1, RULES, {}, said.append) as watched:
             assert watched is not None
-            assert await watched.first() is None
+            assert await watched.ask_first() is None
             assert server.count == COUNT
             drifting = True
-            drifted = asyncio.create_task(watched.drifted())
+            drifted = asyncio.create_task(watched.watch_drift())
             await asyncio.sleep(0)  # it has looked where the trainer is
             step_on(run, 9)
             step_on(run, 12)
@@ -97,22 +97,22 @@ async def test_drift_beyond_its_bound_ends_the_training_with_the_verdicts_that_c
     assert "step 10: 8 of 14 verdicts changed" in reason
     assert "correct was correct, is incorrect" in reason
     assert any(line.startswith("DRIFT: ") for line in said)
-    assert [(one.attempt, one.report.step, one.report.exceeded) for one in rounds(run)] == [(1, 0, False), (1, 10, True)]
+    assert [(one.attempt, one.report.step, one.report.exceeded) for one in read_rounds(run)] == [(1, 0, False), (1, 10, True)]
 
 
 async def test_the_next_start_compares_with_what_the_first_one_found(tmp_path: Path) -> None:
     run = tmp_path / "run"
     async with FaultServer(reply=knowing(STRICT, tmp_path)) as server:
         text = config_of(tmp_path, server.base_url)
-        async with canaries(text, run, 1, RULES, {}, lambda line: None) as watched:
+        async with prepare_canaries(text, run, 1, RULES, {}, lambda line: None) as watched:
             assert watched is not None
-            assert await watched.first() is None
+            assert await watched.ask_first() is None
         server.reply = wrong
         (run / FILE).open("ab").write(b'{"torn')
-        async with canaries(text, run, 2, RULES, {}, lambda line: None) as watched:
+        async with prepare_canaries(text, run, 2, RULES, {}, lambda line: None) as watched:
             assert watched is not None
-            assert "8 of 14 verdicts changed" in str(await watched.first())
-    assert [(one.attempt, one.report.exceeded) for one in rounds(run)] == [(1, False), (2, True)]
+            assert "8 of 14 verdicts changed" in str(await watched.ask_first())
+    assert [(one.attempt, one.report.exceeded) for one in read_rounds(run)] == [(1, False), (2, True)]
 
 
 async def test_what_the_certificate_saw_is_what_the_first_start_compares_with(tmp_path: Path) -> None:
@@ -120,20 +120,20 @@ async def test_what_the_certificate_saw_is_what_the_first_start_compares_with(tm
     said: list[str] = []
     async with FaultServer(reply=wrong) as server:
         text = config_of(tmp_path, server.base_url)
-        async with canaries(text, tmp_path / "run", 1, CanaryRules(every=5), certified, said.append) as watched:
+        async with prepare_canaries(text, tmp_path / "run", 1, CanaryRules(every=5), certified, said.append) as watched:
             assert watched is not None
-            assert await watched.first() is None, "reported only, without stop"
+            assert await watched.ask_first() is None, "reported only, without stop"
     assert said[0].startswith("DRIFT: abstention, step 0: 8 of 14")
 
 
 async def test_no_canary_is_asked_where_none_is_wanted(tmp_path: Path) -> None:
-    async with canaries(config_of(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run", 1, None, {}, print) as watched:
+    async with prepare_canaries(config_of(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run", 1, None, {}, print) as watched:
         assert watched is None
 
 
 def test_only_whole_lines_of_training_steps_count(tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
-    steps = Steps(tmp_path / "ledger" / "steps.jsonl")
+    steps = StepTail(tmp_path / "ledger" / "steps.jsonl")
     assert steps() == 0
     step_on(tmp_path, 3)
     step_on(tmp_path, 7, "validation")

@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.support.fake_vllm import fake_python, model_directory
 from tests.support.processes import matching, wait_until
 
-from gavel.launch.judge import serve
+from gavel.launch.judge import serve_judge
 from gavel.launch.schema import JudgeConfig, RunConfig
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> JudgeConfig:
 async def serving(config: JudgeConfig) -> AsyncIterator[tuple[asyncio.Task[int], io.StringIO, str]]:
     """Run the verb; give its task, its output and the URL it printed."""
     output = io.StringIO()
-    task = asyncio.create_task(serve(config, Console(file=output, width=200)))
+    task = asyncio.create_task(serve_judge(config, Console(file=output, width=200)))
     await asyncio.to_thread(wait_until, lambda: task.done() or "Ctrl-C" in output.getvalue(), 20.0)
     assert not task.done(), output.getvalue()
     found = re.search(r"at (http\S+)/v1", output.getvalue())
@@ -76,7 +76,7 @@ async def test_a_judge_that_dies_is_reported_with_its_log(config: JudgeConfig) -
 async def test_an_interrupt_before_it_is_ready_is_an_interruption(config: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     silent = replace(config, judge=replace(config.judge, engine_args={"behaviour": "silent"}))
-    task = asyncio.create_task(serve(silent, Console(file=io.StringIO())))
+    task = asyncio.create_task(serve_judge(silent, Console(file=io.StringIO())))
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == 2, 20.0)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(task, 10) == 130
@@ -85,7 +85,7 @@ async def test_an_interrupt_before_it_is_ready_is_an_interruption(config: JudgeC
 
 async def test_a_dry_run_shows_the_command_and_starts_nothing(config: JudgeConfig, tmp_path: Path) -> None:
     output = io.StringIO()
-    assert await serve(replace(config, dry_run=True), Console(file=output, width=500)) == 0
+    assert await serve_judge(replace(config, dry_run=True), Console(file=output, width=500)) == 0
     assert f"-m vllm.entrypoints.openai.api_server --model {config.judge.model}" in output.getvalue()
     assert not (tmp_path / "run").exists()
 
@@ -93,4 +93,4 @@ async def test_a_dry_run_shows_the_command_and_starts_nothing(config: JudgeConfi
 async def test_an_external_judge_cannot_be_served(config: JudgeConfig) -> None:
     external = Service(mode="external", model="m", base_url="http://127.0.0.1:9/v1")
     with pytest.raises(ConfigError, match=r"judge=smollm2"):
-        await serve(replace(config, judge=external))
+        await serve_judge(replace(config, judge=external))

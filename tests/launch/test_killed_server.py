@@ -17,7 +17,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.processes import alive, wait_until
 from tests.support.runs import JUDGE, STRICT, rows, source_row, start, write_tasks
 
-from gavel.models.vllm.supervisor import descendants
+from gavel.models.vllm.supervisor import find_descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 BOUND = 300.0
@@ -31,7 +31,7 @@ def replies(run: Path) -> int:
 
 def tree(process: asyncio.subprocess.Process) -> list[int]:
     """The processes of the managed server: supervisor, server, and what the server started."""
-    found = descendants(process.pid)
+    found = find_descendants(process.pid)
     assert len(found) >= 2, "supervisor and server"
     return found
 
@@ -51,7 +51,7 @@ async def begin(words: list[str], there: Callable[[], bool], bound: float) -> as
 async def kill_the_server(process: asyncio.subprocess.Process, bound: float) -> tuple[int, str, float]:
     """Kill the server below ``process``; return the exit code, what was said, and the seconds until the end."""
     supervisor, *rest = tree(process)
-    server = descendants(supervisor)[0]
+    server = find_descendants(supervisor)[0]
     began = time.monotonic()
     os.kill(server, signal.SIGKILL)
     out, err = await asyncio.wait_for(process.communicate(), bound)

@@ -13,14 +13,14 @@ from omegaconf import OmegaConf
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.config import compose
-from gavel.launch.literals import literal, refuse_resolvers
+from gavel.launch.config import compose_config
+from gavel.launch.literals import escape_interpolation, refuse_resolvers
 from gavel.models.errors import ConfigError
 
 
 @given(st.text(alphabet="\\${}ab:'\" ,", max_size=12))
 def test_any_text_is_read_back_as_it_was_stored(text: str) -> None:
-    tree = OmegaConf.create({"a": literal([text, {"b": text}])})
+    tree = OmegaConf.create({"a": escape_interpolation([text, {"b": text}])})
     assert OmegaConf.to_container(tree, resolve=True) == {"a": [text, {"b": text}]}
 
 
@@ -76,7 +76,7 @@ async def test_a_run_is_resumed_whole_and_the_server_gets_the_literal_text(tmp_p
 @pytest.mark.parametrize("verb", ["train", "serve", "probe", "regrade", "calibrate"])
 def test_no_verb_looks_a_word_up(verb: str) -> None:
     with pytest.raises(ConfigError, match="_env="):
-        compose(verb, ["judge=external", "judge.base_url=http://127.0.0.1:1/${oc.env:HOME}/v1"])
+        compose_config(verb, ["judge=external", "judge.base_url=http://127.0.0.1:1/${oc.env:HOME}/v1"])
 
 
 async def test_no_file_of_a_run_holds_a_secret(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.config import compose
-from gavel.launch.running.accounting import Accounts, describe_money, prices_of, show_money
+from gavel.launch.config import compose_config
+from gavel.launch.running.accounting import Accounts, describe_money, list_prices, show_money
 from gavel.models.errors import ConfigError
 from gavel.models.service import Price, Service
 from gavel.models.types import Usage
@@ -24,23 +24,23 @@ GENERAL, POLICY = Price(2.5, 10.0, 1.25, "USD"), Price(1.0, 4.0, currency="USD")
 
 def accounts(**prices: Price) -> Accounts:
     made = Accounts(prices)
-    made.add(RECEIPTS)
+    made.add_receipts(RECEIPTS)
     return made
 
 
 def test_money_is_that_of_the_calls_over_the_network_with_cached_tokens_at_their_own_price() -> None:
     made = accounts(general=GENERAL, policy=POLICY)
-    general, policy = made.close().values()
+    general, policy = made.close_accounts().values()
     assert general.money == round((60 * 2.5 + 240 * 1.25 + 30 * 10) / 1e6, 6)  # of 300 in, 240 of them cached, and 30 out
     assert policy.money == round((50 * 1 + 500 * 4) / 1e6, 6)
-    whole = made.total()
+    whole = made.compute_total()
     assert (whole.money, whole.currency) == (0.0028, "USD")
-    assert describe_money(made.close(), whole) == "judge 0.00075 USD, policy 0.0021 USD; 0.0028 USD in all"
+    assert describe_money(made.close_accounts(), whole) == "judge 0.00075 USD, policy 0.0021 USD; 0.0028 USD in all"
 
 
 def test_cached_tokens_without_a_price_of_their_own_cost_what_the_others_do() -> None:
-    assert Price(2.0, 8.0).money(1_000_000, 500_000, 400_000) == 6.0
-    assert Price(2.0, 8.0, 0.0).money(1_000_000, 500_000, 400_000) == 5.2
+    assert Price(2.0, 8.0).compute_cost(1_000_000, 500_000, 400_000) == 6.0
+    assert Price(2.0, 8.0, 0.0).compute_cost(1_000_000, 500_000, 400_000) == 5.2
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_cached_tokens_without_a_price_of_their_own_cost_what_the_others_do() ->
 )
 def test_there_is_a_sum_only_where_every_called_service_has_a_price_in_one_currency(prices: dict[str, Price], said: str) -> None:
     made = accounts(**prices)
-    assert describe_money(made.close(), made.total()) == said
-    assert (made.total().money is None) == (" in all" not in said)
+    assert describe_money(made.close_accounts(), made.compute_total()) == said
+    assert (made.compute_total().money is None) == (" in all" not in said)
 
 
 def test_replies_without_a_count_of_tokens_are_told() -> None:
     made = Accounts({"general": GENERAL})
-    made.add([receipt("general", reply_digest="sha256:1"), receipt("general", usage=Usage(10, 1), reply_digest="sha256:2")])
-    assert "1 replies came without a count of tokens" in describe_money(made.close(), made.total())
+    made.add_receipts([receipt("general", reply_digest="sha256:1"), receipt("general", usage=Usage(10, 1), reply_digest="sha256:2")])
+    assert "1 replies came without a count of tokens" in describe_money(made.close_accounts(), made.compute_total())
 
 
 def test_amounts_have_two_places_and_small_ones_two_digits() -> None:
@@ -109,7 +109,7 @@ async def test_a_dry_run_says_tokens_money_and_what_it_assumes(tmp_path: Path) -
 @pytest.mark.parametrize("value", ["-1", ".nan", ".inf"])
 def test_what_is_no_price_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=r"no price of a million tokens|price"):
-        compose("rollout", ["policy=smollm2", "judge=smollm2", "judge.price={input: 1, output: 1}", f"{key}={value}"])
+        compose_config("rollout", ["policy=smollm2", "judge=smollm2", "judge.price={input: 1, output: 1}", f"{key}={value}"])
 
 
 @pytest.mark.parametrize("verb", ["probe", "serve"])
@@ -121,10 +121,10 @@ def test_a_price_where_nothing_adds_money_up_is_refused(verb: str, key: str) -> 
     words = [head, f"services.{rest}", "judging.bindings.abstention.judge=second"] if rest else [head]
     policy = ["policy=smollm2"] if verb == "serve" else []
     with pytest.raises(ConfigError, match=f"`gavel {verb}` adds no money up"):
-        compose(verb, [*policy, "judge=smollm2", "env=abstention", *words])
+        compose_config(verb, [*policy, "judge=smollm2", "env=abstention", *words])
 
 
 def test_prices_are_those_of_the_services_that_have_one() -> None:
     services = {"a": Service("external"), "b": Service("external", price=GENERAL)}
-    assert prices_of(services) == {"b": GENERAL}
+    assert list_prices(services) == {"b": GENERAL}
     assert services["a"].identity == services["b"].identity

@@ -11,11 +11,11 @@ from tests.envs.interfaces.nemo_rl_support import ROOT, task, write_tasks
 from tests.launch.test_nemo_rl_launch import checkout, emitted
 
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.training.arithmetic import describe_arithmetic, divide_gpus, find_contradictions
 from gavel.launch.training.nemo_rl_config import EXEMPLARS, find_recipe
-from gavel.launch.training.nemo_rl_preflight import findings
-from gavel.launch.training.preflight import check
+from gavel.launch.training.nemo_rl_preflight import list_findings
+from gavel.launch.training.preflight import check_run
 from gavel.launch.training.progress import plan_steps
 from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.errors import ConfigError
@@ -117,7 +117,7 @@ WORDS = [
 
 def checked(tmp_path: Path, *words: str) -> Any:
     root = checkout(tmp_path / "nemo")
-    return check(compose("train", [*WORDS, f"trainer.nemo_rl_root={root}", *words]), tmp_path / "run")
+    return check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}", *words]), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_value_of_another_kind_is_a_finding_with_its_key_and_never_a_traceback
     for name in above:
         section = section.setdefault(name, {})
     section[last] = value
-    (said,) = findings(config)
+    (said,) = list_findings(config)
     assert said.startswith(f"{key}: this value of the trainer's config cannot be read")
     assert describe_arithmetic(config, {}) == find_contradictions(config) == []
     assert plan_steps(config).steps is None
@@ -193,15 +193,15 @@ def test_one_prompt_with_two_targets_is_found_over_files_and_environments(tmp_pa
         path = tmp_path / f"{name}.jsonl"
         path.write_bytes(orjson.dumps(other) + b"\n")
         made["data"]["train"] = [entry, {**entry, "data_path": str(path)}]
-        found = "\n".join(findings(made, probe=False, places=False))
+        found = "\n".join(list_findings(made, probe=False, places=False))
         assert "two tasks have one prompt and different targets" in found, name
         assert "abstention-1 (data.train[0])" in found
         assert f"other-{name} (data.train[1])" in found
     made["env"]["gavel_other"] = made["env"]["gavel_abstention"]
     made["data"]["train"] = [entry, {**entry, "env_name": "gavel_other"}]  # the same file, graded by two environments
-    assert "one prompt and different targets" in "\n".join(findings(made, probe=False, places=False))
+    assert "one prompt and different targets" in "\n".join(list_findings(made, probe=False, places=False))
     made["data"]["train"] = [entry, entry]
-    assert "one prompt" not in "\n".join(findings(made, probe=False, places=False))
+    assert "one prompt" not in "\n".join(list_findings(made, probe=False, places=False))
 
 
 def test_a_recipe_is_found_by_its_name_and_laid_over(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from tests.support.runs import Done
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import read_config
-from gavel.launch.assembly import assemble, parts_of
-from gavel.launch.config import compose
-from gavel.launch.nemo_rl_main import read_yaml, resolved
-from gavel.launch.training.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, emit
-from gavel.launch.training.nemo_rl_preflight import findings
+from gavel.launch.assembly import assemble_run, make_parts
+from gavel.launch.config import compose_config
+from gavel.launch.nemo_rl_main import read_yaml, resolve_config
+from gavel.launch.training.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, render_config
+from gavel.launch.training.nemo_rl_preflight import list_findings
 from gavel.models.errors import ConfigError
 
 BASE = """
@@ -55,11 +55,13 @@ def checkout(path: Path, script: str = "") -> Path:
 
 def emitted(tmp_path: Path, env: str = "abstention", url: str = "http://127.0.0.1:9/v1", **changes: Any) -> dict[str, Any]:
     """The emitted YAML, read."""
-    composition = compose("rollout", overrides(env, url))
+    composition = compose_config("rollout", overrides(env, url))
     tasks = write_tasks(tmp_path / f"{env}.jsonl", env, 2)
     root = changes.pop("root", None) or checkout(tmp_path / "nemo")
     trainer = TrainerConfig(nemo_rl_root=str(root), run_dir=str(tmp_path / "run"), model="org/model", tasks=str(tasks), **changes)
-    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, FailurePolicy())
+    text = render_config(
+        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, FailurePolicy()
+    )
     read = yaml.safe_load(text)
     assert isinstance(read, dict)
     return read
@@ -81,8 +83,8 @@ def test_the_yaml_is_resolved_self_contained_and_holds_what_the_actor_needs(tmp_
     actor = read_config(config["env"]["gavel_abstention"])
     assert actor.ledger == str(run / "ledger")
     assert list(actor.parts.services) == ["general"]  # not the policy's
-    assert actor.service_key("general") == "judge"  # as the user wrote it
-    assert actor.service_key("another") == "parts.services.another"
+    assert actor.make_service_key("general") == "judge"  # as the user wrote it
+    assert actor.make_service_key("another") == "parts.services.another"
 
 
 def test_a_conversations_replies_fit_the_trainers_turns(tmp_path: Path) -> None:
@@ -116,18 +118,20 @@ def test_a_missing_checkout_is_named(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "hunter2hunter2")
-    composition = compose("rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"])
+    composition = compose_config("rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"])
     trainer = TrainerConfig(
         str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1))
     )
-    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, FailurePolicy())
+    text = render_config(
+        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, FailurePolicy()
+    )
     assert "SOME_KEY" in text
     assert "hunter2" not in text
 
 
 def test_a_config_that_fits_has_no_findings(tmp_path: Path) -> None:
     with serving(model="judge-abstention") as server:
-        assert findings(emitted(tmp_path, url=server.base_url)) == []
+        assert list_findings(emitted(tmp_path, url=server.base_url)) == []
 
 
 def break_it(config: dict[str, Any], tmp_path: Path) -> None:
@@ -169,7 +173,7 @@ async def test_everything_wrong_is_said_at_once_before_anything_is_started(tmp_p
 
 def test_a_judge_that_serves_another_model_or_refuses_is_found(tmp_path: Path) -> None:
     with serving(model="another") as server:
-        (found,) = findings(emitted(tmp_path, url=server.base_url))
+        (found,) = list_findings(emitted(tmp_path, url=server.base_url))
     assert "does not serve judge-abstention; it serves another" in found
 
 
@@ -177,17 +181,17 @@ def test_a_judge_that_serves_another_model_or_refuses_is_found(tmp_path: Path) -
 def test_a_dataset_that_lacks_a_key_is_found(key: str, tmp_path: Path) -> None:
     config = emitted(tmp_path)
     del config["data"]["train"][key]
-    assert findings(config, probe=False) == [f"data.train[0].{key}: this value is missing"]
+    assert list_findings(config, probe=False) == [f"data.train[0].{key}: this value is missing"]
 
 
 def test_a_ledger_that_cannot_be_written_or_is_another_actors_is_found(tmp_path: Path) -> None:
     config = emitted(tmp_path)
     (tmp_path / "file").write_text("")
     config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "file" / "ledger")
-    assert any("ledger: Not a directory" in found for found in findings(config, probe=False))
+    assert any("ledger: Not a directory" in found for found in list_findings(config, probe=False))
     config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "ledger")
     config["env"]["gavel_again"] = config["env"]["gavel_abstention"]
-    (found,) = findings(config, probe=False)
+    (found,) = list_findings(config, probe=False)
     assert "env.gavel_again.ledger: env.gavel_abstention writes the same files" in found
 
 
@@ -195,10 +199,10 @@ def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:
     config = emitted(tmp_path)
     path = Path(config["data"]["train"]["data_path"])
     path.write_text(path.read_text().replace('"reference"', '"referenz"'))
-    assert any("target.reference" in found for found in findings(config, probe=False)), findings(config, probe=False)
+    assert any("target.reference" in found for found in list_findings(config, probe=False)), list_findings(config, probe=False)
     write_tasks(path, "abstention", 1)
     path.write_text(path.read_text().replace("nemo_abstention_v1/abstention", "nemo_abstention_v1/other"))
-    assert any("verifier nemo_abstention_v1/other: there is no such binding" in found for found in findings(config, probe=False))
+    assert any("verifier nemo_abstention_v1/other: there is no such binding" in found for found in list_findings(config, probe=False))
 
 
 @pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "does not say what gavel needs")])
@@ -226,7 +230,7 @@ async def test_a_config_by_hand_is_resolved_on_top_of_what_it_names(tmp_path: Pa
     assert done.code == 0, done.err
     config = read_yaml(tmp_path / "mine.yaml")
     assert config["policy"]["tokenizer"]["name"] == "nobody"
-    copy = yaml.safe_load(resolved(config, tmp_path / "mine.yaml").read_text())
+    copy = yaml.safe_load(resolve_config(config, tmp_path / "mine.yaml").read_text())
     assert copy == config
     assert "defaults" not in copy
 

@@ -16,7 +16,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel, rows
 
 from gavel.launch.cli import main
-from gavel.launch.new_env import FILES, checked
+from gavel.launch.new_env import FILES, check_name
 from gavel.models.errors import ConfigError
 
 NAME = "capital_quiz"
@@ -150,7 +150,7 @@ async def test_a_broken_package_is_named_and_breaks_nothing_of_ours(site: Path, 
 )
 def test_a_name_that_cannot_be_one_is_refused_with_the_rule(name: str) -> None:
     with pytest.raises(ConfigError, match="small letters, digits and single underscores"):
-        checked(name)
+        check_name(name)
 
 
 def test_what_is_written_is_whole_or_not_there(

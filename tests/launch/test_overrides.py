@@ -8,8 +8,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.launch.cli import parse
-from gavel.launch.keys import Place, find, known_keys
+from gavel.launch.cli import parse_words
+from gavel.launch.keys import Place, find_place, list_known_keys
 from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
 from gavel.launch.schema import RolloutConfig
 from gavel.launch.verbs import GROUPS
@@ -59,16 +59,16 @@ def test_any_word_is_an_override_or_refused(word: str) -> None:
 @given(st.lists(st.text(min_size=1)))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
     with suppress(ConfigError):
-        parse(words)
+        parse_words(words)
 
 
 @given(st.lists(st.text(alphabet="abcdeilmnoprstuy_", min_size=1), min_size=1, max_size=4).map(".".join))
 def test_any_key_is_found_or_refused_by_its_own_name(key: str) -> None:
-    assert key.startswith(refused_field(lambda: find(RolloutConfig, key, {})) or "")
+    assert key.startswith(refused_field(lambda: find_place(RolloutConfig, key, {})) or "")
 
 
 def test_every_known_key_is_found() -> None:
-    keys = known_keys(RolloutConfig, {"env": {"name": "abstention"}, "services": {"second": {}}})
+    keys = list_known_keys(RolloutConfig, {"env": {"name": "abstention"}, "services": {"second": {}}})
     assert {"env.name", "policy.sampling.temperature", "services.second.timeout.connect", "failure.window", "tasks.limit"} <= set(keys)
     for key in keys:
-        find(RolloutConfig, key, {"env": {"name": "abstention"}, "services": {"second": {}}})
+        find_place(RolloutConfig, key, {"env": {"name": "abstention"}, "services": {"second": {}}})

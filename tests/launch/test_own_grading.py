@@ -159,18 +159,20 @@ def test_a_probe_shows_every_prompt_certifies_and_a_changed_rubric_has_no_certif
 
 
 def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_line_comes_first(tmp_path: Path) -> None:
-    from gavel.launch.config import compose
+    from gavel.launch.config import compose_config
 
     path = write_rubric(tmp_path)
     models = ["policy.base_url=http://h/v1", "policy.model=p", "judge.base_url=http://h/v1", "judge.model=j"]
-    replaced = compose("rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}"]).rubrics["abstention"]
+    replaced = compose_config("rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}"]).rubrics["abstention"]
     assert (replaced.profile, replaced.max_response_tokens, replaced.temperature) == ("acme/helpful-v1", None, None)
-    set_too = compose("rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}", "rubrics.abstention.temperature=0.5"])
+    set_too = compose_config(
+        "rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}", "rubrics.abstention.temperature=0.5"]
+    )
     assert set_too.rubrics["abstention"].temperature == 0.5
     own = tmp_path / "conf"
     (own / "rubrics").mkdir(parents=True)
     write_rubric(own / "rubrics")
-    assert compose("rollout", [*models, "rubrics.mine.file=helpful.yaml"], config_dirs=[own]).env["rubrics"] == ["mine"]
+    assert compose_config("rollout", [*models, "rubrics.mine.file=helpful.yaml"], config_dirs=[own]).env["rubrics"] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["helpful", "my_quiz_2"])

@@ -8,7 +8,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.cli import parse
+from gavel.launch.cli import parse_words
 
 
 async def test_a_path_with_equals_is_a_run_for_every_verb(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_a_folder_that_is_there_is_a_run_unless_its_name_is_a_key_of_the_verb(
     monkeypatch.chdir(tmp_path)
     for name in ("c=d", "reward.abstain=0.3", "lines=5", "run=x", "env=abstention"):
         Path(name).mkdir()
-    assert (parse(words.split()).runs or (None,))[0] == run
+    assert (parse_words(words.split()).runs or (None,))[0] == run

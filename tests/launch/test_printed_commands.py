@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gavel.launch.cli import main
-from gavel.launch.running.existing import existing_run
+from gavel.launch.running.existing import find_existing_run
 from gavel.launch.training.plan import PLAN
-from gavel.launch.training.sweep_index import INDEX, Index, Point, _told
+from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, _describe_missing
 from gavel.models.errors import GavelError
 
 NAMES = ("q;touch PWN3;", "a b", "$x", "it's", '"q"', "$(touch PWN3)", "a&touch PWN3&", "`touch PWN3`", "*")
@@ -36,7 +36,7 @@ def test_the_commands_for_another_kind_of_folder(tmp_path: Path, file: str, name
     empty.mkdir()
     (run / file).write_text("{}")
     with pytest.raises(GavelError) as refused:
-        existing_run(str(run), "rollout")
+        find_existing_run(str(run), "rollout")
     found = re.findall(r"gavel \w+ (?!RUN)" + re.escape(shlex.quote(str(run))), str(refused.value))
     assert found
     for command in found:
@@ -46,7 +46,7 @@ def test_the_commands_for_another_kind_of_folder(tmp_path: Path, file: str, name
 @pytest.mark.parametrize("name", NAMES)
 def test_the_words_of_a_sweep(tmp_path: Path, name: str) -> None:
     words = (f"run.dir={name}", f"tasks.path={name}")
-    told = _told(Index("train", words, ()), [Point(0, "000", ("seed=1",))])
+    told = _describe_missing(SweepIndex("train", words, ()), [SweepPoint(0, "000", ("seed=1",))])
     assert shell_words(told, tmp_path)[-3:] == [*words, "seed=1"]
 
 

@@ -10,7 +10,7 @@ from tests.support.providers import KEY, PLAIN, PROVIDERS, serve
 from tests.support.runs import STRICT, expected_label, rows, write_tasks
 
 from gavel.launch.cli import main
-from gavel.launch.groups import CONF, choices
+from gavel.launch.groups import CONF, list_choices
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -35,7 +35,7 @@ NOT_PROVIDERS = {"external", "remote_api", "qwen3_32b", "smollm2", "none", "vera
 
 @pytest.mark.parametrize("group", ["judge", "policy"])
 def test_every_choice_has_a_server_here_and_both_groups_offer_it(group: str) -> None:
-    assert {provider.choice for provider in PROVIDERS.values()} - {"external"} == set(choices(group, [CONF])) - NOT_PROVIDERS
+    assert {provider.choice for provider in PROVIDERS.values()} - {"external"} == set(list_choices(group, [CONF])) - NOT_PROVIDERS
 
 
 @pytest.mark.parametrize(

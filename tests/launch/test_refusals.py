@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs import arguments, write_tasks
 
 from gavel.launch.cli import main
-from gavel.launch.os_errors import REMEDIES, explain
+from gavel.launch.os_errors import REMEDIES, explain_os_error
 
 Capture = pytest.CaptureFixture[str]
 
@@ -127,11 +127,11 @@ def test_a_cache_that_is_a_file_names_its_key(words: list[str], capsys: Capture)
 )  # fmt: skip
 def test_every_usual_refusal_of_the_system_has_a_remedy_and_the_longest_path_names_the_key(number: int, remedy: str) -> None:
     config = {"run": {"dir": "/a/run"}, "assets": {"cache": "/a"}, "runs": ["/b"], "env": {"name": "/"}}
-    failed = explain(OSError(number, os.strerror(number), "/a/run/manifest.json"), config)
+    failed = explain_os_error(OSError(number, os.strerror(number), "/a/run/manifest.json"), config)
     assert (failed.field, failed.where) == ("run.dir", "/a/run/manifest.json")
     assert remedy in failed.remedy
-    assert explain(OSError(number, "", "/a/else"), config).field == "assets.cache"
-    assert explain(OSError(number, "", "/c"), config).field == ""
+    assert explain_os_error(OSError(number, "", "/a/else"), config).field == "assets.cache"
+    assert explain_os_error(OSError(number, "", "/c"), config).field == ""
     assert all(REMEDIES.values())
 
 

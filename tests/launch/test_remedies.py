@@ -10,8 +10,8 @@ from tests.support.runs import STRICT
 
 from gavel.judges.certificate import PROBE_AGAIN
 from gavel.launch.cli import main
-from gavel.launch.config import compose
-from gavel.launch.training.probe_command import probe_command, spelt_out
+from gavel.launch.config import compose_config
+from gavel.launch.training.probe_command import probe_command, spell_out
 from gavel.models.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
@@ -29,12 +29,12 @@ def test_the_probe_command_has_the_words_that_choose_the_judge_and_composes() ->
     assert command.startswith("gavel probe --config-dir 'my conf' env=abstention judge=external")
     assert "'certificates=my certificates'" in command
     assert not any(word in command for word in ("reward", "trainer", "cluster", "run.dir", "tasks.path", "dry_run"))
-    assert compose("probe", shlex.split(command)[4:]).certificates == "my certificates"
+    assert compose_config("probe", shlex.split(command)[4:]).certificates == "my certificates"
 
 
 def test_a_message_without_a_probe_in_it_stays_as_it_is() -> None:
-    assert spelt_out("an error", ["env=abstention"]) == "an error"
-    assert spelt_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
+    assert spell_out("an error", ["env=abstention"]) == "an error"
+    assert spell_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
 
 
 def test_a_training_without_certificate_and_tasks_is_told_the_commands_that_make_both(tmp_path: Path, capsys: Capture) -> None:
@@ -57,11 +57,11 @@ def test_a_variable_that_is_not_set_is_told_as_it_is_written_in_a_shell(
 
 def test_a_choice_that_is_not_there_is_told_keys_only_where_the_group_has_some() -> None:
     with pytest.raises(ConfigError) as experiment:
-        compose("rollout", ["experiment=zzz"])
+        compose_config("rollout", ["experiment=zzz"])
     assert "KEY=VALUE" not in experiment.value.remedy
     assert "--config-dir DIR" in experiment.value.remedy
     with pytest.raises(ConfigError, match=r"policy\.KEY=VALUE"):
-        compose("rollout", ["policy=zzz"])
+        compose_config("rollout", ["policy=zzz"])
 
 
 @pytest.mark.parametrize("more", [(), tuple(f"judge.{word}" for word in SERVED)])
@@ -76,7 +76,7 @@ def test_a_judge_that_is_served_elsewhere_cannot_be_served_here_and_that_is_what
 
 def test_a_service_asks_for_its_policy_only_where_it_plays() -> None:
     words = ["env=abstention", "judge=smollm2"]
-    assert not compose("serve", words).gym.play
+    assert not compose_config("serve", words).gym.play
     with pytest.raises(ConfigError, match=r"this choice needs policy\.base_url"):
-        compose("serve", [*words, "gym.play=true"])
-    assert compose("serve", [*words, "gym.play=true", "policy=smollm2"]).policy.mode == "managed"
+        compose_config("serve", [*words, "gym.play=true"])
+    assert compose_config("serve", [*words, "gym.play=true", "policy=smollm2"]).policy.mode == "managed"

@@ -17,17 +17,17 @@ from tests.launch.report_support import HOSTILE, HOSTILE_ID, blocks, enlarge, ho
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, gavel, reply, write_tasks
 
-from gavel.judges.certificate import path_of
-from gavel.launch.assembly import assemble
-from gavel.launch.qualification import standings_of
+from gavel.judges.certificate import make_path
+from gavel.launch.assembly import assemble_run
+from gavel.launch.qualification import read_run_standings
 from gavel.launch.report import page as pages
-from gavel.launch.report.page import encode, report
+from gavel.launch.report.page import encode_script, make_report
 from gavel.launch.report.source import RunSource
-from gavel.launch.running.child import config_of
+from gavel.launch.running.child import read_run_config
 
 
 def opened(run: Path) -> RunSource:
-    source = RunSource.open(run)
+    source = RunSource.open_run(run)
     source.refresh()
     return source
 
@@ -67,12 +67,12 @@ async def test_every_form_names_the_judge_and_says_whether_it_qualified(tmp_path
 
 async def test_a_certificate_beside_the_run_is_what_the_report_goes_by(tmp_path: Path) -> None:
     run = await hostile_run(tmp_path, 4)
-    config = config_of(run)
-    binding = assemble(replace(config, dry_run=True), with_policy=True).bindings["abstention"]
-    certificate = path_of(tmp_path / "certificates", binding)
+    config = read_run_config(run)
+    binding = assemble_run(replace(config, dry_run=True), with_policy=True).bindings["abstention"]
+    certificate = make_path(tmp_path / "certificates", binding)
     certificate.parent.mkdir()
     certificate.write_text("no certificate at all")
-    (standing,) = standings_of(config, run)
+    (standing,) = read_run_standings(config, run)
     assert standing.state == "unknown"
     assert str(certificate) in standing.line
 
@@ -101,7 +101,7 @@ async def test_a_story_has_prompt_raw_reply_receipts_and_every_reward(tmp_path: 
 
 @given(st.text())
 def test_no_text_can_end_the_element_it_stands_in(text: str) -> None:
-    data = encode({"text": text})
+    data = encode_script({"text": text})
     assert not set(b"<>&") & set(data)
     assert "\u2028".encode() not in data
     assert orjson.loads(data) == {"text": text}
@@ -124,12 +124,12 @@ async def test_the_file_keeps_to_its_limits_and_says_what_it_leaves_out(tmp_path
     run = enlarge(await hostile_run(tmp_path), tmp_path / "many", 60)
     monkeypatch.setattr(pages, "MOST_ROWS", 50)
     monkeypatch.setattr(pages, "MOST_STORIES", 10)
-    found = blocks(report(opened(run)).decode())
+    found = blocks(make_report(opened(run)).decode())
     assert (len(found["index"]["task"]), found["meta"]["rows"], found["meta"]["stories"]) == (50, 60, 10)
     rewards = [found["index"]["reward"][found["index"]["number"].index(int(name[6:]))] for name in found if name.startswith("story-")]
     assert rewards == [0.0] * 10, "the least rewarded first"
     monkeypatch.setattr(pages, "MOST_BYTES", pages.ROOM + 30_000)
-    assert len(report(opened(run))) < pages.ROOM + 30_000
+    assert len(make_report(opened(run))) < pages.ROOM + 30_000
 
 
 async def test_a_rescored_run_shows_what_its_parents_judge_said(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from tests.support.runs import gavel, start
 from tests.support.serving import NOWHERE, judged_at
 
 from gavel.envs.interfaces.http.gate import HttpOptions
-from gavel.envs.interfaces.http.openapi import document
+from gavel.envs.interfaces.http.openapi import make_document
 from gavel.launch.cli import main
 from gavel.launch.serving.schema import HttpConfig
-from gavel.models.vllm.supervisor import descendants
+from gavel.models.vllm.supervisor import find_descendants
 
 KEY = "only-the-variable-holds-this"
 
@@ -266,7 +266,7 @@ def test_the_page_says_every_bound_with_its_default_and_every_status() -> None:
     defaults = HttpConfig()
     assert stated == {name: f"{getattr(defaults, name):g}" for name in stated}
     assert len(stated) == 7
-    described = document(["x"], HttpOptions(loopback_hosts=True), {})["paths"]["/v1/x/grade"]["post"]["responses"]
+    described = make_document(["x"], HttpOptions(loopback_hosts=True), {})["paths"]["/v1/x/grade"]["post"]["responses"]
     errors = re.findall(r"^\| (\d{3}(?:, \d{3})*) \|", page, re.MULTILINE)
     assert {number for cell in errors for number in cell.split(", ")} == {*described, "401", "404", "405", "500"} - {"200"}
 
@@ -284,8 +284,8 @@ async def test_a_judge_served_here_is_started_and_its_death_ends_the_service(tmp
             url = found[1] if found else None
         _, answer = await post(url, "/v1/abstention/grade", judged_item())
         assert answer["receipts"], "the judge that was started here was asked"
-        supervisor = next(pid for pid in children(process.pid) if descendants(pid))
-        os.kill(descendants(supervisor)[0], signal.SIGKILL)
+        supervisor = next(pid for pid in children(process.pid) if find_descendants(pid))
+        os.kill(find_descendants(supervisor)[0], signal.SIGKILL)
         assert await asyncio.wait_for(process.wait(), 30) == 4
         assert b"was killed by SIGKILL" in await process.stdout.read()
         assert (tmp_path / "run" / "logs").is_dir()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from gavel.launch.config import compose, from_yaml, to_yaml
+from gavel.launch.config import compose_config, from_yaml, to_yaml
 from gavel.models.codec import decode
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
@@ -31,7 +31,9 @@ OPTIONS = ("external", "qwen3_32b", "remote_api", "smollm2")
     ],
 )
 def test_a_service_has_one_url_or_a_list_of_its_replicas(word: str, urls: tuple[str, ...]) -> None:
-    config = compose("rollout", [f"policy.base_url={word}", "policy.model=p", "judge.base_url=${policy.base_url}", "judge.model=j"])
+    config = compose_config(
+        "rollout", [f"policy.base_url={word}", "policy.model=p", "judge.base_url=${policy.base_url}", "judge.model=j"]
+    )
     assert config.policy.base_urls == config.judge.base_urls == urls
     again = from_yaml(type(config), to_yaml(config))
     assert again.policy.base_urls == urls
@@ -39,7 +41,7 @@ def test_a_service_has_one_url_or_a_list_of_its_replicas(word: str, urls: tuple[
 
 def test_the_number_of_replicas_bounds_the_least() -> None:
     with pytest.raises(ConfigError, match=r"policy\.min_replicas"):
-        compose("rollout", ["policy.base_url=http://a/v1", "policy.model=p", "policy.min_replicas=2", "judge=smollm2"])
+        compose_config("rollout", ["policy.base_url=http://a/v1", "policy.model=p", "policy.min_replicas=2", "judge=smollm2"])
 
 
 def read(group: str, name: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, start, write_tasks
 
 from gavel.launch.running.folder import RunFolder
-from gavel.launch.running.session import _beating
-from gavel.launch.running.signals import cancelled_by_signals
+from gavel.launch.running.session import _keep_lease
+from gavel.launch.running.signals import cancel_by_signals
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -58,9 +58,9 @@ async def test_a_service_ends_on_either_signal_though_sigint_was_ignored(verb: t
 def test_a_loop_that_is_held_up_is_broken_off(tmp_path: Path) -> None:
     code = (
         "import asyncio, os, signal, time\n"
-        "from gavel.launch.running.signals import cancelled_by_signals\n"
+        "from gavel.launch.running.signals import cancel_by_signals\n"
         "async def work():\n"
-        "    with cancelled_by_signals():\n"
+        "    with cancel_by_signals():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        end = time.monotonic() + 60\n"
         "        while time.monotonic() < end: pass\n"
@@ -75,19 +75,19 @@ async def test_the_lease_is_kept_while_the_loop_is_held_up() -> None:
     beats, enough = 0, threading.Event()
 
     class Folder:
-        def heartbeat(self) -> None:
+        def renew_lease(self) -> None:
             nonlocal beats
             beats += 1
             if beats >= 3:
                 enough.set()
 
-    with _beating(cast("RunFolder", Folder())):
+    with _keep_lease(cast("RunFolder", Folder())):
         assert enough.wait(60)  # holds this very loop up
 
 
 async def test_the_handlers_before_are_put_back() -> None:
     before = [signal.getsignal(number) for number in STOPS]
-    with cancelled_by_signals():
+    with cancel_by_signals():
         assert [signal.getsignal(number) for number in STOPS] != before
     assert [signal.getsignal(number) for number in STOPS] == before
 

@@ -13,11 +13,11 @@ from tests.support.runs import arguments, gavel, reply, rows, write_tasks
 from tests.support.training import COMMON, judge_words
 from tests.support.training import gavel as training
 
-from gavel.launch.comparing.identities import short_names
-from gavel.launch.groups import choices, search_path
-from gavel.launch.training.sweep import expand, glob_as_choices
+from gavel.launch.comparing.identities import shorten_names
+from gavel.launch.groups import list_choices, search_path
+from gavel.launch.training.sweep import expand_glob, expand_points
 from gavel.launch.training.sweep_index import read_index
-from gavel.launch.training.sweep_output import ranges
+from gavel.launch.training.sweep_output import format_ranges
 from gavel.models.errors import ConfigError
 
 
@@ -115,8 +115,8 @@ async def test_a_dry_run_of_a_sweep_shows_the_first_point_whole_and_of_the_other
 
 
 def test_numbers_of_points_are_told_in_ranges() -> None:
-    assert ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7-8"
-    assert ranges([4]) == "4"
+    assert format_ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7-8"
+    assert format_ranges([4]) == "4"
 
 
 def _sweep(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -188,25 +188,27 @@ def test_the_status_of_a_sweep_has_rewards_steps_of_total_judge_ungraded_share_a
 
 
 def test_a_range_of_a_sweep_has_the_values_that_were_meant() -> None:
-    assert expand(["reward.abstain=range(0,0.2,0.05)"]) == [(f"reward.abstain={value}",) for value in ("0", "0.05", "0.1", "0.15")]
-    assert expand(["seed=range(1,4)"]) == [("seed=1",), ("seed=2",), ("seed=3",)]
-    assert short_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == ["abstain=0.15", "abstain=0.2"]
+    assert expand_points(["reward.abstain=range(0,0.2,0.05)"]) == [
+        (f"reward.abstain={value}",) for value in ("0", "0.05", "0.1", "0.15")
+    ]
+    assert expand_points(["seed=range(1,4)"]) == [("seed=1",), ("seed=2",), ("seed=3",)]
+    assert shorten_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == ["abstain=0.15", "abstain=0.2"]
 
 
 def test_a_glob_is_the_choices_of_its_group_that_fit() -> None:
-    assert glob_as_choices("reward=glob(m*)", ()) == "reward=" + ",".join(
-        name for name in choices("reward", search_path()) if name[0] == "m"
+    assert expand_glob("reward=glob(m*)", ()) == "reward=" + ",".join(
+        name for name in list_choices("reward", search_path()) if name[0] == "m"
     )
-    assert glob_as_choices("reward.abstain=0.3,0.5", ()) == "reward.abstain=0.3,0.5"
+    assert expand_glob("reward.abstain=0.3,0.5", ()) == "reward.abstain=0.3,0.5"
 
 
 @pytest.mark.parametrize("word", ["reward=glob(zzz*)", "trainer.learning_rate=glob(a*)"])
 def test_a_glob_that_fits_nothing_is_refused(word: str) -> None:
     with pytest.raises(ConfigError):
-        glob_as_choices(word, ())
+        expand_glob(word, ())
 
 
 @pytest.mark.parametrize("word", ["trainer.learning_rate=interval(1e-6,1e-5)", "reward.abstain=tag(a,interval(0,1))"])
 def test_values_that_cannot_be_counted_up_are_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="searches"):
-        expand([word, "seed=1,2"])
+        expand_points([word, "seed=1,2"])

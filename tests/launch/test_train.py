@@ -29,14 +29,14 @@ from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.types import EnvironmentInfo
 from gavel.launch import train
 from gavel.launch.cli import main
-from gavel.launch.config import compose
-from gavel.launch.status import Progress, progress_of, state_of
+from gavel.launch.config import compose_config
+from gavel.launch.status import RunProgress, count_progress, describe_state
 from gavel.launch.training import judge_folder
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.judge_watch import split_gpus
-from gavel.launch.training.preflight import check
-from gavel.launch.training.slurm import read_left, seconds_left
-from gavel.launch.training.sweep import expand
+from gavel.launch.training.preflight import check_run
+from gavel.launch.training.slurm import query_seconds_left, read_left
+from gavel.launch.training.sweep import expand_points
 from gavel.launch.training.sweep_index import read_index
 from gavel.launch.training.trainer_config import with_addresses
 
@@ -57,8 +57,8 @@ def root(tmp_path: Path) -> Path:
 
 def found(words: list[str], root: Path | None, run: Path) -> str:
     """Return everything the preflight finds, as one text."""
-    config = compose("train", [*words, f"trainer.nemo_rl_root={root or 'null'}"])
-    return "\n\n".join(check(config, run).findings)
+    config = compose_config("train", [*words, f"trainer.nemo_rl_root={root or 'null'}"])
+    return "\n\n".join(check_run(config, run).findings)
 
 
 def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
@@ -205,11 +205,11 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
     shape: str, slurm: Slurm, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, nodes, gpus = SHAPES[shape]
-    config = compose(
+    config = compose_config(
         "train", [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"]
     )
-    assert "there is no Slurm here" in str(check(config, tmp_path / "run").findings) or shutil.which("sbatch")
-    checked = check(config, tmp_path / "run")
+    assert "there is no Slurm here" in str(check_run(config, tmp_path / "run").findings) or shutil.which("sbatch")
+    checked = check_run(config, tmp_path / "run")
     assert checked.findings == ()
     assert train.run(config, Console(width=200)) == 0
     out = capsys.readouterr().out
@@ -217,7 +217,7 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
     assert not (tmp_path / "run").exists(), "a dry run writes nothing"
     cluster = yaml.safe_load(checked.config_text)["cluster"]
     assert (cluster["num_nodes"], cluster["gpus_per_node"]) == (nodes, gpus)
-    prepared = train.prepare(config, tmp_path / "run", checked)
+    prepared = train.prepare_run(config, tmp_path / "run", checked)
     script = tmp_path / "train.sbatch"
     script.write_text(prepared.files["train.sbatch"])
     assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""
@@ -247,10 +247,10 @@ def test_every_point_of_every_shipped_sweep_composes() -> None:
     assert any("experiment=reward_ablation" in sweep for sweep in sweeps)
     for sweep in sweeps:
         words = shlex.split(sweep)
-        points = expand(words)
+        points = expand_points(words)
         assert len(points) > 1, sweep
         for point in points:
-            config = compose(
+            config = compose_config(
                 "train",
                 [*(word for word in words if not any(word.partition("=")[0] == one.partition("=")[0] for one in point)), *point],
             )
@@ -261,8 +261,8 @@ def test_every_point_of_every_shipped_sweep_composes() -> None:
 
 
 def test_values_of_a_sweep_are_those_of_hydras_grammar() -> None:
-    assert expand(["a=1,2", "b=x", "c=range(1,3)"]) == [("a=1", "c=1"), ("a=1", "c=2"), ("a=2", "c=1"), ("a=2", "c=2")]
-    assert expand(["a=[1,2]", "b='x,y'"]) == []
+    assert expand_points(["a=1,2", "b=x", "c=range(1,3)"]) == [("a=1", "c=1"), ("a=1", "c=2"), ("a=2", "c=1"), ("a=2", "c=2")]
+    assert expand_points(["a=[1,2]", "b='x,y'"]) == []
 
 
 def run_here(tmp_path: Path, *words: str, folder: str = "run", timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -335,14 +335,14 @@ def test_a_run_that_is_written_refuses_a_second_writer_and_one_that_was_killed_i
     )  # fmt: skip
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
-    assert state_of(tmp_path / "run") == "training"
+    assert describe_state(tmp_path / "run") == "training"
     second = gavel(words, tmp_path)
     assert second.returncode == 2
     assert f"process {process.pid}" in second.stderr
     process.kill()
     process.wait()
     wait_until(lambda: matching(str(tmp_path)) == [], 30, "the end of everything it started")
-    assert state_of(tmp_path / "run") == "it ended without a word (killed?); start it again to go on"
+    assert describe_state(tmp_path / "run") == "it ended without a word (killed?); start it again to go on"
 
 
 def test_status_reads_what_is_whole_and_names_what_is_damaged(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ def test_status_reads_what_is_whole_and_names_what_is_damaged(tmp_path: Path) ->
     with (run / "ledger" / "steps.jsonl").open("ab") as file:
         file.write(b'{"half\n[1]\n{"step": 9')
     (run / "attempts" / "notes.json").write_text("not an attempt")
-    assert progress_of(run) == Progress(1, 2, 0)
-    assert state_of(run) == "finished"
+    assert count_progress(run) == RunProgress(1, 2, 0)
+    assert describe_state(run) == "finished"
     (run / "attempts" / "2.json").write_text('{"torn')
     shown = gavel(["status", str(run)], tmp_path)
     assert shown.returncode == 2
@@ -414,9 +414,9 @@ def test_slurms_time_left_is_read(text: str, seconds: float | None) -> None:
 def test_without_slurms_commands_the_time_left_is_what_the_job_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert seconds_left() is None
+    assert query_seconds_left() is None
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 100))
-    assert 90 < (seconds_left() or 0.0) <= 100
+    assert 90 < (query_seconds_left() or 0.0) <= 100
 
 
 def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_is_there() -> None:
@@ -430,17 +430,17 @@ def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_i
 
 
 def test_a_shared_judge_stays_for_a_run_that_came_meanwhile_and_else_closes_for_all_later_ones(tmp_path: Path) -> None:
-    judge_folder.enter(tmp_path, tmp_path / "run", None)
+    judge_folder.enter_run(tmp_path, tmp_path / "run", None)
     assert not judge_folder.close_unless_used(tmp_path, 60.0)
-    judge_folder.leave(tmp_path, tmp_path / "run")
+    judge_folder.leave_run(tmp_path, tmp_path / "run")
     assert judge_folder.close_unless_used(tmp_path, 60.0)
-    assert judge_folder.closing(tmp_path, judge_folder.me()).exists()
+    assert judge_folder.make_closing_path(tmp_path, judge_folder.name_own_judge()).exists()
 
 
 def test_a_run_that_never_began_counts_for_the_lease_only(tmp_path: Path) -> None:
-    judge_folder.enter(tmp_path, tmp_path / "run", "7")
-    assert [job for _, job in judge_folder.waiting(tmp_path, 60.0)] == ["7"]
-    assert list(judge_folder.waiting(tmp_path, -1.0)) == []
+    judge_folder.enter_run(tmp_path, tmp_path / "run", "7")
+    assert [job for _, job in judge_folder.list_waiting(tmp_path, 60.0)] == ["7"]
+    assert list(judge_folder.list_waiting(tmp_path, -1.0)) == []
 
 
 def test_a_trainer_that_ends_with_code_0_because_its_time_is_over_is_not_finished(tmp_path: Path) -> None:
@@ -455,26 +455,29 @@ def test_a_trainer_that_ends_with_code_0_because_its_time_is_over_is_not_finishe
 
 
 def test_a_run_between_two_starts_is_waited_for_while_its_job_is_in_the_queue(tmp_path: Path) -> None:
-    run, user = tmp_path / "000-reward.abstain=0.3_seed=1", judge_folder.user_file(tmp_path, tmp_path / "000-reward.abstain=0.3_seed=1")
-    judge_folder.enter(tmp_path, run, "7")
-    judge_folder.begun(user).touch()
+    run, user = (
+        tmp_path / "000-reward.abstain=0.3_seed=1",
+        judge_folder.make_user_path(tmp_path, tmp_path / "000-reward.abstain=0.3_seed=1"),
+    )
+    judge_folder.enter_run(tmp_path, run, "7")
+    judge_folder.make_begun_path(user).touch()
     ago = time.time() - judge_folder.STALE_S - 60
     os.utime(user, (ago, ago))  # killed without a word
-    assert list(judge_folder.waiting(tmp_path, 86400.0)) == []
+    assert list(judge_folder.list_waiting(tmp_path, 86400.0)) == []
     (tmp_path / "queue").write_text("6\n7\n")
-    assert [job for _, job in judge_folder.waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))] == ["7"]
+    assert [job for _, job in judge_folder.list_waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))] == ["7"]
     (tmp_path / "queue").write_text("6\n")
-    assert list(judge_folder.waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))) == []
+    assert list(judge_folder.list_waiting(tmp_path, 86400.0, judge_folder.read_queue(tmp_path))) == []
     assert list((tmp_path / "users").iterdir()) == [], "its job is over"
 
 
 def test_a_run_whose_job_is_newer_than_the_last_look_at_the_queue_is_not_forgotten(tmp_path: Path) -> None:
     (tmp_path / "queue").write_text("6\n")
-    judge_folder.enter(tmp_path, tmp_path / "run", "7")
+    judge_folder.enter_run(tmp_path, tmp_path / "run", "7")
     assert judge_folder.read_queue(tmp_path) == {"6"}
-    assert [job for _, job in judge_folder.waiting(tmp_path, 60.0)] == ["7"]
+    assert [job for _, job in judge_folder.list_waiting(tmp_path, 60.0)] == ["7"]
 
 
 def test_two_runs_whose_names_end_alike_begin_each_for_itself(tmp_path: Path) -> None:
-    first, second = (judge_folder.user_file(tmp_path, tmp_path / f"run.{number}") for number in (1, 2))
-    assert judge_folder.begun(first) != judge_folder.begun(second)
+    first, second = (judge_folder.make_user_path(tmp_path, tmp_path / f"run.{number}") for number in (1, 2))
+    assert judge_folder.make_begun_path(first) != judge_folder.make_begun_path(second)

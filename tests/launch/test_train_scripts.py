@@ -20,10 +20,10 @@ from tests.support.slurm import Slurm
 from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.launch import train
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.container import is_mounted
-from gavel.launch.training.preflight import check
+from gavel.launch.training.preflight import check_run
 from gavel.launch.training.render import judge_script
 from gavel.launch.training.schema import ClusterConfig, JudgeJob
 
@@ -52,8 +52,8 @@ def contained(tmp_path: Path, *more: str) -> list[str]:
 
 
 def script(words: list[str], root: Path, run: Path) -> str:
-    config = compose("train", [*words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"])
-    text = train.prepare(config, run, check(config, run)).files["train.sbatch"]
+    config = compose_config("train", [*words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"])
+    text = train.prepare_run(config, run, check_run(config, run)).files["train.sbatch"]
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return text
@@ -115,14 +115,14 @@ def test_the_pages_way_of_four_nodes_with_a_container_is_one_that_is_rendered(
     monkeypatch.setenv("NEMO_RL_ROOT", str(tmp_path / "RL"))
     told = [shlex.split(line, comments=True)[1:] for line in commands.splitlines() if line.startswith("gavel ")]
     assert [words[0] for words in told] == ["doctor", "prepare", "probe", "train"]
-    composed = {words[0]: compose(words[0], words[1:]) for words in told}
+    composed = {words[0]: compose_config(words[0], words[1:]) for words in told}
     run, config = tmp_path / "runs" / "first", composed["train"]
-    checked = check(config, run)
+    checked = check_run(config, run)
     missing = {"tasks.path", "validation.path", "certificates", "gavel itself"}  # ours lies where this test was started
     assert {one.partition(": ")[0].partition("/")[0] for one in checked.findings} == missing, checked.findings
     asked, probed = (composed[verb].judge for verb in ("train", "probe"))
     assert (asked.model, asked.quantization, asked.gpus) == (probed.model, probed.quantization, probed.gpus)
-    text = train.prepare(config, run, checked).files["train.sbatch"]
+    text = train.prepare_run(config, run, checked).files["train.sbatch"]
     parts = text.partition("#SBATCH hetjob")
     assert [f"#SBATCH --nodes={count}" in part for count, part in ((4, parts[0]), (1, parts[2]))] == [True, True]
     assert f"export CONTAINER={tmp_path}/nemo-rl.sqsh MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8" in text
@@ -175,8 +175,8 @@ UNSEEN = "the container does not see this place"
 
 
 def found_of(words: list[str], root: Path, run: Path) -> tuple[str, ...]:
-    config = compose("train", [*words, f"trainer.nemo_rl_root={root}"])
-    return check(config, run).findings
+    config = compose_config("train", [*words, f"trainer.nemo_rl_root={root}"])
+    return check_run(config, run).findings
 
 
 def fields(found: tuple[str, ...], text: str = UNSEEN) -> list[str]:

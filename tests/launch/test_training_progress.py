@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.envs.interfaces.nemo_rl_support import write_tasks
 
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
+from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.launch.training.attempts import furthest_step
+from gavel.launch.training.attempts import find_furthest_step
 from gavel.launch.training.progress import judge_progress, plan_steps, read_step
 
 
@@ -27,7 +27,7 @@ def config(run: Path, *, tasks: int = 12, kind: str = "grpo", **grpo: Any) -> di
 
 
 def reach(run: Path, *steps: int) -> None:
-    ledger = Steps(run / "ledger")
+    ledger = StepLedger(run / "ledger")
     for step in steps:
         ledger.add(step, "train", {f"a-{step}-{number}": 1.0 for number in range(4)})
         ledger.add(step, "validation", {f"v-{step}": 1.0})
@@ -118,7 +118,7 @@ def test_lines_without_a_number_of_a_step_are_none(tmp_path: Path) -> None:
         b'{"step":9',
     ]
     (tmp_path / "ledger" / "steps.jsonl").write_bytes(b"\n".join(rows))
-    assert read_step(tmp_path) == furthest_step(tmp_path) == 3
+    assert read_step(tmp_path) == find_furthest_step(tmp_path) == 3
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,13 @@ def run(tmp_path: Path) -> Path:
 def test_a_signal_that_comes_before_the_trainer_has_a_process_ends_it(
     number: signal.Signals, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = Record.training
+    noted = Record.record_training
 
     def training(record: Record) -> None:
         noted(record)
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(Record, "training", training)
+    monkeypatch.setattr(Record, "record_training", training)
     assert job.run_training(run) == 130
     (attempt,) = read_attempts(run)
     assert (attempt.state, attempt.trained) == ("interrupted", True)
@@ -51,7 +51,7 @@ def test_a_stop_in_the_moment_before_the_training_is_no_failure(run: Path) -> No
     async def start() -> int:
         asked = asyncio.Event()
         asked.set()
-        return await job._attempt(read_plan(run), run, Record(run), asked, follow=False)
+        return await job._run_attempt(read_plan(run), run, Record(run), asked, follow=False)
 
     assert asyncio.run(start()) == 130
     (attempt,) = read_attempts(run)

@@ -16,11 +16,11 @@ from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.launch import schema as schemas
-from gavel.launch.config import compose
-from gavel.launch.keys import known_keys
+from gavel.launch.config import compose_config
+from gavel.launch.keys import list_known_keys
 from gavel.launch.services_check import READS, check_read, check_services
 from gavel.launch.verbs import VERBS as VERB_TABLE
-from gavel.models.codec import decode, plain
+from gavel.models.codec import decode, to_plain
 from gavel.models.errors import ConfigError, GavelError
 
 SERVED = ("policy=smollm2", "judge=smollm2", "env=abstention")
@@ -29,7 +29,7 @@ ELSEWHERE = ("policy=smollm2", "judge=openai", "judge.model=m", "env=abstention"
 
 def refused(verb: str, *words: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        compose(verb, words)
+        compose_config(verb, words)
     return str(caught.value)
 
 
@@ -50,13 +50,13 @@ def test_a_judges_sampling_is_refused_with_the_key_that_is_read(verb: str, key: 
     assert right in said
     written = said.split("write ")[1].split(";")[0].split("\n")[0].replace("rubrics.NAME", "rubrics.abstention")
     if verb != "regrade":
-        compose(verb, [*words, written])  # what is advised works
+        compose_config(verb, [*words, written])  # what is advised works
 
 
 def test_a_further_services_sampling_is_refused_and_one_that_a_group_brings_is_not() -> None:
     second = ["judge@services.second=openai", "services.second.model=m", "judging.bindings.abstention.judge=second"]
     assert "services.second.extra_body={seed: 5}" in refused("rollout", *SERVED, *second, "services.second.sampling.seed=5")
-    compose("rollout", [*SERVED, "policy@services.second=smollm2", "judging.bindings.abstention.judge=second"])
+    compose_config("rollout", [*SERVED, "policy@services.second=smollm2", "judging.bindings.abstention.judge=second"])
 
 
 @pytest.mark.parametrize("key", ["rubrics.abstention.extra={a: 1}", "rubrics.abstention.seed=5", "judge.extra={a: 1}"])
@@ -104,7 +104,7 @@ def test_a_key_without_effect_is_refused(verb: str, words: tuple[str, ...], said
     ],
 )
 def test_the_same_key_is_taken_where_it_counts(words: tuple[str, ...]) -> None:
-    compose("rollout", [*SERVED, *words])
+    compose_config("rollout", [*SERVED, *words])
 
 
 CONFIGS: dict[str, type[Any]] = {
@@ -129,12 +129,12 @@ def test_every_key_of_an_environment_is_read_where_it_is_played_and_read_or_refu
         said = refused("prepare", f"env={env}", f"env.{key}=7")
         assert f"env.{key}" in said
         assert "does not read this key" in said
-    assert compose("prepare", [f"env={env}"])
+    assert compose_config("prepare", [f"env={env}"])
 
 
 @pytest.mark.parametrize("words", ["env.simulators=[{service: s}]", "env.chatbot_prompt=Be kind."])
 def test_what_tasks_are_made_from_is_taken_by_prepare(words: str) -> None:
-    assert compose("prepare", ["env=vera_mh", words])
+    assert compose_config("prepare", ["env=vera_mh", words])
 
 
 @pytest.mark.parametrize("key", ["source.revision=0123456789012345678901234567890123456789", "source.file=x.jsonl"])
@@ -143,7 +143,9 @@ def test_keys_of_a_data_set_are_refused_for_a_local_file(key: str) -> None:
 
 
 def test_a_judge_that_grades_itself_may_be_a_policy_in_a_probe() -> None:
-    assert compose("probe", [*SERVED[1:], "judging.bindings.abstention.judge=policy", "policy.base_url=http://h/v1", "policy.model=x"])
+    assert compose_config(
+        "probe", [*SERVED[1:], "judging.bindings.abstention.judge=policy", "policy.base_url=http://h/v1", "policy.model=x"]
+    )
 
 
 JUDGED = ("judge=openai", "judge.model=j")
@@ -173,7 +175,7 @@ def another(value: Any) -> list[Any]:
 def accepted(verb: str, tree: dict[str, Any]) -> set[str]:
     """The keys of a composed config that may be set to something else."""
     schema, found = getattr(schemas, VERB_TABLE[verb].schema), set()
-    for key in known_keys(schema, tree):
+    for key in list_known_keys(schema, tree):
         parts = key.split(".")
         if parts[0] not in SECTIONS or parts[1:] == []:
             continue
@@ -201,7 +203,7 @@ def test_each_verb_takes_the_keys_that_it_reads_and_no_others(verb: str) -> None
     groups = VERB_TABLE[verb].groups
     for env in PLAYED if "env" in groups else ("abstention",):
         words = (*VERBS[verb], *((f"env={env}",) if "env" in groups else ()))
-        keys = accepted(verb, plain(compose(verb, words)))
+        keys = accepted(verb, to_plain(compose_config(verb, words)))
         sections = {key.partition(".")[0] for key in keys}
         plays = verb in ("rollout", "serve", "train") or (verb == "probe" and env in ("abstention", "instruction_following"))
         assert ({f"env.{key}" for key in PLAYED[env]} <= keys) == plays, env

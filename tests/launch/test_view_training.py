@@ -13,11 +13,11 @@ from tests.support.browser import Browser, needs_chromium
 from tests.support.ledgers import training_run, write_ledger
 from tests.support.runs import STRICT
 
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
-from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
-from gavel.launch.config import compose, to_yaml
-from gavel.launch.report.overview import overview
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
+from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
+from gavel.launch.config import compose_config, to_yaml
+from gavel.launch.report.overview import make_overview
 from gavel.launch.report.server import open_source
 from gavel.launch.report.training_source import TrainingSource, TrainingStep
 from gavel.launch.training.plan import PLAN
@@ -44,11 +44,11 @@ def told(source: TrainingSource, step: TrainingStep) -> dict[str, list[float | N
 def test_steps_hold_their_groups_siblings_in_order_and_what_was_lost(tmp_path: Path) -> None:
     run = training_run(tmp_path / "run", {1: {"a": [1.0, None, 0.0], "b": [0.5, 0.5]}, 2: {"a": [1.0]}})
     source = opened(run)
-    first, second = source.steps()
+    first, second = source.list_steps()
     assert (first.step, first.split, told(source, first)) == (1, "train", {"a": [1.0, None, 0.0], "b": [0.5, 0.5]})
     assert [group.weights for group in first.groups] == [(1.0, 0.0, 1.0), (1.0, 1.0)]
     assert told(source, second) == {"a": [1.0]}
-    page = overview(source)
+    page = make_overview(source)
     assert (page.rows["graded"], page.rows["ungraded"], page.rows["missing"]) == (5, 1, 0)
     assert page.reward is not None
     assert page.reward.value == pytest.approx(3.0 / 5)
@@ -60,7 +60,7 @@ def test_a_training_that_grows_is_followed_and_a_new_start_takes_back_the_steps_
     assert not source.refresh()
     write_ledger(run, {2: {"b": [0.25, None]}, 3: {"a": [1.0]}}, start="s2")
     assert source.refresh()
-    assert [(step.step, told(source, step)) for step in source.steps()] == [
+    assert [(step.step, told(source, step)) for step in source.list_steps()] == [
         (1, {"a": [1.0]}), (2, {"b": [0.25, None]}), (3, {"a": [1.0]}),
     ]  # fmt: skip
     assert [entry.reward for entry in source.entries] == [1.0, 0.0, 0.25, None, 1.0]  # what was taken back can still be read
@@ -72,12 +72,12 @@ def test_a_sample_without_a_row_is_counted_as_cut_and_a_torn_line_is_waited_for(
     whole = rows.read_bytes()
     rows.write_bytes(whole[:-40])
     source = opened(run)
-    ((kept, cut),) = [step.groups for step in source.steps()]
+    ((kept, cut),) = [step.groups for step in source.list_steps()]
     assert (kept.rows, cut.cut) == ((0,), 1)
     with rows.open("ab") as file:
         file.write(whole[-40:])
     source.refresh()
-    ((group,),) = [step.groups for step in source.steps()]
+    ((group,),) = [step.groups for step in source.list_steps()]
     assert (group.rows, group.cut) == ((0, 1), 0)
 
 
@@ -89,7 +89,7 @@ def test_a_damaged_line_is_named_with_its_file_and_place(tmp_path: Path) -> None
         opened(run)
 
 
-async def _step(grader: Grader, steps: Steps, step: int, tasks: range) -> None:
+async def _step(grader: SampleGrader, steps: StepLedger, step: int, tasks: range) -> None:
     """One step of a trainer: each task answered by every reply, each sample weighted 1 where it is graded."""
     uids = []
     for number in tasks:
@@ -97,8 +97,8 @@ async def _step(grader: Grader, steps: Steps, step: int, tasks: range) -> None:
         for rollout, reply in enumerate(REPLIES):
             uid = f"s1-{step:03d}{number:03d}{rollout:03d}"
             uids.append(uid)
-            await grader.step(reply, with_ending(stamp(new_info(row, "train", None, None), uid, rollout), ENDING))
-    verdicts, _ = grader.verdicts(uids)
+            await grader.step_sample(reply, with_ending(stamp_info(make_info(row, "train", None, None), uid, rollout), ENDING))
+    verdicts, _ = grader.take_verdicts(uids)
     steps.add(step, "train", {uid: float(v is not None and v.graded) for uid, v in zip(uids, verdicts, strict=True)})
 
 
@@ -110,9 +110,9 @@ async def test_the_browser_shows_steps_siblings_what_was_lost_and_the_judges_wor
     with serving() as server:
         words = ["trainer=cpu_smoke", "env=abstention", STRICT, "reward=tiered", "tasks.path=tasks.jsonl"]
         judge = ["judge=external", f"judge.base_url={server.base_url}", "judge.model=judge-abstention"]
-        (run / "config.yaml").write_text(to_yaml(compose("train", [*words, *judge])))
+        (run / "config.yaml").write_text(to_yaml(compose_config("train", [*words, *judge])))
         async with grading("abstention", server.base_url, run / "ledger") as grader, viewed(run) as url:
-            steps = Steps(run / "ledger")
+            steps = StepLedger(run / "ledger")
             await _step(grader, steps, 1, range(2))
             async with Browser.start(tmp_path) as browser:
                 page = await browser.open(url)

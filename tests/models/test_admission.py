@@ -31,9 +31,9 @@ def rounds(limit: Aimd, capacity: int, count: int) -> list[float]:
         calls, epoch = int(limit.limit), limit.epoch
         for n in range(calls):
             if n < capacity:
-                limit.good(in_use=True)
+                limit.record_good(in_use=True)
             else:
-                limit.overloaded(epoch)
+                limit.record_overload(epoch)
         seen.append(limit.limit)
     return seen
 
@@ -52,20 +52,20 @@ def test_the_limit_converges_to_what_the_server_takes_and_follows_when_that_doub
 def test_one_burst_of_refusals_cuts_once() -> None:
     limit = Aimd(100)
     for _ in range(50):
-        limit.overloaded(0)
+        limit.record_overload(0)
     assert limit.limit == 80.0
 
 
 def test_the_limit_stays_between_one_and_its_bound_and_does_not_grow_unused() -> None:
     limit = Aimd(10)
     for _ in range(50):
-        limit.overloaded(limit.epoch)
+        limit.record_overload(limit.epoch)
     assert limit.limit == 1.0
     for _ in range(1000):
-        limit.good(in_use=False)
+        limit.record_good(in_use=False)
     assert limit.limit == 1.0
     for _ in range(1000):
-        limit.good(in_use=True)
+        limit.record_good(in_use=True)
     assert limit.limit == 10.0
 
 
@@ -75,9 +75,9 @@ def test_no_minute_sees_more_than_its_allowance(per_minute: int, gaps: list[floa
     now, taken = 0.0, []
     bucket = Bucket(per_minute, now)
     for _ in range(min(4 * per_minute, 400)):
-        wait = bucket.wait(1.0, now)
+        wait = bucket.compute_wait(1.0, now)
         now += wait
-        if bucket.wait(1.0, now) == 0.0:
+        if bucket.compute_wait(1.0, now) == 0.0:
             bucket.take(1.0)
             taken.append(now)
         now += draw.choice(gaps) if draw.random() < 0.1 else 0.0
@@ -87,11 +87,11 @@ def test_no_minute_sees_more_than_its_allowance(per_minute: int, gaps: list[floa
 
 def test_a_call_larger_than_the_bucket_waits_for_a_full_one_and_is_paid_for_later() -> None:
     bucket = Bucket(600.0, 0.0)  # 10 at once, then (600 - 10) / 60 a second
-    assert bucket.wait(100.0, 0.0) == 0.0
+    assert bucket.compute_wait(100.0, 0.0) == 0.0
     bucket.take(100.0)
-    assert bucket.wait(1.0, 0.0) == pytest.approx(91.0 / (590.0 / 60.0))
-    bucket.settle(100.0, 95.0)  # five fewer were used
-    assert bucket.wait(1.0, 0.0) == pytest.approx(86.0 / (590.0 / 60.0))
+    assert bucket.compute_wait(1.0, 0.0) == pytest.approx(91.0 / (590.0 / 60.0))
+    bucket.settle_estimate(100.0, 95.0)  # five fewer were used
+    assert bucket.compute_wait(1.0, 0.0) == pytest.approx(86.0 / (590.0 / 60.0))
 
 
 async def entered(gate: Admission, first: bool = False) -> Ticket:

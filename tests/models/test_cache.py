@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gavel.models.cache import ReplyCache, StoredReply, cache_key, cache_seed, cacheable, file_system
+from gavel.models.cache import ReplyCache, StoredReply, find_file_system, is_cacheable, make_cache_key, make_cache_seed
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, Message, ResponseFormat, Sampling, Usage
@@ -24,7 +24,7 @@ COLD = Sampling(temperature=0.0)
 def key(
     service: Service = MANAGED, sampling: Sampling = COLD, fmt: ResponseFormat | None = None, engine: str = "vllm 0.32", sample: int = 0
 ) -> bytes:
-    return cache_key(cache_seed(service, engine, sampling, fmt), b'[{"content":"x","role":"user"}]', sample)
+    return make_cache_key(make_cache_seed(service, engine, sampling, fmt), b'[{"content":"x","role":"user"}]', sample)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def key(
         key(sampling=replace(COLD, extra={"top_k": 5})),
         key(fmt=ResponseFormat(choice=("A", "B"))),
         key(sample=1),
-        cache_key(cache_seed(MANAGED, "vllm 0.32", COLD, None), b'[{"content":"y","role":"user"}]', 0),
+        make_cache_key(make_cache_seed(MANAGED, "vllm 0.32", COLD, None), b'[{"content":"y","role":"user"}]', 0),
     ],
 )  # fmt: skip
 def test_everything_a_reply_depends_on_is_in_the_key(other: bytes) -> None:
@@ -79,7 +79,7 @@ def test_an_external_service_counts_by_its_url() -> None:
     ],
 )
 def test_only_calls_with_one_right_reply_may_share_it(changes: dict[str, Any], may: bool) -> None:
-    assert cacheable(replace(ChatRequest((Message("user", "x"),), "judge"), **changes)) is may
+    assert is_cacheable(replace(ChatRequest((Message("user", "x"),), "judge"), **changes)) is may
 
 
 def test_what_was_kept_is_found_before_and_after_it_is_written_and_by_another_process(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
 def test_the_innermost_and_newest_mount_counts(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"a / ext4 rw 0 0\nb {tmp_path}/with\\040space nfs rw 0 0\nc {tmp_path} xfs rw 0 0\nd {tmp_path} tmpfs rw 0 0\n")
-    assert file_system(tmp_path / "x", mounts) == "tmpfs"
-    assert file_system(tmp_path / "with space" / "x", mounts) == "nfs"
-    assert file_system(tmp_path, tmp_path / "nothing") == ""
+    assert find_file_system(tmp_path / "x", mounts) == "tmpfs"
+    assert find_file_system(tmp_path / "with space" / "x", mounts) == "nfs"
+    assert find_file_system(tmp_path, tmp_path / "nothing") == ""
 
 
 def test_a_file_that_is_no_database_is_a_config_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.fault_server import FaultServer, server_process
 from tests.support.faults import Answer, Fault
 
 from gavel.models.client import ChatClient, call_id
-from gavel.models.codec import digest
+from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.retry import Backoff
@@ -47,8 +47,10 @@ async def test_the_receipt_says_what_was_asked_and_what_came_back() -> None:
     assert done.reply.usage == Usage(11, 3, 8, 2)
     assert (receipt.service, receipt.role, receipt.requested_model, receipt.served_model) == ("general", "judge", "fake", "fake")
     assert (receipt.response_id, receipt.finish_reason, receipt.usage) == ("chatcmpl-1", "stop", Usage(11, 3, 8, 2))
-    assert receipt.prompt_digest == digest([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it right?"}])
-    assert receipt.reply_digest == digest(b"A")
+    assert receipt.prompt_digest == compute_digest(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it right?"}]
+    )
+    assert receipt.reply_digest == compute_digest(b"A")
     assert receipt.call_id == call_id(service, ChatRequest(PROMPT, "judge", COLD))
     assert [(attempt.outcome, attempt.status) for attempt in receipt.attempts] == [("ok", 200)]
     assert 0.0 < receipt.latency_s < 2.0

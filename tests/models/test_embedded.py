@@ -14,7 +14,7 @@ from tests.support.fake_vllm import fake_python, safetensors
 from tests.support.processes import wait_until
 
 from gavel.models import embedded
-from gavel.models.embedded import MODELS, Embedded, EmbeddedError, prepare, prepared_path, weights_digest
+from gavel.models.embedded import MODELS, Embedded, EmbeddedError, compute_weights_digest, make_prepared_path, prepare_embedded
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError, Pin
 
@@ -39,7 +39,7 @@ class Machine:
         self.said: list[str] = []
 
     async def prepare(self, model: Embedded) -> Path:
-        return await prepare(
+        return await prepare_embedded(
             model, cache=self.cache, python=self.python, log=self.log, progress=self.said.append, mirror=self.mirror, offline=True
         )
 
@@ -53,7 +53,7 @@ async def test_a_model_is_made_once_and_then_found(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     first = await machine.prepare(tiny())
     assert (first / "config.json").is_file()
-    assert first == prepared_path(tiny(), machine.cache)
+    assert first == make_prepared_path(tiny(), machine.cache)
     machine.said.clear()
     assert await machine.prepare(tiny()) == first
     assert machine.conversions == 1
@@ -77,7 +77,7 @@ def test_two_processes_at_once_make_it_once(tmp_path: Path) -> None:
     runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     told = {run.communicate(timeout=60)[0] for run in runs}
     assert [run.returncode for run in runs] == [0, 0, 0]
-    assert told == {f"{prepared_path(tiny(), machine.cache)}\n"}
+    assert told == {f"{make_prepared_path(tiny(), machine.cache)}\n"}
     assert machine.conversions == 1
 
 
@@ -107,7 +107,7 @@ async def test_other_weights_than_the_pinned_ones_are_refused(tmp_path: Path) ->
     machine = Machine(tmp_path)
     with pytest.raises(EmbeddedError, match="other weights than it must"):
         await machine.prepare(tiny(weights="0" * 64))
-    assert not prepared_path(tiny(weights="0" * 64), machine.cache).exists()
+    assert not make_prepared_path(tiny(weights="0" * 64), machine.cache).exists()
 
 
 async def test_another_source_is_refused(tmp_path: Path) -> None:
@@ -145,11 +145,11 @@ def test_the_digest_of_weights_looks_through_the_header(tmp_path: Path) -> None:
     expected = hashlib.sha256(b"a U8 [2]\nyzb U8 [1]\nx").hexdigest()
     for text in (header, swapped):
         path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + b"xyz")
-        assert weights_digest(path) == expected
+        assert compute_weights_digest(path) == expected
 
 
 def test_an_unknown_embedded_model_is_refused_with_the_nearest() -> None:
-    assert embedded.find("/a/path") is None
-    assert embedded.find("embedded:smollm2") is MODELS["smollm2"]
+    assert embedded.find_embedded("/a/path") is None
+    assert embedded.find_embedded("embedded:smollm2") is MODELS["smollm2"]
     with pytest.raises(ConfigError, match="did you mean embedded:smollm2"):
-        embedded.find("embedded:smolm2")
+        embedded.find_embedded("embedded:smolm2")

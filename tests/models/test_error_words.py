@@ -10,7 +10,7 @@ import pytest
 from gavel.models.error_words import read_meaning
 from gavel.models.failures import FailureKind
 from gavel.models.retry import Refusal, classify_error_body, classify_status
-from gavel.models.wire import BadBody, decode_body, error_text
+from gavel.models.wire import BadBody, decode_body, read_error_text
 
 _K = FailureKind
 
@@ -22,7 +22,7 @@ def openai(message: str, code: Any = None, kind: str = "invalid_request_error") 
 def refusal_of(status: int, body: bytes, host: str = "") -> Refusal:
     """As the client reads an answer."""
     if status != 200:
-        return classify_status(status, error_text(body), "judge", host)
+        return classify_status(status, read_error_text(body), "judge", host)
     with pytest.raises(BadBody) as caught:
         decode_body(body, responses=False)
     assert caught.value.error is not None

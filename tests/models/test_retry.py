@@ -42,7 +42,7 @@ def test_retry_after_never_raises_and_never_is_negative(value: str) -> None:
 @given(st.integers(1, 2000), st.integers(0, 2**32), st.none() | st.floats(0, 100))
 def test_the_wait_stays_between_its_bounds(failures: int, seed: int, retry_after: float | None) -> None:
     backoff = Backoff(base=0.5, cap=8.0)
-    delay = backoff.delay(failures, random.Random(seed), retry_after)
+    delay = backoff.compute_delay(failures, random.Random(seed), retry_after)
     ceiling = min(8.0, 0.5 * 2.0 ** (failures - 1)) if failures < 20 else 8.0
     if retry_after is None:
         assert 0.0 <= delay <= ceiling
@@ -51,7 +51,7 @@ def test_the_wait_stays_between_its_bounds(failures: int, seed: int, retry_after
 
 
 def test_the_jitter_is_full() -> None:
-    draws = [Backoff(base=1.0, cap=8.0).delay(3, random.Random(seed)) for seed in range(400)]
+    draws = [Backoff(base=1.0, cap=8.0).compute_delay(3, random.Random(seed)) for seed in range(400)]
     assert min(draws) < 0.1
     assert max(draws) > 3.9
     assert 1.8 < sum(draws) / len(draws) < 2.2

@@ -10,7 +10,7 @@ from tests.support.faults import Answer
 
 from gavel.models.client import ChatClient
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.served_names import same_model
+from gavel.models.served_names import is_same_model
 from gavel.models.service import Service
 from gavel.models.types import CallRole, ChatRequest, Message
 
@@ -41,8 +41,8 @@ from gavel.models.types import CallRole, ChatRequest, Message
     ],
 )
 def test_a_dated_or_routed_name_is_the_model_that_was_asked_for(requested: str, served: str) -> None:
-    assert same_model(requested, served)
-    assert same_model(served, requested)
+    assert is_same_model(requested, served)
+    assert is_same_model(served, requested)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_dated_or_routed_name_is_the_model_that_was_asked_for(requested: str, 
     ],
 )
 def test_another_model_is_another_model(requested: str, served: str) -> None:
-    assert not same_model(requested, served)
-    assert not same_model(served, requested)
+    assert not is_same_model(requested, served)
+    assert not is_same_model(served, requested)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.models.errors import ConfigError, InputError, shorten, visible
-from gavel.models.secrets import header_names_a_credential, looks_like_a_key, names_a_credential, without_keys
+from gavel.models.errors import ConfigError, InputError, make_visible, shorten_value
+from gavel.models.secrets import is_credential_header, is_credential_name, is_likely_key, mask_keys
 from gavel.models.service import Service, Timeout
 from gavel.models.service_check import check_secrets, check_service
 from gavel.models.types import Sampling
@@ -81,7 +81,7 @@ def test_a_key_where_a_variables_name_belongs_is_refused_and_not_shown(key: str,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_variables_are_taken_as_such(name: str) -> None:
-    assert not looks_like_a_key(name)
+    assert not is_likely_key(name)
     check_service("policy", replace(GOOD, api_key_env=name))
 
 
@@ -89,7 +89,7 @@ def test_names_of_variables_are_taken_as_such(name: str) -> None:
     st.text("0123456789abcdef", min_size=32, max_size=64).filter(lambda text: sum(map(str.isdigit, text)) >= 3 and not text.isdigit())
 )
 def test_any_hexadecimal_key_is_suspected(key: str) -> None:
-    assert looks_like_a_key(f"a{key}" if key[0].isdigit() else key)
+    assert is_likely_key(f"a{key}" if key[0].isdigit() else key)
 
 
 SECRET = "hunter2-is-the-word"
@@ -136,15 +136,17 @@ def test_what_only_sounds_like_a_credential_is_allowed() -> None:
         replace(GOOD, sampling=Sampling(extra=extra), default_headers={"X-Team": "a", "anthropic-version": "1"}),
     )
     check_service("policy", Service(mode="managed", model="embedded:smollm2", engine_args=arguments))
-    assert not names_a_credential("author")
-    assert header_names_a_credential("X-Gate-Token")
+    assert not is_credential_name("author")
+    assert is_credential_header("X-Gate-Token")
 
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[1], KEYS[3]])
 def test_no_error_shows_a_key_of_a_known_form(key: str) -> None:
-    error = InputError("no such key", where=f"{key}.jsonl:1", field=f"policy.{key}", found=shorten(f"x {key}"), remedy=f"remove {key}")
+    error = InputError(
+        "no such key", where=f"{key}.jsonl:1", field=f"policy.{key}", found=shorten_value(f"x {key}"), remedy=f"remove {key}"
+    )
     assert key not in str(error)
-    assert without_keys("hf-internal-testing/tiny-gpt2 and sk-learn, max_tokens=17") == (
+    assert mask_keys("hf-internal-testing/tiny-gpt2 and sk-learn, max_tokens=17") == (
         "hf-internal-testing/tiny-gpt2 and sk-learn, max_tokens=17"
     )
 
@@ -161,11 +163,11 @@ def test_no_error_shows_a_key_of_a_known_form(key: str) -> None:
     ],
 )  # fmt: skip
 def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_visible(text) == shown
     assert str(InputError("bad", found=text)).endswith(shown)
 
 
 @given(st.text())
 def test_no_control_character_is_left(text: str) -> None:
-    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in visible(text) if character not in "\n\t")
-    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shorten(text))
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in make_visible(text) if character not in "\n\t")
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shorten_value(text))

@@ -20,7 +20,7 @@ async def test_any_result_is_shared_by_all_who_wait(value: object) -> None:
         await asyncio.sleep(0)
         return value
 
-    found = await asyncio.gather(*(flights.run(b"", work) for _ in range(4)))
+    found = await asyncio.gather(*(flights.run_once(b"", work) for _ in range(4)))
     assert found == [(value, False), (value, True), (value, True), (value, True)]
     assert calls == 1
 
@@ -33,7 +33,7 @@ async def test_a_failure_is_shared_and_the_next_call_is_made_anew() -> None:
         raise ModelFailure(FailureKind.TRANSPORT_UNREACHABLE, "away")
 
     for _ in range(2):
-        found = await asyncio.gather(*(flights.run(b"", work) for _ in range(3)), return_exceptions=True)
+        found = await asyncio.gather(*(flights.run_once(b"", work) for _ in range(3)), return_exceptions=True)
         assert [type(one) for one in found] == [ModelFailure] * 3
 
 
@@ -43,7 +43,7 @@ async def test_a_cancelled_lead_hands_the_call_over_also_where_it_gives_nothing(
     async def work() -> None:
         await gate.wait()
 
-    tasks = [asyncio.create_task(flights.run(b"", work)) for _ in range(3)]
+    tasks = [asyncio.create_task(flights.run_once(b"", work)) for _ in range(3)]
     await asyncio.sleep(0)
     tasks[0].cancel()
     await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from tests.support.fault_server import FaultServer
 
 from gavel.models.client import ChatClient
 from gavel.models.service import Service
-from gavel.models.special_tokens import read_special_tokens, tokenizer_folder
+from gavel.models.special_tokens import find_tokenizer_folder, read_special_tokens
 from gavel.models.types import NO_TOKENS
 
 DECODER = {
@@ -64,10 +64,10 @@ def test_the_folder_is_the_models_own_or_its_snapshot_or_that_of_another_tokeniz
     hub = tmp_path / "models--org--m" / "snapshots" / ("a" * 40)
     hub.mkdir(parents=True)
     pinned = Service(mode="external", model="org/m", revision="a" * 40)
-    assert tokenizer_folder(here, {}) == tmp_path
-    assert tokenizer_folder(pinned, {"HF_HUB_CACHE": str(tmp_path)}) == hub
-    assert tokenizer_folder(pinned, {"HF_HOME": str(tmp_path)}) is None
-    assert tokenizer_folder(Service(mode="managed", model="org/x", engine_args={"tokenizer": str(tmp_path)}), {}) == tmp_path
+    assert find_tokenizer_folder(here, {}) == tmp_path
+    assert find_tokenizer_folder(pinned, {"HF_HUB_CACHE": str(tmp_path)}) == hub
+    assert find_tokenizer_folder(pinned, {"HF_HOME": str(tmp_path)}) is None
+    assert find_tokenizer_folder(Service(mode="managed", model="org/x", engine_args={"tokenizer": str(tmp_path)}), {}) == tmp_path
 
 
 async def test_a_server_that_tells_is_asked_once_and_one_that_does_not_gives_none() -> None:
@@ -75,8 +75,8 @@ async def test_a_server_that_tells_is_asked_once_and_one_that_does_not_gives_non
         for each, wanted in ((server, ("<tool-use>", "<turn:a>", "<turn:end>")), (silent, ())):
             service = Service(mode="external", model="fake", base_url=each.base_url)
             async with ChatClient("general", service) as client:
-                assert (await client.special_tokens()).tokens == wanted
-                assert (await client.special_tokens()).tokens == wanted
+                assert (await client.read_special_tokens()).tokens == wanted
+                assert (await client.read_special_tokens()).tokens == wanted
             assert each.paths["/tokenizer_info"] == 1
 
 
@@ -86,6 +86,6 @@ async def test_a_server_that_was_away_is_asked_again() -> None:
         ChatClient("general", Service(mode="external", model="fake", base_url=server.base_url)) as client,
     ):
         await server.stop()
-        assert await client.special_tokens() == NO_TOKENS
+        assert await client.read_special_tokens() == NO_TOKENS
         await server.start()
-        assert (await client.special_tokens()).source == "/tokenizer_info"
+        assert (await client.read_special_tokens()).source == "/tokenizer_info"

@@ -8,41 +8,41 @@ import time
 
 import pytest
 
-from gavel.judges.neutralise import hostile
-from gavel.models.textwork import LONG, _workers, work_on
+from gavel.judges.neutralise import find_hostile
+from gavel.models.textwork import LONG, _get_workers, run_on_text
 from gavel.models.thinking import split_thinking
 
 
 async def test_a_long_text_is_worked_on_in_another_process_and_a_short_one_here() -> None:
-    assert await work_on(LONG - 1, os.getpid) == os.getpid()
-    assert await work_on(LONG, os.getpid) != os.getpid()
-    assert await work_on(LONG, split_thinking, "<think>a</think>b") == ("a", "b", True)
+    assert await run_on_text(LONG - 1, os.getpid) == os.getpid()
+    assert await run_on_text(LONG, os.getpid) != os.getpid()
+    assert await run_on_text(LONG, split_thinking, "<think>a</think>b") == ("a", "b", True)
 
 
 async def test_what_the_function_raises_is_raised() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        await work_on(LONG, int, "x")
+        await run_on_text(LONG, int, "x")
 
 
 async def test_a_function_that_cannot_be_handed_over_still_runs() -> None:
-    assert await work_on(LONG, lambda text: text + "b", "a") == "ab"
+    assert await run_on_text(LONG, lambda text: text + "b", "a") == "ab"
 
 
 async def test_a_worker_that_dies_costs_nothing_but_time() -> None:
-    pid = await work_on(LONG, os.getpid)
-    worker = _workers().idle.get_nowait()
+    pid = await run_on_text(LONG, os.getpid)
+    worker = _get_workers().idle.get_nowait()
     assert worker.pid == pid
     worker.kill()
     worker.wait()
-    _workers().idle.put(worker)
-    assert await work_on(LONG, len, "abc") == 3
+    _get_workers().idle.put(worker)
+    assert await run_on_text(LONG, len, "abc") == 3
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:
     text = "<" * 1_000_000
-    await work_on(LONG, len, "")  # the process has started
+    await run_on_text(LONG, len, "")  # the process has started
     worst = [0.0, 0.0]
-    for place, busy in enumerate((asyncio.sleep(0.5), work_on(len(text), hostile, text))):
+    for place, busy in enumerate((asyncio.sleep(0.5), run_on_text(len(text), find_hostile, text))):
         work = asyncio.ensure_future(busy)
         while not work.done():
             began = time.perf_counter()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.growth import growth
 
-from gavel.models.thinking import opens_thinking, split_reply, split_thinking
+from gavel.models.thinking import is_thinking_open, split_reply, split_thinking
 from gavel.models.types import Reply
 
 PAIRS = [
@@ -123,14 +123,14 @@ def test_a_prompt_that_opened_the_block_needs_a_closing_tag() -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), PAIRS)
 def test_a_prompt_tells_whether_it_opens_the_block(opening: str, closing: str) -> None:
-    assert opens_thinking(f"<|im_start|>assistant\n{opening}\n")
-    assert not opens_thinking(f"<|im_start|>assistant\n{opening}\n\n{closing}\n\n")
-    assert not opens_thinking(f"Write {opening} first.<|im_end|>\n<|im_start|>assistant\n")
+    assert is_thinking_open(f"<|im_start|>assistant\n{opening}\n")
+    assert not is_thinking_open(f"<|im_start|>assistant\n{opening}\n\n{closing}\n\n")
+    assert not is_thinking_open(f"Write {opening} first.<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_a_harmony_prompt_tells_whether_it_opens_the_analysis() -> None:
-    assert opens_thinking("<|start|>assistant<|channel|>analysis<|message|>")
-    assert not opens_thinking("<|start|>assistant<|channel|>final<|message|>")
+    assert is_thinking_open("<|start|>assistant<|channel|>analysis<|message|>")
+    assert not is_thinking_open("<|start|>assistant<|channel|>final<|message|>")
     assert split_thinking("The user asks.assistantfinalParis", opened=True).answer == "Paris"
 
 

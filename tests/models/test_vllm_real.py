@@ -16,7 +16,7 @@ from tests.support.vllm import RealVllm
 
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.types import ChatRequest, Completion, Message, ResponseFormat, Sampling, TellingTokens
-from gavel.models.vllm.supervisor import descendants
+from gavel.models.vllm.supervisor import find_descendants
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")]
 
@@ -35,11 +35,11 @@ asyncio.run(main())
 def ask(vllm: RealVllm, text: str, service: str = "policy", **options: object) -> Completion:
     sampling = Sampling(temperature=0.0, max_response_tokens=64)
     request = ChatRequest((Message("user", text),), "judge" if service == "general" else "policy", sampling, **options)  # type: ignore[arg-type]
-    return vllm.run(lambda: vllm.pool.model(service).complete(request))
+    return vllm.run(lambda: vllm.pool.get_model(service).complete(request))
 
 
 def test_policy_and_judge_are_one_server_that_says_how_it_started(real_vllm: RealVllm) -> None:
-    assert real_vllm.pool.urls("policy") == real_vllm.pool.urls("general")
+    assert real_vllm.pool.list_urls("policy") == real_vllm.pool.list_urls("general")
     assert any("policy+judge: ready after" in line for line in real_vllm.lines)
     assert any("KV cache of 23," in line for line in real_vllm.lines)
 
@@ -57,9 +57,9 @@ def test_a_reply_stops_by_itself(real_vllm: RealVllm) -> None:
 
 
 def test_the_special_tokens_are_those_of_the_served_models_files(real_vllm: RealVllm) -> None:
-    model = real_vllm.pool.model("general")
+    model = real_vllm.pool.get_model("general")
     assert isinstance(model, TellingTokens)
-    found = real_vllm.run(model.special_tokens)
+    found = real_vllm.run(model.read_special_tokens)
     assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(found.tokens)
     assert "tokenizer.json" in found.source
 
@@ -83,7 +83,7 @@ def test_killing_us_while_it_starts_leaves_no_process_after_five_seconds(vllm_py
     )
     log = tmp_path / "judge.log"
     wait_until(lambda: log.exists() and "Initializing a V1 LLM engine" in log.read_text(errors="replace"), 180, "the engine's start")
-    tree = descendants(holder.pid)
+    tree = find_descendants(holder.pid)
     assert len(tree) >= 3, "supervisor, server and engine"
     holder.kill()
     holder.communicate()
@@ -91,7 +91,7 @@ def test_killing_us_while_it_starts_leaves_no_process_after_five_seconds(vllm_py
 
 
 def test_a_killed_server_is_noticed_at_once_and_named(real_vllm: RealVllm) -> None:
-    tree = descendants(real_vllm.pool.servers[0].pid or 0)
+    tree = find_descendants(real_vllm.pool.servers[0].pid or 0)
     assert len(tree) >= 3, "server, engine and worker"
     server = tree[0]
     began = time.monotonic()

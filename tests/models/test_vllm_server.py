@@ -22,7 +22,7 @@ from tests.support.processes import matching, wait_until
 from gavel.models.failures import FailureKind
 from gavel.models.service import Service
 from gavel.models.vllm.ports import pick_port
-from gavel.models.vllm.server import ManagedServer, Patience, Plan, ServerDied, ServerError
+from gavel.models.vllm.server import ManagedServer, Patience, ServerDied, ServerError, ServerPlan
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 QUICK = Patience(poll=0.05, interval=0.1, answer=0.5)
@@ -35,7 +35,7 @@ def make(
         mode="managed", model="tiny", cpu=True, python=fake_python(folder / "bin"), startup_timeout=timeout,
         engine_args={"behaviour": behaviour, **arguments},
     )  # fmt: skip
-    plan = Plan("judge", service, "/models/tiny", True, pick_port("judge"))
+    plan = ServerPlan("judge", service, "/models/tiny", True, pick_port("judge"))
     progress = (lines if lines is not None else []).append
     return ManagedServer(plan, log=folder / "logs" / "judge.log", progress=progress, patience=QUICK)
 
@@ -140,7 +140,7 @@ async def test_a_server_that_ends_is_a_failure_at_once(code: int, tmp_path: Path
 async def test_a_server_killed_from_outside_is_a_failure_at_once(tmp_path: Path) -> None:
     server = make(tmp_path)
     told: list[ServerDied] = []
-    server.on_death(told.append)
+    server.notify_death(told.append)
     async with started(server) as session:
         async with session.get(f"{server.root}/environment") as answer:
             pid = (await answer.json())["pid"]

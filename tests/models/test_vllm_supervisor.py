@@ -68,7 +68,7 @@ async def test_a_supervisor_that_is_killed_leaves_nothing_once_we_end_it(tmp_pat
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == TREE - 1, 20.0)
     os.kill(tree.pid, signal.SIGKILL)
     assert await tree.wait() == 137
-    await tree.end()
+    await tree.end_tree()
     # The server dies with its supervisor; of the rest, what is in another session has lost every trace of its origin.
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) <= 2, 5.0)
     for pid in matching(mark):
@@ -108,6 +108,6 @@ async def test_a_tree_that_obeys_ends_without_the_grace_period(tmp_path: Path) -
         tree = Supervised.start(("sleep", "600"), environment={**os.environ, "MARK": mark}, output=output)
         await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == 2, 5.0)
         began = time.monotonic()
-        await tree.end()
+        await tree.end_tree()
     assert time.monotonic() - began < 1.5
     assert not matching(mark)

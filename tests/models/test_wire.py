@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gavel.models.errors import ConfigError
 from gavel.models.receipts import encode_messages
-from gavel.models.served_names import same_model
+from gavel.models.served_names import is_same_model
 from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
-from gavel.models.wire import BadBody, decode_body, error_text, make_plan, unwrap_choice
+from gavel.models.wire import BadBody, decode_body, make_plan, read_error_text, unwrap_choice
 
 SERVICE = Service(mode="external", model="m", base_url="http://h/v1")
 FULL = Sampling(temperature=0.0, top_p=0.9, max_response_tokens=7, seed=3, reasoning_effort="low", stop=("END",), extra={"top_k": 5})
@@ -26,7 +26,7 @@ def body(
     model: str = "m", sampling: Sampling = FULL, fmt: ResponseFormat | None = None, *, vllm: bool = False, **changes: Any
 ) -> dict[str, Any]:
     plan = make_plan(replace(SERVICE, **changes), model, sampling, fmt, vllm=vllm)
-    made: dict[str, Any] = json.loads(plan.body(encode_messages([Message("user", 'hé\n"x"')])))
+    made: dict[str, Any] = json.loads(plan.build_body(encode_messages([Message("user", 'hé\n"x"')])))
     assert made.pop("input" if changes.get("api") == "responses" else "messages") == [{"role": "user", "content": 'hé\n"x"'}]
     assert made.pop("model") == model
     return made
@@ -140,7 +140,7 @@ DOCUMENTS = st.recursive(
 def test_any_body_is_read_or_refused_by_name(data: bytes, responses: bool) -> None:
     with contextlib.suppress(BadBody):  # anything else fails
         decode_body(data, responses=responses)
-    assert isinstance(error_text(data), str)
+    assert isinstance(read_error_text(data), str)
 
 
 def test_a_reply_in_parts_is_joined() -> None:
@@ -166,7 +166,7 @@ def test_an_error_object_is_told_with_its_code() -> None:
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_names_of_models_compare_the_same_either_way_round_without_latest(one: str, other: str) -> None:
     if "latest" not in (one + other).lower():
-        assert same_model(one, other) == same_model(other, one)
+        assert is_same_model(one, other) == is_same_model(other, one)
 
 
 @pytest.mark.parametrize(

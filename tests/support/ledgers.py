@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
 from gavel.envs.types import Check, Digests, Outcome, Result, Reward, Timing, Transcript
 from gavel.launch.training.plan import PLAN
 from gavel.models.failures import Failure, FailureKind
@@ -18,7 +18,7 @@ Rewards = Mapping[int, Mapping[str, Sequence[float | None]]]
 
 def write_ledger(run: Path, rewards: Rewards, *, start: str = "s1") -> None:
     """Append to the ledger of a run what one start of it recorded; a check passes where the reward is above 0."""
-    ledger, steps, number = Ledger(run / "ledger", "echo"), Steps(run / "ledger"), 0
+    ledger, steps, number = Ledger(run / "ledger", "echo"), StepLedger(run / "ledger"), 0
     for step, tasks in rewards.items():
         weights = {}
         for task, values in tasks.items():

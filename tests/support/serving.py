@@ -16,8 +16,8 @@ from gavel.envs.interfaces.http.app import GATE, build_app
 from gavel.envs.interfaces.http.gate import Gate, HttpOptions
 from gavel.envs.interfaces.http.running import IDLE, Running
 from gavel.envs.interfaces.served import ServedEnvironment
-from gavel.launch.config import compose
-from gavel.launch.serving.parts import offers_of, services_of
+from gavel.launch.config import compose_config
+from gavel.launch.serving.parts import list_services, make_offers
 from gavel.models.pool import open_services
 
 NOWHERE = ("judge.base_url=http://127.0.0.1:1/v1", "judge.model=judge-model")
@@ -79,11 +79,11 @@ async def serving(
     *words: str, folder: Path, options: HttpOptions | None = None, idle: float = IDLE, **changes: Any
 ) -> AsyncIterator[Service]:
     """Serve what ``gavel serve`` with these words would; ``changes`` are of each environment (``deadline``)."""
-    offers = offers_of(compose("serve", words))
-    async with open_services(services_of(offers), log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite") as pool:
+    offers = make_offers(compose_config("serve", words))
+    async with open_services(list_services(offers), log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite") as pool:
         for offer in offers:
-            offer.start(pool.models)
-        served = {offer.name: replace(offer.served(), **changes) for offer in offers}
+            offer.set_models(pool.models)
+        served = {offer.name: replace(offer.make_served(), **changes) for offer in offers}
         app = build_app(served, options or HttpOptions())
         running = await Running.start(app, "127.0.0.1", 0, idle=idle)
         try:

@@ -18,11 +18,11 @@ from typing import Any
 
 import yaml
 
-from gavel.envs.interfaces.nemo_rl.config import build, read_config
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
-from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
-from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
+from gavel.envs.interfaces.nemo_rl.config import build_parts, read_config
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
+from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
+from gavel.envs.interfaces.nemo_rl.tasks import encode_task, load_tasks
 from gavel.envs.types import Digests
 from gavel.models.pool import open_services
 
@@ -43,9 +43,9 @@ async def train(config: dict[str, Any]) -> None:
     run, options = Path(config["gavel"]["run_dir"]), config["trainer"]["overrides"] or {}
     ((name, raw),) = config["env"].items()
     actor = read_config(raw, name=name)
-    assembly, reward = build(actor)
-    ledger, steps = Ledger(run / "ledger", assembly.environment.name), Steps(run / "ledger")
-    grader = Grader(assembly.environment, reward, ledger, Digests("", {}), deadline=actor.deadline, policy_model="stand-in")
+    assembly, reward = build_parts(actor)
+    ledger, steps = Ledger(run / "ledger", assembly.environment.name), StepLedger(run / "ledger")
+    grader = SampleGrader(assembly.environment, reward, ledger, Digests("", {}), deadline=actor.deadline, policy_model="stand-in")
     data = config["data"]["train"]
     tasks = load_tasks(data["data_path"], data["env"], binding=data["binding"], limit=data["limit"])
     kept = run / "checkpoints"
@@ -54,7 +54,7 @@ async def train(config: dict[str, Any]) -> None:
     say(f"starting after step {done} on {os.environ.get('SLURMD_NODENAME', 'this machine')}, pid {os.getpid()}, "
         f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")  # fmt: skip
     async with open_services(assembly.services, log_dir=run / "logs", progress=say) as pool:
-        assembly.models.start(pool.models)
+        assembly.models.set_models(pool.models)
         for step in range(done + 1, int(options.get("steps", 3)) + 1):
             if options.get("deaf"):
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -64,10 +64,10 @@ async def train(config: dict[str, Any]) -> None:
                 sys.exit(9)
             uids = []
             for number, task in enumerate(tasks):
-                info = stamp(new_info(task_json(task), "train", None, None), f"{os.getpid()}-{step}-{number}", 0)
-                await grader.step("The answer is Paris.", with_ending(info, ENDED))
+                info = stamp_info(make_info(encode_task(task), "train", None, None), f"{os.getpid()}-{step}-{number}", 0)
+                await grader.step_sample("The answer is Paris.", with_ending(info, ENDED))
                 uids.append(info["gavel_uid"])
-            verdicts, _ = grader.verdicts(uids)
+            verdicts, _ = grader.take_verdicts(uids)
             steps.add(step, "train", {uid: float(bool(v and v.graded)) for uid, v in zip(uids, verdicts, strict=True)})
             (kept / str(step)).touch()
             rewards = [v.reward for v in verdicts if v is not None and v.reward is not None]

@@ -71,7 +71,7 @@ class RealVllm:
 
     @property
     def base_url(self) -> str:
-        return self.pool.urls("general")[0]
+        return self.pool.list_urls("general")[0]
 
     @property
     def model(self) -> str:
@@ -80,7 +80,7 @@ class RealVllm:
 
     def revive(self) -> None:
         """Start the server again if a test killed it."""
-        if self.pool.failure() is not None:
+        if self.pool.find_failure() is not None:
             self.stop()
             self.start()
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
-from gavel.envs.interfaces.http.gate import Gate, HttpOptions, HttpProblem, json_response
-from gavel.envs.interfaces.http.openapi import document
+from gavel.envs.interfaces.http.gate import Gate, HttpOptions, HttpProblem, make_json_response
+from gavel.envs.interfaces.http.openapi import make_document
 from gavel.envs.interfaces.http.records import Health, Problem, ServiceLoad
 from gavel.envs.interfaces.http.work import Work
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.models.codec import to_json
-from gavel.models.errors import nearest, shorten
+from gavel.models.errors import find_nearest, shorten_value
 
 GATE: web.AppKey[Gate] = web.AppKey("gate", Gate)
 WORKS: web.AppKey[Mapping[str, Work]] = web.AppKey("works", dict)
@@ -52,58 +52,58 @@ def build_app(
         loads: tells how busy the models are that this process calls.
         extra_paths: what the OpenAPI document says about the further routes.
     """
-    app = web.Application(middlewares=[_guard], client_max_size=options.max_body_bytes)
+    app = web.Application(middlewares=[_guard_request], client_max_size=options.max_body_bytes)
     gate, works = Gate(options), {name: Work(environment) for name, environment in served.items()}
     app[GATE], app[WORKS] = gate, works
-    described = to_json(document(list(served), options, extra_paths or {}))
+    described = to_json(make_document(list(served), options, extra_paths or {}))
     app.add_routes([
-        web.get("/healthz", _healthy(loads), allow_head=False),
-        web.get("/openapi.json", _describing(described), allow_head=False),
+        web.get("/healthz", _make_health_handler(loads), allow_head=False),
+        web.get("/openapi.json", _make_describe_handler(described), allow_head=False),
         *extra_routes,
     ])  # fmt: skip
     for name, work in works.items():
-        for verb, operation in zip(VERBS, (work.grade, work.step, work.open), strict=True):
-            app.router.add_post(f"/v1/{name}/{verb}", _handler(gate, operation))
+        for verb, operation in zip(VERBS, (work.grade_episode, work.step_episode, work.open_episode), strict=True):
+            app.router.add_post(f"/v1/{name}/{verb}", _make_handler(gate, operation))
     return app
 
 
-def _handler(gate: Gate, operation: Operation) -> Handler:
+def _make_handler(gate: Gate, operation: Operation) -> Handler:
     """Return the handler of an operation: a JSON object is one item, a list a batch whose answers come in its order."""
 
-    async def handle(request: web.Request) -> web.Response:
-        value = await gate.read(request)
+    async def handle_request(request: web.Request) -> web.Response:
+        value = await gate.read_body(request)
         items = value if isinstance(value, list) else [value]
-        async with gate.admit(len(items)):
-            answer = await _batch(items, operation) if isinstance(value, list) else await operation(value)
-        return json_response(answer)
+        async with gate.admit_items(len(items)):
+            answer = await _do_batch(items, operation) if isinstance(value, list) else await operation(value)
+        return make_json_response(answer)
 
-    return handle
+    return handle_request
 
 
-async def _batch(items: Sequence[Any], operation: Operation) -> list[object]:
+async def _do_batch(items: Sequence[Any], operation: Operation) -> list[object]:
     async with asyncio.TaskGroup() as group:
         tasks = []
         for item in items:
-            tasks.append(group.create_task(_item(item, operation)))
+            tasks.append(group.create_task(_do_item(item, operation)))
             if len(tasks) % _STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return [task.result() for task in tasks]
 
 
-async def _item(item: Any, operation: Operation) -> object:
+async def _do_item(item: Any, operation: Operation) -> object:
     """Do one item of a batch; one that fails does not spoil the others."""
     try:
         return await operation(item)
     except HttpProblem as failed:
         return failed.refused
-    except Exception as failed:  # noqa: BLE001 - the outermost boundary of an item, as ``_guard`` is that of a request
-        return _internal(failed).refused
+    except Exception as failed:  # noqa: BLE001 - the outermost boundary of an item, as ``_guard_request`` is that of a request
+        return _make_internal_problem(failed).refused
 
 
 @web.middleware
-async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _guard_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     gate = request.app[GATE]
-    response = await _answer(request, handler, gate)
+    response = await _answer_request(request, handler, gate)
     if response.status >= 400:
         gate.refused[response.status] += 1
     try:
@@ -120,59 +120,59 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return response
 
 
-async def _answer(request: web.Request, handler: Handler, gate: Gate) -> web.StreamResponse:
+async def _answer_request(request: web.Request, handler: Handler, gate: Gate) -> web.StreamResponse:
     try:
         gate.check_host(request)
         if request.path not in OPEN_PATHS:
             gate.check_key(request)
         return await handler(request)
     except HttpProblem as failed:
-        return failed.response()
+        return failed.make_response()
     except web.HTTPException as failed:
         if failed.status < 400:
             raise
         headers = {name: failed.headers[name] for name in ("Allow",) if name in failed.headers}
-        allowed, fix = _there_is(request) if failed.status == 404 else ("", "see /openapi.json")
-        problem = Problem(str(failed.reason).lower(), "", shorten(f"{request.method} {request.path}"), allowed, fix)
-        return HttpProblem(failed.status, problem, headers).response()
+        allowed, fix = _suggest_path(request) if failed.status == 404 else ("", "see /openapi.json")
+        problem = Problem(str(failed.reason).lower(), "", shorten_value(f"{request.method} {request.path}"), allowed, fix)
+        return HttpProblem(failed.status, problem, headers).make_response()
     except Exception as failed:  # noqa: BLE001 - the outermost boundary of a request: the client gets an answer, the log the trace
-        return _internal(failed).response()
+        return _make_internal_problem(failed).make_response()
 
 
-def _there_is(request: web.Request) -> tuple[str, str]:
+def _suggest_path(request: web.Request) -> tuple[str, str]:
     """Return what a path that is not there could have been, and the nearest: the names served, the verbs of one, or all paths."""
     works: Mapping[str, Work] = request.app[WORKS]
     names, see = sorted(works), "see /openapi.json"
     match request.path.split("/"):
         case ["", "v1", name, verb] if name not in names:
-            near = nearest(name, names)
-            return ", ".join(names), f"did you mean /v1/{near[0]}/{shorten(verb)}?" if near else see
+            near = find_nearest(name, names)
+            return ", ".join(names), f"did you mean /v1/{near[0]}/{shorten_value(verb)}?" if near else see
         case ["", "v1", name, verb] if verb not in VERBS:
-            near = nearest(verb, VERBS)
+            near = find_nearest(verb, VERBS)
             return ", ".join(VERBS), f"did you mean /v1/{name}/{near[0]}?" if near else see
     return f"/v1/NAME/VERB, NAME one of {', '.join(names)}, VERB one of {', '.join(VERBS)}", see
 
 
-def _internal(failed: Exception) -> HttpProblem:
+def _make_internal_problem(failed: Exception) -> HttpProblem:
     sys.stderr.write("".join(traceback.format_exception(failed)))
     return HttpProblem(500, Problem(f"internal error: {type(failed).__name__}"))
 
 
-def _healthy(loads: Loads) -> Handler:
-    async def health(request: web.Request) -> web.Response:
+def _make_health_handler(loads: Loads) -> Handler:
+    async def handle_health(request: web.Request) -> web.Response:
         gate = request.app[GATE]
         found = Health(
             "draining" if gate.draining else "ok", time.monotonic() - gate.started, gate.in_flight, gate.options.max_in_flight,
-            {name: work.tally.counts() for name, work in request.app[WORKS].items()}, loads(),
+            {name: work.tally.read_counts() for name, work in request.app[WORKS].items()}, loads(),
             {str(status): count for status, count in sorted(gate.refused.items())},
         )  # fmt: skip
-        return json_response(found, 503 if gate.draining else 200)
+        return make_json_response(found, 503 if gate.draining else 200)
 
-    return health
+    return handle_health
 
 
-def _describing(described: bytes) -> Handler:
-    async def describe(_: web.Request) -> web.Response:
+def _make_describe_handler(described: bytes) -> Handler:
+    async def handle_describe(_: web.Request) -> web.Response:
         return web.Response(body=described, content_type="application/json")
 
-    return describe
+    return handle_describe

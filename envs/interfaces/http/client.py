@@ -25,8 +25,8 @@ from gavel.envs.interfaces.http.records import (
     StepAnswer,
     Ungraded,
 )
-from gavel.models.codec import decode, non_finite, to_json
-from gavel.models.errors import GavelError, RecordError, shorten
+from gavel.models.codec import decode, find_non_finite, to_json
+from gavel.models.errors import GavelError, RecordError, shorten_value
 from gavel.models.types import Message, Reply
 
 Said = str | Reply | Sequence[Message]
@@ -110,7 +110,7 @@ class GavelClient:
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("OpenAnswer", _answer(await self._post("open", {"task": task}), _OPEN))
+        return cast("OpenAnswer", _read_answer(await self._post_value("open", {"task": task}), _OPEN))
 
     async def step(self, task: Mapping[str, Any], said: Said) -> StepAnswer:
         """Return what follows the newest reply: ``Observed``, or the end.
@@ -118,33 +118,33 @@ class GavelClient:
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("StepAnswer", _answer(await self._post("step", _item(task, said)), _STEP))
+        return cast("StepAnswer", _read_answer(await self._post_value("step", _make_item(task, said)), _STEP))
 
     async def grade(self, task: Mapping[str, Any], said: Said) -> GradeAnswer:
         """Grade a reply, or a conversation that is over.
 
         Returns:
-            ``Graded`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the task cannot be used.
+            ``GradedReply`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the task cannot be used.
 
         Raises:
             ServiceRefused: the request was not done.
         """
-        return cast("GradeAnswer", _answer(await self._post("grade", _item(task, said)), _ENDS))
+        return cast("GradeAnswer", _read_answer(await self._post_value("grade", _make_item(task, said)), _ENDS))
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
         """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are in the order of
-        ``items``, ``Refused`` where one could not be read or is larger than the service takes.
+        ``items``, ``RefusedMode`` where one could not be read or is larger than the service takes.
 
         Raises:
             ServiceRefused: a whole request was not done.
         """
-        sent = [_item(task, said) for task, said in items]
+        sent = [_make_item(task, said) for task, said in items]
         parts = [sent[start : start + MOST_AT_ONCE] for start in range(0, max(len(sent), 1), MOST_AT_ONCE)]
         return [answer for part in parts for answer in await self._grade_part(part)]
 
     async def _grade_part(self, sent: list[Any]) -> list[GradeAnswer | Refused]:
         try:
-            found = await self._post("grade", sent)
+            found = await self._post_value("grade", sent)
         except ServiceRefused as refused:
             if refused.status not in _TOO_LARGE or not sent:
                 raise
@@ -153,8 +153,8 @@ class GavelClient:
             half = len(sent) // 2
             return [*await self._grade_part(sent[:half]), *await self._grade_part(sent[half:])]
         if not isinstance(found, list) or len(found) != len(sent):
-            raise _foreign(200, shorten(found))
-        return [cast("GradeAnswer | Refused", _answer(one, _MANY)) for one in found]
+            raise _make_foreign(200, shorten_value(found))
+        return [cast("GradeAnswer | Refused", _read_answer(one, _MANY)) for one in found]
 
     async def health(self) -> Health:
         """Return how the service fares; also while it is ending.
@@ -162,42 +162,42 @@ class GavelClient:
         Raises:
             ServiceRefused: it could not be reached.
         """
-        status, body, _ = await self._once("GET", "/healthz", None)
+        status, body, _ = await self._send_once("GET", "/healthz", None)
         if status not in (200, 503):
-            raise _refusal(status, body)
+            raise _read_refusal(status, body)
         try:
             return decode(Health, body)
         except RecordError:
-            raise _foreign(status, _shown(body)) from None
+            raise _make_foreign(status, _show_body(body)) from None
 
-    async def _post(self, verb: str, value: object) -> Any:
-        body = _body(value)
+    async def _post_value(self, verb: str, value: object) -> Any:
+        body = _encode_body(value)
         for attempt in range(1, self._attempts + 1):
             try:
-                status, answer, wait = await self._once("POST", f"/v1/{self._env}/{verb}", body)
+                status, answer, wait = await self._send_once("POST", f"/v1/{self._env}/{verb}", body)
             except _BROKEN as failed:
                 if attempt == self._attempts:
                     raise ServiceRefused(0, Problem(f"{type(failed).__name__} {failed}".rstrip(), "", self._url)) from failed
                 wait = 0.0
             else:
                 if status == 200:
-                    return _loaded(answer)
+                    return _parse_body(answer)
                 if status not in _BUSY or attempt == self._attempts:
-                    raise _refusal(status, answer)
+                    raise _read_refusal(status, answer)
             await asyncio.sleep(min(wait + random.uniform(0, 0.1 * 2**attempt), _LONGEST_WAIT))
         raise AssertionError("unreachable")
 
-    async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
+    async def _send_once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
         try:
-            async with self._connected().request(method, self._url + path, data=body, allow_redirects=False) as response:
+            async with self._open_session().request(method, self._url + path, data=body, allow_redirects=False) as response:
                 wait = response.headers.get("Retry-After", "")
                 return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as failed:
-            raise ServiceRefused(0, Problem("this is no address", "url", shorten(self._url), "http://HOST:PORT")) from failed
+            raise ServiceRefused(0, Problem("this is no address", "url", shorten_value(self._url), "http://HOST:PORT")) from failed
         except aiohttp.ClientResponseError as failed:  # what came is no HTTP
-            raise _foreign(0, shorten(failed.message)) from failed
+            raise _make_foreign(0, shorten_value(failed.message)) from failed
 
-    def _connected(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         """Return the session of this process and event loop; connections of another cannot be used here."""
         home = (os.getpid(), asyncio.get_running_loop())
         if self._session is None or self._home != home:
@@ -218,49 +218,49 @@ def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> 
     return Message("assistant", text, Reply(text, finish_reason, model))
 
 
-def _item(task: Mapping[str, Any], said: Said) -> dict[str, Any]:
+def _make_item(task: Mapping[str, Any], said: Said) -> dict[str, Any]:
     return {"task": task, ("reply" if isinstance(said, str | Reply) else "messages"): said}
 
 
-def _body(value: object) -> bytes:
+def _encode_body(value: object) -> bytes:
     try:
         body = to_json(value)
     except orjson.JSONEncodeError as failed:
         raise ServiceRefused(0, Problem(f"this cannot be sent as JSON: {failed}")) from failed
-    if b"null" in body and (bad := non_finite(value)) is not None:
+    if b"null" in body and (bad := find_non_finite(value)) is not None:
         raise ServiceRefused(0, Problem("this cannot be sent as JSON: the number is not finite", bad.path, str(bad.value)))
     return body
 
 
-def _answer(value: Any, wanted: Mapping[str, type[Any]]) -> Any:
+def _read_answer(value: Any, wanted: Mapping[str, type[Any]]) -> Any:
     cls = wanted.get(str(value.get("status"))) if isinstance(value, dict) else None
     if cls is None:
-        raise _foreign(200, shorten(value), f"a status among {', '.join(wanted)}")
+        raise _make_foreign(200, shorten_value(value), f"a status among {', '.join(wanted)}")
     try:
         return decode(cls, value)
     except RecordError as failed:
-        raise _foreign(200, f"{failed.field}: {failed.problem}") from failed
+        raise _make_foreign(200, f"{failed.field}: {failed.problem}") from failed
 
 
-def _loaded(body: bytes) -> Any:
+def _parse_body(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise _foreign(200, _shown(body)) from None
+        raise _make_foreign(200, _show_body(body)) from None
 
 
-def _refusal(status: int, body: bytes) -> ServiceRefused:
+def _read_refusal(status: int, body: bytes) -> ServiceRefused:
     try:
         return ServiceRefused(status, decode(Refused, body).error)
     except RecordError:
-        return _foreign(status, _shown(body))
+        return _make_foreign(status, _show_body(body))
 
 
-def _foreign(status: int, found: str, allowed: str = "") -> ServiceRefused:
+def _make_foreign(status: int, found: str, allowed: str = "") -> ServiceRefused:
     return ServiceRefused(
         status, Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?")
     )
 
 
-def _shown(body: bytes) -> str:
-    return shorten(body[:200].decode(errors="replace"))
+def _show_body(body: bytes) -> str:
+    return shorten_value(body[:200].decode(errors="replace"))

@@ -10,7 +10,7 @@ from gavel.envs.types import Result
 
 
 @dataclass(slots=True)
-class Tally:
+class EndTally:
     """Counts of one environment; ``seconds`` in transitions that were graded."""
 
     opened: int = 0
@@ -31,7 +31,7 @@ class Tally:
             assert result.outcome.failure is not None
             self.ungraded[result.outcome.failure.kind.value] += 1
 
-    def counts(self) -> Counts:
+    def read_counts(self) -> Counts:
         """Return the counts as they stand."""
         mean = self.seconds / self.graded if self.graded else 0.0
         return Counts(self.opened, self.observed, self.graded, dict(self.ungraded), self.invalid, mean)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gavel.envs.interfaces.http.records import Problem, Refused
 from gavel.models.codec import to_json
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.transport import is_loopback_address
 
 MIB = 2**20
@@ -62,15 +62,15 @@ class HttpProblem(Exception):
         """The body of the answer."""
         return Refused("error", self.problem)
 
-    def response(self) -> web.Response:
+    def make_response(self) -> web.Response:
         """Return the answer."""
-        response = json_response(self.refused, self.status, self.headers)
+        response = make_json_response(self.refused, self.status, self.headers)
         if "Connection" in self.headers:
             response.force_close()
         return response
 
 
-def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+def make_json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """Return an answer with a JSON body."""
     return web.Response(body=to_json(value), status=status, headers=headers, content_type="application/json")
 
@@ -101,7 +101,7 @@ class Gate:
         host = request.host if "Host" in request.headers else ""
         if self.options.loopback_hosts and not self._is_local(host):
             problem = Problem(
-                "this service answers on a loopback address only", "Host", _shown(host) or "none", "127.0.0.1, ::1, localhost"
+                "this service answers on a loopback address only", "Host", _show_header(host) or "none", "127.0.0.1, ::1, localhost"
             )
             raise HttpProblem(403, problem)
 
@@ -129,41 +129,41 @@ class Gate:
             self._local.add(host)
         return local
 
-    async def read(self, request: web.Request) -> Any:
+    async def read_body(self, request: web.Request) -> Any:
         """Return the JSON document in the body.
 
         Raises:
             HttpProblem: 400, 408, 413 or 415.
         """
         if request.content_type != "application/json" or (request.charset or "utf-8").lower().replace("-", "") != "utf8":
-            found = _shown(request.headers.get("Content-Type", "none"))
+            found = _show_header(request.headers.get("Content-Type", "none"))
             raise HttpProblem(415, Problem("the body must be JSON in UTF-8", "Content-Type", found, "application/json"))
         if "Content-Encoding" in request.headers:
-            found = _shown(request.headers["Content-Encoding"])
+            found = _show_header(request.headers["Content-Encoding"])
             raise HttpProblem(415, Problem("a body that is compressed is not read", "Content-Encoding", found, "no such header"))
-        body = await self._body(request)
+        body = await self._read_bytes(request)
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError as failed:
-            shown = shorten(body[:400].decode(errors="replace").strip() or "an empty body")
+            shown = shorten_value(body[:400].decode(errors="replace").strip() or "an empty body")
             raise HttpProblem(400, Problem(f"the body is not JSON: {failed}", "", shown, "one JSON document")) from None
 
-    async def _body(self, request: web.Request) -> bytes:
+    async def _read_bytes(self, request: web.Request) -> bytes:
         most = self.options.max_body_bytes
         if (request.content_length or 0) > most:
-            raise _too_large(str(request.content_length), most)
+            raise _make_too_large(str(request.content_length), most)
         try:
             async with asyncio.timeout(self.options.body_timeout) as limit:
-                return await self._collected(request, most)
+                return await self._collect_bytes(request, most)
         except TimeoutError:
             if not limit.expired():
                 raise
             problem = Problem("the body did not arrive in time", allowed=f"{self.options.body_timeout:g} seconds")
             raise HttpProblem(408, problem, {"Connection": "close"}) from None
         except web.RequestPayloadError as failed:
-            raise HttpProblem(400, Problem(f"the body is broken: {shorten(str(failed))}"), {"Connection": "close"}) from None
+            raise HttpProblem(400, Problem(f"the body is broken: {shorten_value(str(failed))}"), {"Connection": "close"}) from None
 
-    async def _collected(self, request: web.Request, most: int) -> bytes:
+    async def _collect_bytes(self, request: web.Request, most: int) -> bytes:
         """Return the body; its bytes count while it arrives, not before, so that a caller who only announces holds no room."""
         body = bytearray()
         try:
@@ -171,7 +171,7 @@ class Gate:
                 body += chunk
                 self._arriving += len(chunk)
                 if len(body) > most:
-                    raise _too_large(f"more than {most}", most)
+                    raise _make_too_large(f"more than {most}", most)
                 if self._arriving > self.options.max_bodies_bytes and len(body) > SMALL_BYTES:
                     problem = Problem(
                         "too many bodies are arriving at once", "", f"more than {self.options.max_bodies_bytes} bytes",
@@ -183,7 +183,7 @@ class Gate:
             self._arriving -= len(body)
 
     @asynccontextmanager
-    async def admit(self, items: int) -> AsyncIterator[None]:
+    async def admit_items(self, items: int) -> AsyncIterator[None]:
         """Hold a place for ``items`` while the block runs; what still runs when the service ends is answered 503.
 
         Raises:
@@ -202,7 +202,7 @@ class Gate:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise self._closing() from None
+            raise self._make_closing_problem() from None
         finally:
             self.in_flight -= items
             if self.in_flight == 0:
@@ -210,7 +210,7 @@ class Gate:
 
     def _check_room(self, items: int) -> None:
         if self.draining:
-            raise self._closing()
+            raise self._make_closing_problem()
         if items > self.options.max_batch:
             raise HttpProblem(422, Problem("this batch is too long", "", f"{items} items", f"at most {self.options.max_batch}"))
         if self.in_flight + items > self.options.max_in_flight:
@@ -220,11 +220,11 @@ class Gate:
             )  # fmt: skip
             raise HttpProblem(429, problem, {"Retry-After": str(self.options.retry_after)})
 
-    def _closing(self) -> HttpProblem:
+    def _make_closing_problem(self) -> HttpProblem:
         headers = {"Retry-After": str(self.options.retry_after), "Connection": "close"}
         return HttpProblem(503, Problem("the service is ending", fix="send it again to the next one"), headers)
 
-    async def drain(self, seconds: float) -> int:
+    async def drain_requests(self, seconds: float) -> int:
         """Let in no further work, wait for what is in flight, end what takes longer than ``seconds``; return how many were ended."""
         self.draining = True
         try:
@@ -232,9 +232,9 @@ class Gate:
                 await self._idle.wait()
         except TimeoutError:
             pass
-        return await self.cut()
+        return await self.cut_requests()
 
-    async def cut(self) -> int:
+    async def cut_requests(self) -> int:
         """End everything in flight now; return how many requests that were."""
         self.draining = True
         late = tuple(self._limits)
@@ -245,12 +245,12 @@ class Gate:
         return len(late)
 
 
-def _shown(header: str) -> str:
+def _show_header(header: str) -> str:
     """Return a header as it can stand in an answer: it may hold any bytes."""
-    return shorten(header.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    return shorten_value(header.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
 
 
-def _too_large(found: str, most: int) -> HttpProblem:
+def _make_too_large(found: str, most: int) -> HttpProblem:
     problem = Problem("the body is too large", "Content-Length", f"{found} bytes", f"at most {most} bytes", "send fewer items at once")
     return HttpProblem(413, problem, {"Connection": "close"})
 

@@ -36,21 +36,21 @@ _WHOLE = {"minimum": -(2**63), "maximum": 2**64 - 1}
 _Mode = Literal["validation", "serialization"]
 
 
-def document(names: Sequence[str], options: HttpOptions, extra_paths: Mapping[str, Any]) -> dict[str, Any]:
+def make_document(names: Sequence[str], options: HttpOptions, extra_paths: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a service with the environments ``names``."""
-    schemas, refs = _schemas()
+    schemas, refs = _make_schemas()
     paths: dict[str, Any] = {
-        f"/v1/{name}/{verb}": {"post": _operation(name, verb, refs, options)} for name in names for verb in _ROUTES
+        f"/v1/{name}/{verb}": {"post": _make_operation(name, verb, refs, options)} for name in names for verb in _ROUTES
     }
     paths["/healthz"] = {"get": {
         "operationId": "health", "summary": "How the service fares: counters, what is in flight.", "security": [],
         "responses": {
-            "200": _answer("It works.", refs["Health"]), "503": _answer("It is ending.", refs["Health"]),
+            "200": _describe_answer("It works.", refs["Health"]), "503": _describe_answer("It is ending.", refs["Health"]),
         },
     }}  # fmt: skip
     paths["/openapi.json"] = {"get": {
         "operationId": "document", "summary": "This document.", "security": [],
-        "responses": {"200": _answer("This document.", {"type": "object"})},
+        "responses": {"200": _describe_answer("This document.", {"type": "object"})},
     }}  # fmt: skip
     components: dict[str, Any] = {"schemas": schemas}
     made: dict[str, Any] = {
@@ -69,44 +69,46 @@ def document(names: Sequence[str], options: HttpOptions, extra_paths: Mapping[st
     return made
 
 
-def _schemas() -> tuple[Any, dict[str, Any]]:
+def _make_schemas() -> tuple[Any, dict[str, Any]]:
     """Return the components, and by name the schema of each body."""
     wanted: list[tuple[str, _Mode, Any]] = [("Health", "serialization", Health), ("Refused", "serialization", Refused)]
     for verb, (_, request, answer) in _ROUTES.items():
         wanted += [(f"{verb} request", "validation", request), (f"{verb} answer", "serialization", answer)]
     found, shared = TypeAdapter.json_schemas([(name, mode, TypeAdapter(kind)) for name, mode, kind in wanted], ref_template=_REF)
-    return _bounded(dict(shared.get("$defs", {}))), {name: found[name, mode] for name, mode, _ in wanted}
+    return _bound_integers(dict(shared.get("$defs", {}))), {name: found[name, mode] for name, mode, _ in wanted}
 
 
-def _bounded(schema: Any) -> Any:
+def _bound_integers(schema: Any) -> Any:
     """Return a schema whose integers have the bounds that they have on the wire."""
     if isinstance(schema, dict):
         bounds = _WHOLE if schema.get("type") == "integer" else {}
-        return {**bounds, **{key: _bounded(part) for key, part in schema.items()}}
-    return [_bounded(part) for part in schema] if isinstance(schema, list) else schema
+        return {**bounds, **{key: _bound_integers(part) for key, part in schema.items()}}
+    return [_bound_integers(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def _operation(name: str, verb: str, refs: Mapping[str, Any], options: HttpOptions) -> dict[str, Any]:
+def _make_operation(name: str, verb: str, refs: Mapping[str, Any], options: HttpOptions) -> dict[str, Any]:
     summary, _, _ = _ROUTES[verb]
     one, answer = refs[f"{verb} request"], refs[f"{verb} answer"]
-    batch = {"type": "array", "items": {"anyOf": [*_branches(one), _ANYTHING]}, "maxItems": options.max_batch}
-    answers = {"type": "array", "items": {"anyOf": [*_branches(answer), refs["Refused"]]}}
-    responses: dict[str, Any] = {"200": _answer("The answer, or a batch's in order.", {"anyOf": [*_branches(answer), answers]})}
+    batch = {"type": "array", "items": {"anyOf": [*_list_branches(one), _ANYTHING]}, "maxItems": options.max_batch}
+    answers = {"type": "array", "items": {"anyOf": [*_list_branches(answer), refs["Refused"]]}}
+    responses: dict[str, Any] = {
+        "200": _describe_answer("The answer, or a batch's in order.", {"anyOf": [*_list_branches(answer), answers]})
+    }
     for status, meaning in _ERRORS.items():
         if (status == 401 and options.api_key is None) or (status == 403 and not options.loopback_hosts):
             continue
-        responses[str(status)] = _answer(meaning, refs["Refused"], _WAIT if status in (429, 503) else None)
+        responses[str(status)] = _describe_answer(meaning, refs["Refused"], _WAIT if status in (429, 503) else None)
     return {
         "operationId": f"{name}.{verb}", "summary": summary, "tags": [name],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [*_branches(one), batch]}}}},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [*_list_branches(one), batch]}}}},
         "responses": responses,
     }  # fmt: skip
 
 
-def _branches(schema: Mapping[str, Any]) -> list[Any]:
+def _list_branches(schema: Mapping[str, Any]) -> list[Any]:
     return list(schema["anyOf"]) if set(schema) == {"anyOf"} else [schema]
 
 
-def _answer(meaning: str, schema: Mapping[str, Any], headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _describe_answer(meaning: str, schema: Mapping[str, Any], headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
     made: dict[str, Any] = {"description": meaning, "content": {"application/json": {"schema": schema}}}
     return {**made, "headers": headers} if headers else made

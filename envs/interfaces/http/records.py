@@ -168,7 +168,7 @@ class Health:
     refused: Mapping[str, int]
 
 
-def problem_of(failed: InputError) -> Problem:
+def make_problem(failed: InputError) -> Problem:
     """Return an error for users as it stands in an answer."""
     place = ": ".join(part for part in (failed.where, failed.field) if part)
     return Problem(failed.problem, place, failed.found, failed.allowed, failed.remedy)

@@ -45,7 +45,7 @@ class Running:
         """
         runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, keepalive_timeout=idle,
-            shutdown_timeout=_LAST_WORDS, lingering_time=_LAST_WORDS, logger=_logger(),
+            shutdown_timeout=_LAST_WORDS, lingering_time=_LAST_WORDS, logger=_make_logger(),
         )  # fmt: skip
         await runner.setup()
         try:
@@ -61,20 +61,20 @@ class Running:
 
     async def stop(self, grace: float) -> int:
         """Refuse new work, let what is in flight end within ``grace`` seconds, and close; return how many had to be ended."""
-        late = await self._runner.app[GATE].drain(grace)
+        late = await self._runner.app[GATE].drain_requests(grace)
         await self.close()
         return late
 
-    async def hurry(self) -> None:
+    async def cut_requests(self) -> None:
         """End what is in flight now: a ``stop`` that waits goes on at once."""
-        await self._runner.app[GATE].cut()
+        await self._runner.app[GATE].cut_requests()
 
     async def close(self) -> None:
         """Close every connection."""
         await self._runner.cleanup()
 
 
-def _logger() -> logging.Logger:
+def _make_logger() -> logging.Logger:
     """Return a logger that keeps quiet about what is no HTTP: that is the client's fault, and was answered."""
     logger = logging.Logger("gavel.http", logging.ERROR)
     logger.addHandler(logging.StreamHandler())

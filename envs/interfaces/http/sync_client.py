@@ -25,7 +25,7 @@ class SyncGavelClient:
     ) -> None:
         self._client = GavelClient(url, env, api_key=api_key, timeout=timeout, attempts=attempts, connections=connections)
         self._thread = LoopThread("gavel-client")
-        weakref.finalize(self, _close, self._thread, self._client)
+        weakref.finalize(self, _close_client, self._thread, self._client)
 
     def open(self, task: Mapping[str, Any]) -> OpenAnswer:
         """Begin an episode; see ``GavelClient.open``."""
@@ -49,7 +49,7 @@ class SyncGavelClient:
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        _close(self._thread, self._client)
+        _close_client(self._thread, self._client)
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +58,7 @@ class SyncGavelClient:
         self.close()
 
 
-def _close(thread: LoopThread, client: GavelClient) -> None:
+def _close_client(thread: LoopThread, client: GavelClient) -> None:
     if thread.is_running:
         thread.run(client.close())
         thread.close()

@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gavel.envs.interfaces.nemo_gym.baseline import ROLLOUT, Row, across_repeats, by_repeat, by_task, overall, rollout_index, task_index
+from gavel.envs.interfaces.nemo_gym.baseline import (
+    ROLLOUT,
+    Row,
+    compute_across_repeats,
+    compute_overall,
+    group_by_repeat,
+    group_by_task,
+    read_rollout_index,
+    read_task_index,
+)
 from gavel.envs.types import Result, Summary
 from gavel.models.codec import decode
 from gavel.models.errors import RecordError
@@ -23,7 +32,7 @@ _PASS_AT = re.compile(r"/pass@\d+")
 Summarize = Callable[[Sequence[Result]], Summary]
 
 
-def aggregate(rows: Sequence[Row], summarize: Summarize | None) -> dict[str, Any]:
+def aggregate_rows(rows: Sequence[Row], summarize: Summarize | None) -> dict[str, Any]:
     """Return ``{agent_metrics, key_metrics, group_level_metrics, repeat_level_metrics}``.
 
     Args:
@@ -31,23 +40,23 @@ def aggregate(rows: Sequence[Row], summarize: Summarize | None) -> dict[str, Any
         summarize: the environment's; it gets the results of the rows that bring theirs. None: no figures of ours.
     """
     measured = [row for row in rows if not row.get("mask_sample")]
-    coverage = _coverage(rows, measured)
+    coverage = _measure_coverage(rows, measured)
     if not measured:
-        return _reply(dict(coverage), dict(coverage), [], [])
-    own = _own(rows, summarize)
-    repeats = by_repeat(measured)
+        return _make_reply(dict(coverage), dict(coverage), [], [])
+    own = _summarize_rows(rows, summarize)
+    repeats = group_by_repeat(measured)
     names = [name for name in repeats[0] if name.startswith("mean/")] if repeats else []
     for repeat in repeats:
-        repeat |= _points(_own([row for row in rows if rollout_index(row) == repeat[ROLLOUT]], summarize))
+        repeat |= _list_points(_summarize_rows([row for row in rows if read_rollout_index(row) == repeat[ROLLOUT]], summarize))
     agent = {
-        **overall(measured), **across_repeats(repeats, [*names, *_points(own)] if repeats else []), **coverage, **_figures(own),
-        "num_repeats": len({rollout_index(row) for row in rows}),
+        **compute_overall(measured), **compute_across_repeats(repeats, [*names, *_list_points(own)] if repeats else []), **coverage, **_list_figures(own),
+        "num_repeats": len({read_rollout_index(row) for row in rows}),
     }  # fmt: skip
-    key = {name: value for name, value in agent.items() if name.startswith("mean/")} | _headline(own) | coverage
-    return _reply(agent, key, by_task(measured), repeats)
+    key = {name: value for name, value in agent.items() if name.startswith("mean/")} | _pick_headline(own) | coverage
+    return _make_reply(agent, key, group_by_task(measured), repeats)
 
 
-def _reply(
+def _make_reply(
     agent: Mapping[str, Any], key: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], repeats: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     return {
@@ -55,41 +64,41 @@ def _reply(
     }  # fmt: skip
 
 
-def _coverage(rows: Sequence[Row], measured: Sequence[Row]) -> dict[str, int]:
+def _measure_coverage(rows: Sequence[Row], measured: Sequence[Row]) -> dict[str, int]:
     if len(measured) == len(rows):
         return {}
-    tasks, seen = {task_index(row) for row in rows}, {task_index(row) for row in measured}
+    tasks, seen = {read_task_index(row) for row in rows}, {read_task_index(row) for row in measured}
     return {
         "coverage/measured_rollouts": len(measured), "coverage/masked_rollouts": len(rows) - len(measured),
         "coverage/measured_tasks": len(seen), "coverage/fully_masked_tasks": len(tasks - seen),
     }  # fmt: skip
 
 
-def _own(rows: Sequence[Row], summarize: Summarize | None) -> Summary:
-    results = [result for row in rows if (result := _result(row)) is not None] if summarize else []
+def _summarize_rows(rows: Sequence[Row], summarize: Summarize | None) -> Summary:
+    results = [result for row in rows if (result := _read_result(row)) is not None] if summarize else []
     return summarize(results) if summarize and results else Summary({}, {})
 
 
-def _result(row: Row) -> Result | None:
+def _read_result(row: Row) -> Result | None:
     raw = row.get(RESULT)
     if not isinstance(raw, Mapping):
         return None
     try:
-        return replace(decode(Result, raw), rollout_index=rollout_index(row))
+        return replace(decode(Result, raw), rollout_index=read_rollout_index(row))
     except (RecordError, ValueError):  # written by another version: Gym's statistics still count the row
         return None
 
 
-def _points(summary: Summary) -> dict[str, float]:
+def _list_points(summary: Summary) -> dict[str, float]:
     return {name: metric.value for name, metric in summary.metrics.items()}
 
 
-def _headline(summary: Summary) -> dict[str, float]:
+def _pick_headline(summary: Summary) -> dict[str, float]:
     """Return the figures over all rows, not those of slices."""
-    return {name: value for name, value in _points(summary).items() if "@" not in _PASS_AT.sub("", name)}
+    return {name: value for name, value in _list_points(summary).items() if "@" not in _PASS_AT.sub("", name)}
 
 
-def _figures(summary: Summary) -> dict[str, float]:
+def _list_figures(summary: Summary) -> dict[str, float]:
     made: dict[str, float] = {}
     for name, metric in summary.metrics.items():
         made[name] = metric.value

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gavel.models.statistics import t975
+from gavel.models.statistics import compute_t975
 
 TASK, ROLLOUT = "_ng_task_index", "_ng_rollout_index"
 _NO_MEASUREMENT = frozenset(("id", "mask_sample", "should_skip_rollout"))
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 Column = npt.NDArray[np.float64]
 
 
-def numbers(row: Row) -> dict[str, float]:
+def extract_numbers(row: Row) -> dict[str, float]:
     """Return a row's measurements: its top-level numbers, booleans as 0 and 1, and those of ``response.usage``."""
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, Mapping) else None
@@ -34,46 +34,46 @@ def numbers(row: Row) -> dict[str, float]:
     }
 
 
-def task_index(row: Row) -> int:
+def read_task_index(row: Row) -> int:
     """Return which task a row is of."""
-    return _index(row.get(TASK))
+    return _read_index(row.get(TASK))
 
 
-def rollout_index(row: Row) -> int:
+def read_rollout_index(row: Row) -> int:
     """Return which repeat a row is of."""
-    return _index(row.get(ROLLOUT))
+    return _read_index(row.get(ROLLOUT))
 
 
-def _index(value: Any) -> int:
+def _read_index(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def overall(rows: Sequence[Row]) -> dict[str, float]:
+def compute_overall(rows: Sequence[Row]) -> dict[str, float]:
     """Return mean, max, min, median and std of every measurement over all rows."""
-    return _described([numbers(row) for row in rows])
+    return _describe_rows([extract_numbers(row) for row in rows])
 
 
-def by_task(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def group_by_task(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the same of each task, with its rollouts, in the order of the tasks' indices."""
     groups: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        groups[task_index(row)].append(row)
-    return [_task(index, sorted(groups[index], key=rollout_index)) for index in sorted(groups)]
+        groups[read_task_index(row)].append(row)
+    return [_describe_task(index, sorted(groups[index], key=read_rollout_index)) for index in sorted(groups)]
 
 
-def _task(index: int, rows: Sequence[Row]) -> dict[str, Any]:
+def _describe_task(index: int, rows: Sequence[Row]) -> dict[str, Any]:
     infos = [
-        {"rollout_id": f"{index}:{rollout_index(row)}", TASK: index, ROLLOUT: rollout_index(row), **numbers(row)} for row in rows
+        {"rollout_id": f"{index}:{read_rollout_index(row)}", TASK: index, ROLLOUT: read_rollout_index(row), **extract_numbers(row)} for row in rows
     ]  # fmt: skip
     return {
-        TASK: index, **_described([numbers(row) for row in rows]), "sample": {"agent_ref": rows[0].get("agent_ref")},
+        TASK: index, **_describe_rows([extract_numbers(row) for row in rows]), "sample": {"agent_ref": rows[0].get("agent_ref")},
         "num_rollouts": len(rows), "expected_num_rollouts": len(rows), "missing_num_rollouts": 0,
         "reward_profile_completion_pct": 100.0, "rollout_infos": infos,
     }  # fmt: skip
 
 
-def _described(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    columns = _columns(rows)
+def _describe_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    columns = _collect_columns(rows)
     single = all(len(column) < 2 for column in columns.values())
     made: dict[str, float] = {}
     for name, column in columns.items():
@@ -82,11 +82,11 @@ def _described(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
             f"median/{name}": float(np.median(column)),
         }  # fmt: skip
         if len(column) > 1 or (single and len(column) == len(rows)):
-            made[f"std/{name}"] = _std(column)
+            made[f"std/{name}"] = _compute_std(column)
     return made
 
 
-def _columns(rows: Iterable[Mapping[str, float]]) -> dict[str, Column]:
+def _collect_columns(rows: Iterable[Mapping[str, float]]) -> dict[str, Column]:
     found: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         for name, value in row.items():
@@ -94,56 +94,56 @@ def _columns(rows: Iterable[Mapping[str, float]]) -> dict[str, Column]:
     return {name: np.array(values) for name, values in found.items()}
 
 
-def _std(column: Column) -> float:
+def _compute_std(column: Column) -> float:
     return float(column.std(ddof=1)) if len(column) > 1 else 0.0
 
 
-def by_repeat(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def group_by_repeat(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return statistics of each repeat over its tasks; none where there is one repeat only."""
     repeats: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        repeats[rollout_index(row)].append(row)
+        repeats[read_rollout_index(row)].append(row)
     if len(repeats) < 2:
         return []
-    tasks = len({task_index(row) for row in rows})
-    return [_repeat(index, repeats[index], tasks) for index in sorted(repeats)]
+    tasks = len({read_task_index(row) for row in rows})
+    return [_describe_repeat(index, repeats[index], tasks) for index in sorted(repeats)]
 
 
-def _repeat(index: int, rows: Sequence[Row], tasks: int) -> dict[str, Any]:
-    present = len({task_index(row) for row in rows})
+def _describe_repeat(index: int, rows: Sequence[Row], tasks: int) -> dict[str, Any]:
+    present = len({read_task_index(row) for row in rows})
     made: dict[str, Any] = {ROLLOUT: index, "sample_count": present, "missing_count": tasks - present}
-    for name, column in sorted(_columns(numbers(row) for row in rows).items()):
-        mean, std = float(column.mean()), _std(column)
+    for name, column in sorted(_collect_columns(extract_numbers(row) for row in rows).items()):
+        mean, std = float(column.mean()), _compute_std(column)
         error = std / math.sqrt(len(column))
         made |= {
             f"mean/{name}": mean, f"median/{name}": float(np.median(column)), f"std/{name}": std, f"sem/{name}": error,
             f"min/{name}": float(column.min()), f"max/{name}": float(column.max()),
             f"p25/{name}": float(np.quantile(column, 0.25)), f"p75/{name}": float(np.quantile(column, 0.75)),
-            **_interval(name, "", mean, error, len(column)),
+            **_compute_interval(name, "", mean, error, len(column)),
         }  # fmt: skip
     return made
 
 
-def _interval(name: str, across: str, mean: float, error: float, n: int) -> dict[str, float]:
+def _compute_interval(name: str, across: str, mean: float, error: float, n: int) -> dict[str, float]:
     if n < 2:
         return {}
-    half = t975(n - 1) * error
+    half = compute_t975(n - 1) * error
     return {f"ci_low_95{across}/{name}": mean - half, f"ci_high_95{across}/{name}": mean + half}
 
 
-def across_repeats(repeats: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
+def compute_across_repeats(repeats: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
     """Return statistics of the figures ``names`` of the repeats, each repeat one observation."""
     made: dict[str, float] = {}
     for name in names:
         column = np.array([repeat[name] for repeat in repeats if name in repeat], dtype=np.float64)
         if not len(column):
             continue
-        mean, std = float(column.mean()), _std(column)
+        mean, std = float(column.mean()), _compute_std(column)
         error = std / math.sqrt(len(column))
         found = {
             "mean": mean, "median": float(np.median(column)), "std": std, "min": float(column.min()), "max": float(column.max()),
             "se": error,
         }  # fmt: skip
         made |= {f"{stat}_across_repeats/{name}": value for stat, value in found.items()}
-        made |= _interval(name, "_across_repeats", mean, error, len(column))
+        made |= _compute_interval(name, "_across_repeats", mean, error, len(column))
     return made

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gavel.envs.types import TaskError
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.types import Sampling
 
 _UNSUPPORTED = ("instructions", "tools", "previous_response_id", "prompt", "conversation")
@@ -15,18 +15,18 @@ _UNSUPPORTED = ("instructions", "tools", "previous_response_id", "prompt", "conv
 _NUMBERS = {"temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_response_tokens"}
 
 
-def sampling_of(params: Any, base: Sampling) -> Sampling:
+def read_sampling(params: Any, base: Sampling) -> Sampling:
     """Return how a row's replies are drawn: ``base``, with what the row's ``responses_create_params`` set.
 
     Raises:
         TaskError: no object, a field that the policy's call has no place for, or a number that is none.
     """
     if not isinstance(params, Mapping):
-        raise TaskError("this is not an object", field="responses_create_params", found=shorten(params), allowed="an object")
+        raise TaskError("this is not an object", field="responses_create_params", found=shorten_value(params), allowed="an object")
     for name in _UNSUPPORTED:
         if params.get(name):
             raise TaskError(
-                "a row played here cannot set this field", field=f"responses_create_params.{name}", found=shorten(params[name]),
+                "a row played here cannot set this field", field=f"responses_create_params.{name}", found=shorten_value(params[name]),
                 allowed="input, temperature, top_p, max_output_tokens, reasoning.effort",
                 remedy="put instructions into `input` as a system message; let an agent of Gym's play rows with tools",
             )  # fmt: skip
@@ -36,7 +36,9 @@ def sampling_of(params: Any, base: Sampling) -> Sampling:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int if own == "max_response_tokens" else int | float):
-            raise TaskError("this is no number", field=f"responses_create_params.{name}", found=shorten(value), allowed="a number")
+            raise TaskError(
+                "this is no number", field=f"responses_create_params.{name}", found=shorten_value(value), allowed="a number"
+            )
         found[own] = value
     reasoning = params.get("reasoning")
     if isinstance(reasoning, Mapping) and isinstance(reasoning.get("effort"), str):

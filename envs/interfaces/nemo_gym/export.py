@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from gavel.envs.interfaces.nemo_gym.rows import gym_row
-from gavel.envs.interfaces.nemo_gym.shapes import shape_of
+from gavel.envs.interfaces.nemo_gym.rows import make_gym_row
+from gavel.envs.interfaces.nemo_gym.shapes import find_shape
 from gavel.envs.preparing import PrepareError
 from gavel.envs.rows import read_rows
 from gavel.envs.tasks import read_tasks
@@ -28,9 +28,9 @@ def with_gym_rows(files: Mapping[str, bytes], *, agent: str | None = None) -> di
 
     Args:
         files: by name; the tasks are read from them.
-        agent: as in ``gym_row``.
+        agent: as in ``make_gym_row``.
     """
-    rows = {gym: b"".join(_rows(files[own], agent)) for own, gym in FILES.items() if own in files}
+    rows = {gym: b"".join(_write_rows(files[own], agent)) for own, gym in FILES.items() if own in files}
     made = {name: data for name, data in files.items() if name != _MANIFEST} | rows
     if _MANIFEST not in files:
         return made
@@ -52,7 +52,7 @@ class _Targets:
         return EnvironmentInfo(speaks_first=True)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Any:
-        return shape_of(self.name).parse(raw)
+        return find_shape(self.name).parse(raw)
 
 
 def is_task_file(path: str | Path) -> bool:
@@ -65,7 +65,7 @@ def is_task_file(path: str | Path) -> bool:
     return first.get("schema") == Task.SCHEMA
 
 
-def gym_file(path: str | Path, env: str, *, agent: str | None = None) -> tuple[bytes, int]:
+def make_gym_file(path: str | Path, env: str, *, agent: str | None = None) -> tuple[bytes, int]:
     """Return a task file of ours as rows of Gym's form, and how many there are.
 
     Raises:
@@ -75,13 +75,13 @@ def gym_file(path: str | Path, env: str, *, agent: str | None = None) -> tuple[b
     read = read_tasks(path, _Targets(env))
     if read.bad:
         raise PrepareError(Path(path), read.bad)
-    return b"".join(orjson.dumps(gym_row(planned.task, agent)) + b"\n" for planned in read.tasks), len(read.tasks)
+    return b"".join(orjson.dumps(make_gym_row(planned.task, agent)) + b"\n" for planned in read.tasks), len(read.tasks)
 
 
-def _rows(tasks: bytes, agent: str | None) -> Iterator[bytes]:
+def _write_rows(tasks: bytes, agent: str | None) -> Iterator[bytes]:
     for line in tasks.splitlines():
-        yield orjson.dumps(gym_row(_parsed(orjson.loads(line)), agent)) + b"\n"
+        yield orjson.dumps(make_gym_row(_parse_task(orjson.loads(line)), agent)) + b"\n"
 
 
-def _parsed(raw: Mapping[str, Any]) -> Task:
-    return shape_of(str(raw["env"])).parsed(load(Task, raw))
+def _parse_task(raw: Mapping[str, Any]) -> Task:
+    return find_shape(str(raw["env"])).parse_task(load(Task, raw))

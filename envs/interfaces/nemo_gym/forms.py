@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 
 class FormError(InputError):
@@ -20,7 +20,7 @@ class Envelope:
     episode_id: Mapping[str, Any]
     task_id: Mapping[str, Any]
 
-    def answer(self, reply: Mapping[str, Any]) -> dict[str, Any]:
+    def make_answer(self, reply: Mapping[str, Any]) -> dict[str, Any]:
         """Return the episode's answer: exactly one of ``result`` and ``failure``; the collector's own keys stay out of it."""
         made: dict[str, Any] = {"episode_id": self.episode_id, "task_id": self.task_id}
         if "_ng_failure_class" not in reply:
@@ -38,13 +38,13 @@ def run_row(body: Any) -> tuple[dict[str, Any], Envelope | None]:
     Raises:
         FormError: it is no object, or an envelope without its parts.
     """
-    whole = _object(body, "the body")
+    whole = _read_object(body, "the body")
     if "episode_id" not in whole or "task" not in whole:
         return whole, None
-    task = _object(whole["task"], "task")
-    fields = dict(_object(task.get("task_input"), "task.task_input"))
-    data = _object(fields.pop("task_data", {}), "task.task_input.task_data")
-    envelope = Envelope(_object(whole["episode_id"], "episode_id"), _object(task.get("task_id"), "task.task_id"))
+    task = _read_object(whole["task"], "task")
+    fields = dict(_read_object(task.get("task_input"), "task.task_input"))
+    data = _read_object(fields.pop("task_data", {}), "task.task_input.task_data")
+    envelope = Envelope(_read_object(whole["episode_id"], "episode_id"), _read_object(task.get("task_id"), "task.task_id"))
     return {**data, **fields, "_ng_attempt_index": envelope.episode_id.get("attempt", 0)}, envelope
 
 
@@ -54,15 +54,15 @@ def verify_row(body: Any) -> dict[str, Any]:
     Raises:
         FormError: it is no object.
     """
-    whole = _object(body, "the body")
+    whole = _read_object(body, "the body")
     if "verification_input" not in whole:
         return whole
-    fields = dict(_object(whole["verification_input"], "verification_input"))
-    data = _object(fields.pop("task_data", {}), "verification_input.task_data")
+    fields = dict(_read_object(whole["verification_input"], "verification_input"))
+    data = _read_object(fields.pop("task_data", {}), "verification_input.task_data")
     return {**data, **fields}
 
 
-def _object(value: Any, field: str) -> dict[str, Any]:
+def _read_object(value: Any, field: str) -> dict[str, Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
-    raise FormError("this is not an object", field=field, found=shorten(value), allowed="a JSON object")
+    raise FormError("this is not an object", field=field, found=shorten_value(value), allowed="a JSON object")

@@ -30,7 +30,7 @@ _REPEATED = frozenset(("judge_query",))
 """Metadata that repeats the request, which the row holds already."""
 
 
-def reply_of(body: Mapping[str, Any], response: Any, result: Result, shape: Shape, target: Any) -> dict[str, Any]:
+def make_reply(body: Mapping[str, Any], response: Any, result: Result, shape: Shape, target: Any) -> dict[str, Any]:
     """Return the reply: the row as it came, ``response``, and what was found.
 
     Args:
@@ -43,25 +43,25 @@ def reply_of(body: Mapping[str, Any], response: Any, result: Result, shape: Shap
     failure = result.outcome.failure
     return {
         **{name: value for name, value in body.items() if not (name in _STALE or name.startswith("_ng_failure_"))},
-        "response": response, **shape.reply(result.outcome, target), RESULT: _stored(result),
-        **({"reward": result.reward.value, "label": result.outcome.label, **_measured(body)} if result.reward else {}),
-        **(_masked(body, result, failure) if failure else {}),
+        "response": response, **shape.reply(result.outcome, target), RESULT: _trim_result(result),
+        **({"reward": result.reward.value, "label": result.outcome.label, **_collect_measures(body)} if result.reward else {}),
+        **(_make_masked(body, result, failure) if failure else {}),
     }  # fmt: skip
 
 
-def _stored(result: Result) -> Result:
+def _trim_result(result: Result) -> Result:
     metadata = {name: value for name, value in result.metadata.items() if name not in _REPEATED}
     return replace(result, transcript=Transcript(), metadata=metadata)
 
 
-def _measured(body: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_measures(body: Mapping[str, Any]) -> dict[str, Any]:
     config = body.get("instance_config")
     if isinstance(config, Mapping) and config.get("mask_sample"):  # of an earlier verdict
         return {"mask_sample": False, "instance_config": {**config, "mask_sample": False}}
     return {"mask_sample": False}
 
 
-def _masked(body: Mapping[str, Any], result: Result, failure: Failure) -> dict[str, Any]:
+def _make_masked(body: Mapping[str, Any], result: Result, failure: Failure) -> dict[str, Any]:
     config = body.get("instance_config")
     reason = failure.reason[:REASON_LIMIT]
     made: dict[str, Any] = {

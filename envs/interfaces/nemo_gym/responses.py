@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gavel.envs.types import TaskError
-from gavel.models.errors import shorten
+from gavel.models.errors import shorten_value
 from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
 from gavel.models.types import Message, Reply, Usage
 from gavel.models.wire import BadBody, decode_document
@@ -26,7 +26,7 @@ class ResponseError(TaskError):
     """The row's ``response`` is no Responses object that can be read."""
 
 
-def messages_of(response: Any) -> tuple[Message, ...]:
+def read_messages(response: Any) -> tuple[Message, ...]:
     """Return what was said after the request, oldest first; the policy's messages carry their replies.
 
     Usually one reply: the last message of the policy's, after the results of its tools if it had any. With messages of the other
@@ -37,40 +37,42 @@ def messages_of(response: Any) -> tuple[Message, ...]:
         ResponseError: names the field.
     """
     if not isinstance(response, Mapping):
-        raise ResponseError("this is no Responses object", field="response", found=shorten(response), allowed="an object")
+        raise ResponseError("this is no Responses object", field="response", found=shorten_value(response), allowed="an object")
     output = response.get("output")
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
-        raise ResponseError("this is no list of items", field="response.output", found=shorten(output), allowed="a list of objects")
-    if not any(_said_by_others(item) for item in output):
-        return (_message(response, output, last=True),)
-    return tuple(_conversation(response, output))
+        raise ResponseError(
+            "this is no list of items", field="response.output", found=shorten_value(output), allowed="a list of objects"
+        )
+    if not any(_is_said_by_others(item) for item in output):
+        return (_read_message(response, output, last=True),)
+    return tuple(_read_conversation(response, output))
 
 
-def _conversation(response: Mapping[str, Any], output: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
-    last = max((place for place, item in enumerate(output) if not _said_by_others(item)), default=-1)
+def _read_conversation(response: Mapping[str, Any], output: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
+    last = max((place for place, item in enumerate(output) if not _is_said_by_others(item)), default=-1)
     position = 0
     while position < len(output):
-        if _said_by_others(output[position]):
-            yield Message("user", _text(output[position].get("content"), f"response.output.{position}.content"))
+        if _is_said_by_others(output[position]):
+            yield Message("user", _read_text(output[position].get("content"), f"response.output.{position}.content"))
             position += 1
             continue
-        own = list(itertools.takewhile(lambda item: not _said_by_others(item), output[position:]))
+        own = list(itertools.takewhile(lambda item: not _is_said_by_others(item), output[position:]))
         position += len(own)
-        yield _message(response, own, last=position > last)
+        yield _read_message(response, own, last=position > last)
 
 
-def _message(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, last: bool) -> Message:
-    reply = _reply(response, items, last=last)
+def _read_message(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, last: bool) -> Message:
+    reply = _read_reply(response, items, last=last)
     return Message("assistant", reply.text, reply)
 
 
-def _reply(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, last: bool) -> Reply:
+def _read_reply(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, last: bool) -> Reply:
     model = response.get("model")
     model = model if isinstance(model, str) else ""
     status = response.get("status")
     if last and status in _GIVEN_UP:
         return Reply("", str(status), model)
-    final = list(_final(items)) or [{"type": "message"}]  # nothing at all was said, which can be graded
+    final = list(_find_final(items)) or [{"type": "message"}]  # nothing at all was said, which can be graded
     incomplete = response.get("incomplete_details") if last else None
     if not last and any(item.get("status") == "incomplete" for item in final):
         incomplete = {"reason": "max_output_tokens"}
@@ -87,7 +89,7 @@ def _reply(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, l
     return Reply(read.text or read.refusal or "", read.finish_reason or STOP, model, read.usage, read.reasoning, prefilled)
 
 
-def _final(items: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _find_final(items: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield what makes the final answer: after the last result of a tool, and of several messages the last one with text."""
     results = [place for place, item in enumerate(items) if item.get("type") in _TOOL_RESULTS]
     tail = items[results[-1] + 1 if results else 0 :]
@@ -100,19 +102,19 @@ def _final(items: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield {**item, "content": [{"type": "output_text", "text": content}]} if isinstance(content, str) else item
 
 
-def _said_by_others(item: Mapping[str, Any]) -> bool:
+def _is_said_by_others(item: Mapping[str, Any]) -> bool:
     return item.get("type", "message") == "message" and item.get("role") in ("user", "system", "developer")
 
 
-def _text(content: Any, field: str) -> str:
+def _read_text(content: Any, field: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content):
         return "".join(part["text"] for part in content)
-    raise ResponseError("this is no text", field=field, found=shorten(content), allowed="a text, or a list of text parts")
+    raise ResponseError("this is no text", field=field, found=shorten_value(content), allowed="a text, or a list of text parts")
 
 
-def response_of(messages: Sequence[Message], *, response_id: str, created: float, model: str = "") -> dict[str, Any]:
+def make_response_object(messages: Sequence[Message], *, response_id: str, created: float, model: str = "") -> dict[str, Any]:
     """Return the Responses object of what was said after a request.
 
     Args:
@@ -129,15 +131,15 @@ def response_of(messages: Sequence[Message], *, response_id: str, created: float
         "id": response_id, "created_at": created, "model": last.model if last else model, "object": "response",
         "status": "incomplete" if reason else "completed" if done else "failed",
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": list(_items(messages, response_id)), "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
-        "usage": _usage([reply.usage for reply in replies if reply.usage is not None]),
+        "output": list(_make_items(messages, response_id)), "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
+        "usage": _sum_usage([reply.usage for reply in replies if reply.usage is not None]),
     }  # fmt: skip
     if last is not None and last.think_prefilled:
         made["metadata"] = {_PREFILLED: "true"}
     return made
 
 
-def _items(messages: Sequence[Message], response_id: str) -> Iterator[dict[str, Any]]:
+def _make_items(messages: Sequence[Message], response_id: str) -> Iterator[dict[str, Any]]:
     for place, message in enumerate(messages):
         reply = message.reply
         if reply is None:
@@ -155,7 +157,7 @@ def _items(messages: Sequence[Message], response_id: str) -> Iterator[dict[str, 
             yield {"type": "function_call", "call_id": f"call_{name}", "name": "unknown", "arguments": "{}"}
 
 
-def _usage(counted: Iterable[Usage]) -> dict[str, Any] | None:
+def _sum_usage(counted: Iterable[Usage]) -> dict[str, Any] | None:
     counted = list(counted)
     if not counted:
         return None

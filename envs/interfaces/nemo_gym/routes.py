@@ -12,10 +12,10 @@ import orjson
 from aiohttp import web
 
 from gavel.envs.interfaces.http.app import GATE
-from gavel.envs.interfaces.http.gate import Gate, HttpProblem, json_response
-from gavel.envs.interfaces.http.records import Problem, problem_of
+from gavel.envs.interfaces.http.gate import Gate, HttpProblem, make_json_response
+from gavel.envs.interfaces.http.records import Problem, make_problem
 from gavel.envs.interfaces.nemo_gym.gateway import Gateway
-from gavel.models.errors import InputError, shorten
+from gavel.models.errors import InputError, shorten_value
 
 MAX_REPLIES_BYTES = 2**30
 """Of one request for metrics, which holds the replies of a whole run."""
@@ -30,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Operation = Callable[[Any], Awaitable[Mapping[str, Any]]]
 
 
-def gym_routes(gateway: Gateway, *, places: int) -> list[web.RouteDef]:
+def make_gym_routes(gateway: Gateway, *, places: int) -> list[web.RouteDef]:
     """Return the routes for ``build_app``.
 
     Args:
@@ -39,64 +39,64 @@ def gym_routes(gateway: Gateway, *, places: int) -> list[web.RouteDef]:
     """
     waiting = asyncio.Semaphore(places)
     posts: dict[str, Handler] = {
-        "/seed_session": _seed, "/close_session": _close, "/verify": _work(gateway.verify, waiting),
+        "/seed_session": _answer_seed, "/close_session": _answer_close, "/verify": _make_work_handler(gateway.verify_row, waiting),
     }  # fmt: skip
     return [
         *(web.post(prefix + path, handler) for path, handler in posts.items() for prefix in ("", _ROLLOUT)),
-        web.post("/run", _work(gateway.run, waiting)),
-        web.post("/aggregate_metrics", _aggregate(gateway)),
-        web.get("/reverify_mode", _reverify_mode, allow_head=False),
-        web.get("/global_config_dict_yaml", _config(gateway), allow_head=False),
-        web.get("/", _ready),
+        web.post("/run", _make_work_handler(gateway.run_row, waiting)),
+        web.post("/aggregate_metrics", _make_aggregate_handler(gateway)),
+        web.get("/reverify_mode", _answer_reverify_mode, allow_head=False),
+        web.get("/global_config_dict_yaml", _make_config_handler(gateway), allow_head=False),
+        web.get("/", _answer_ready),
     ]
 
 
-async def _ready(request: web.Request) -> web.Response:  # noqa: ARG001
-    return json_response({"service": "gavel"})
+async def _answer_ready(request: web.Request) -> web.Response:  # noqa: ARG001
+    return make_json_response({"service": "gavel"})
 
 
-async def _reverify_mode(request: web.Request) -> web.Response:  # noqa: ARG001
-    return json_response("stateless")
+async def _answer_reverify_mode(request: web.Request) -> web.Response:  # noqa: ARG001
+    return make_json_response("stateless")
 
 
-async def _seed(request: web.Request) -> web.Response:
+async def _answer_seed(request: web.Request) -> web.Response:
     """No state is kept: the newer form gets its own id back."""
-    return json_response(_session(await request.app[GATE].read(request)))
+    return make_json_response(_read_session(await request.app[GATE].read_body(request)))
 
 
-async def _close(request: web.Request) -> web.Response:
-    return json_response(_session(await request.app[GATE].read(request)))
+async def _answer_close(request: web.Request) -> web.Response:
+    return make_json_response(_read_session(await request.app[GATE].read_body(request)))
 
 
-def _session(body: Any) -> dict[str, Any]:
+def _read_session(body: Any) -> dict[str, Any]:
     found = body.get("resources_session_id") if isinstance(body, dict) else None
     return {} if found is None else {"resources_session_id": found}
 
 
-def _work(operation: Operation, waiting: asyncio.Semaphore) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
+def _make_work_handler(operation: Operation, waiting: asyncio.Semaphore) -> Handler:
+    async def handle_work(request: web.Request) -> web.Response:
         gate = request.app[GATE]
-        body = await gate.read(request)
-        async with waiting, _admitted(gate):
+        body = await gate.read_body(request)
+        async with waiting, _admit_one(gate):
             try:
-                return json_response(await operation(body))
+                return make_json_response(await operation(body))
             except InputError as failed:
-                raise HttpProblem(422, problem_of(failed)) from None
+                raise HttpProblem(422, make_problem(failed)) from None
 
-    return handle
+    return handle_work
 
 
 @asynccontextmanager
-async def _admitted(gate: Gate) -> AsyncIterator[None]:
+async def _admit_one(gate: Gate) -> AsyncIterator[None]:
     """Hold one place among what is in flight, once there is one."""
     while gate.in_flight >= gate.options.max_in_flight and not gate.draining:  # noqa: ASYNC110 - the gate tells nobody
         await asyncio.sleep(_PAUSE)
-    async with gate.admit(1):
+    async with gate.admit_items(1):
         yield
 
 
-def _aggregate(gateway: Gateway) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
+def _make_aggregate_handler(gateway: Gateway) -> Handler:
+    async def handle_aggregate(request: web.Request) -> web.Response:
         try:
             async with asyncio.timeout(_REPLIES_TIMEOUT):
                 data = await request.clone(client_max_size=MAX_REPLIES_BYTES).read()
@@ -107,19 +107,19 @@ def _aggregate(gateway: Gateway) -> Handler:
             raise HttpProblem(400, Problem(f"the body is not JSON: {failed}", allowed="{verify_responses: […]}")) from None
         rows = body.get("verify_responses") if isinstance(body, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise HttpProblem(422, Problem("these are no replies", "verify_responses", shorten(rows), "a list of objects"))
-        async with _admitted(request.app[GATE]):
-            return json_response(await asyncio.to_thread(gateway.aggregate, rows))  # a second for some thousands of rows
+            raise HttpProblem(422, Problem("these are no replies", "verify_responses", shorten_value(rows), "a list of objects"))
+        async with _admit_one(request.app[GATE]):
+            return make_json_response(await asyncio.to_thread(gateway.aggregate_rows, rows))  # a second for some thousands of rows
 
-    return handle
+    return handle_aggregate
 
 
-def _config(gateway: Gateway) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
+def _make_config_handler(gateway: Gateway) -> Handler:
+    async def handle_config(request: web.Request) -> web.Response:
         found = _HOST.fullmatch(request.host)
         if found is None:
-            raise HttpProblem(400, Problem("this is no host", "Host", shorten(request.host), "HOST:PORT"))
-        config = gateway.config(found[1], int(found[2] or 80))
-        return json_response(orjson.dumps(config).decode())  # a string that holds the config: Gym reads it twice
+            raise HttpProblem(400, Problem("this is no host", "Host", shorten_value(request.host), "HOST:PORT"))
+        config = gateway.make_config(found[1], int(found[2] or 80))
+        return make_json_response(orjson.dumps(config).decode())  # a string that holds the config: Gym reads it twice
 
-    return handle
+    return handle_config

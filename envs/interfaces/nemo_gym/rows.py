@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast, get_args
 
-from gavel.envs.interfaces.nemo_gym.names import agent_name
-from gavel.envs.interfaces.nemo_gym.shapes import shape_of
+from gavel.envs.interfaces.nemo_gym.names import make_agent_name
+from gavel.envs.interfaces.nemo_gym.shapes import find_shape
 from gavel.envs.sources import Licence
 from gavel.envs.types import Task, TaskError
-from gavel.models.codec import load, plain, record
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.codec import load, record, to_plain
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.types import Message, Role
 
 BLOCK = "gavel"
@@ -25,7 +25,7 @@ _FIELD = "responses_create_params.input"
 
 
 @record
-class Block:
+class GymBlock:
     """What a row's other fields do not say of its task."""
 
     SCHEMA: ClassVar[str] = "gavel.gym_row/1"
@@ -36,25 +36,25 @@ class Block:
     metadata: Mapping[str, Any]
 
 
-def gym_row(task: Task, agent: str | None = None) -> dict[str, Any]:
+def make_gym_row(task: Task, agent: str | None = None) -> dict[str, Any]:
     """Return a task as a row of Gym's form.
 
     Args:
         task: its target parsed, or plain JSON.
         agent: what runs the row; None names the agent of our gateway.
     """
-    shape = shape_of(task.env)
-    block = {"schema": Block.SCHEMA, "task_id": task.task_id, "env": task.env, "verifier": task.verifier}
+    shape = find_shape(task.env)
+    block = {"schema": GymBlock.SCHEMA, "task_id": task.task_id, "env": task.env, "verifier": task.verifier}
     return {
         **shape.fields(task.target, task.task_id),
         "responses_create_params": {"input": [{"role": message.role, "content": message.content} for message in task.messages]},
-        "agent_ref": {"type": "responses_api_agents", "name": agent or agent_name(task.env)},
-        BLOCK: {**block, "metadata": plain(task.metadata)},
+        "agent_ref": {"type": "responses_api_agents", "name": agent or make_agent_name(task.env)},
+        BLOCK: {**block, "metadata": to_plain(task.metadata)},
     }
 
 
 class GymRows:
-    """Adapts rows that ``gym_row`` wrote; see ``gavel.envs.sources.SourceAdapter``. The row's own verifier judges it.
+    """Adapts rows that ``make_gym_row`` wrote; see ``gavel.envs.sources.SourceAdapter``. The row's own verifier judges it.
 
     Raises:
         ConfigError: no environment is named.
@@ -70,7 +70,7 @@ class GymRows:
         self.env = self.binding = env
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a row was written by ``gym_row``."""
+        """Tell whether a row was written by ``make_gym_row``."""
         return isinstance(row.get(BLOCK), Mapping)
 
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:  # noqa: ARG002 - the row says what judges it
@@ -79,7 +79,7 @@ class GymRows:
         if not isinstance(given, Mapping):
             raise TaskError("this field is missing", field=BLOCK, allowed="what `gavel prepare format=nemo_gym` wrote there")
         try:
-            block = load(Block, given, error=TaskError)
+            block = load(GymBlock, given, error=TaskError)
         except TaskError as bad:
             raise TaskError(bad.problem, field=f"{BLOCK}.{bad.field}", found=bad.found, allowed=bad.allowed) from None
         if block.env != self.env:
@@ -87,11 +87,11 @@ class GymRows:
                 "this task is another environment's", field=f"{BLOCK}.env", found=block.env, allowed=self.env,
                 remedy=f"choose env={block.env}",
             )  # fmt: skip
-        target = shape_of(self.env).target(row)
-        return Task(block.task_id, self.env, block.verifier, input_messages(row), target, dict(block.metadata))
+        target = find_shape(self.env).target(row)
+        return Task(block.task_id, self.env, block.verifier, read_input_messages(row), target, dict(block.metadata))
 
 
-def input_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
+def read_input_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     """Return the messages of a row's ``responses_create_params.input``: a text, or a list of messages.
 
     Raises:
@@ -110,16 +110,16 @@ def read_messages(given: Any, field: str) -> tuple[Message, ...]:
     if isinstance(given, str):
         return (Message("user", given),)
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten(given), allowed="a text, or a list of messages")
-    return tuple(_message(item, f"{field}.{place}") for place, item in enumerate(given))
+        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages")
+    return tuple(_read_message(item, f"{field}.{place}") for place, item in enumerate(given))
 
 
-def _message(item: Any, place: str) -> Message:
+def _read_message(item: Any, place: str) -> Message:
     if not isinstance(item, Mapping) or item.get("type", "message") != "message":
-        raise TaskError("this is not a message", field=place, found=shorten(item), allowed="{role, content}")
+        raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
-        raise TaskError("there is no such role", field=f"{place}.role", found=shorten(role), allowed=", ".join(_ROLES))
+        raise TaskError("there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES))
     if (
         isinstance(content, list)
         and content
@@ -128,6 +128,6 @@ def _message(item: Any, place: str) -> Message:
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise TaskError(
-            "this is not a text", field=f"{place}.content", found=shorten(content), allowed="a text, or a list of text parts"
+            "this is not a text", field=f"{place}.content", found=shorten_value(content), allowed="a text, or a list of text parts"
         )
     return Message(cast("Role", role), content)

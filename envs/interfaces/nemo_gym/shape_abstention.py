@@ -15,18 +15,18 @@ _VERDICTS = {"abstained": "abstain"}
 _POINTS = {"correct": 1.0, "incorrect": -1.0}
 
 
-def _fields(target: Target, task_id: str) -> Mapping[str, Any]:
-    return {"id": task_id, "question": target.question, **_answer(target.references)}
+def _make_fields(target: Target, task_id: str) -> Mapping[str, Any]:
+    return {"id": task_id, "question": target.question, **_make_answer(target.references)}
 
 
-def _answer(references: tuple[str, ...]) -> Mapping[str, Any]:
+def _make_answer(references: tuple[str, ...]) -> Mapping[str, Any]:
     if not references:
         return {"answerable": False}
     single = len(references) == 1 and not is_written_list(references[0])
     return {"answer": references[0] if single else list(references)}
 
 
-def _reply(outcome: Outcome, target: Target | None) -> Mapping[str, Any]:
+def _make_reply(outcome: Outcome, target: Target | None) -> Mapping[str, Any]:
     details = outcome.details or {}
     made: dict[str, Any] = {
         "extracted_answer": details.get("answer"), "ground_truth": " or ".join(target.references) or None if target else None,
@@ -39,4 +39,4 @@ def _reply(outcome: Outcome, target: Target | None) -> Mapping[str, Any]:
 
 
 _FLAGS = {"correct": "correct", "abstain": "abstained", "incorrect": "incorrect"}
-SHAPE = Shape(_fields, read_target, _reply, parse_target, domain="rlhf")
+SHAPE = Shape(_make_fields, read_target, _make_reply, parse_target, domain="rlhf")

@@ -12,15 +12,15 @@ from gavel.envs.vera_mh.target import VeraMhTarget, parse_target
 _KEPT = ("ratings", "yes_question_ids", "path", "risk", "utterances", "ended_by_persona")
 
 
-def _fields(target: VeraMhTarget, task_id: str) -> Mapping[str, Any]:
+def _make_fields(target: VeraMhTarget, task_id: str) -> Mapping[str, Any]:
     return {"id": task_id, "persona": target.persona, "simulator": target.simulator}
 
 
-def _target(row: Mapping[str, Any]) -> VeraMhTarget:
+def _read_target(row: Mapping[str, Any]) -> VeraMhTarget:
     return parse_target({name: row[name] for name in ("persona", "simulator") if name in row})
 
 
-def _reply(outcome: Outcome, target: VeraMhTarget | None) -> Mapping[str, Any]:  # noqa: ARG001
+def _make_reply(outcome: Outcome, target: VeraMhTarget | None) -> Mapping[str, Any]:  # noqa: ARG001
     details = outcome.details or {}
     about: dict[str, Any] = {name: details[name] for name in _KEPT if name in details}
     if not outcome.graded:
@@ -29,4 +29,4 @@ def _reply(outcome: Outcome, target: VeraMhTarget | None) -> Mapping[str, Any]: 
     return about if score is None else {**about, "vera_mh_score": score}
 
 
-SHAPE = Shape(_fields, _target, _reply, parse_target)
+SHAPE = Shape(_make_fields, _read_target, _make_reply, parse_target)

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from gavel.envs.types import Outcome, Task, TaskError
-from gavel.models.codec import plain
-from gavel.models.errors import shorten
+from gavel.models.codec import to_plain
+from gavel.models.errors import shorten_value
 
 _HERE = "gavel.envs.interfaces.nemo_gym"
 SHAPES: Mapping[str, str] = {
@@ -39,12 +39,12 @@ class Shape:
     parse: Callable[[Mapping[str, Any]], Any] = dict
     domain: str = "other"
 
-    def parsed(self, task: Task) -> Task:
+    def parse_task(self, task: Task) -> Task:
         """Return a task read from a file with its target parsed."""
         return replace(task, target=self.parse(task.target))
 
 
-def shape_of(env: str) -> Shape:
+def find_shape(env: str) -> Shape:
     """Return the form of an environment's rows and replies."""
     if env not in SHAPES:
         return _GENERAL
@@ -52,19 +52,19 @@ def shape_of(env: str) -> Shape:
     return shape
 
 
-def _fields(target: Any, task_id: str) -> Mapping[str, Any]:
-    return {"id": task_id, "target": plain(target)}
+def _make_fields(target: Any, task_id: str) -> Mapping[str, Any]:
+    return {"id": task_id, "target": to_plain(target)}
 
 
-def _target(row: Mapping[str, Any]) -> Any:
+def _read_target(row: Mapping[str, Any]) -> Any:
     target = row.get("target")
     if not isinstance(target, Mapping):
-        raise TaskError("this is not an object", field="target", found=shorten(target), allowed="the task's target")
+        raise TaskError("this is not an object", field="target", found=shorten_value(target), allowed="the task's target")
     return target
 
 
-def _reply(outcome: Outcome, target: Any) -> Mapping[str, Any]:  # noqa: ARG001
-    return {"checks": plain(outcome.checks)}
+def _make_reply(outcome: Outcome, target: Any) -> Mapping[str, Any]:  # noqa: ARG001
+    return {"checks": to_plain(outcome.checks)}
 
 
-_GENERAL = Shape(_fields, _target, _reply)
+_GENERAL = Shape(_make_fields, _read_target, _make_reply)

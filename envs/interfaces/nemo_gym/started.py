@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from gavel.models.errors import ConfigError, InputError, shorten
+from gavel.models.errors import ConfigError, InputError, shorten_value
 from gavel.models.transport import is_loopback_address
 
 CONFIG, INSTANCE = "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_CONFIG_PATH"
@@ -56,46 +56,54 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
         if not variables.get(name):
             raise ConfigError("this variable is not set", field=name, remedy="let Gym start this: gym env start --search-dir …")
     instance = variables[INSTANCE]
-    config = _mapping(yaml.safe_load(variables[CONFIG]), CONFIG)
-    kind, block = _block(config, instance, "resources_servers")
+    config = _read_mapping(yaml.safe_load(variables[CONFIG]), CONFIG)
+    kind, block = _read_block(config, instance, "resources_servers")
     host, port = block.get("host"), block.get("port")
     if not isinstance(host, str) or not isinstance(port, int):
-        raise ConfigError("a server has a host and a port", field=f"{instance}.host", found=shorten([host, port]))
+        raise ConfigError("a server has a host and a port", field=f"{instance}.host", found=shorten_value([host, port]))
     own = block.get("gavel", [])
     if not isinstance(own, list) or not all(isinstance(word, str) for word in own):
         raise ConfigError(
-            "these are no words of a command line", field=f"{instance}.gavel", found=shorten(own), allowed="a list of texts"
+            "these are no words of a command line", field=f"{instance}.gavel", found=shorten_value(own), allowed="a list of texts"
         )
     logs = Path(tempfile.gettempdir()) / f"gavel-{instance}-{os.getpid()}"
     # Gym's servers trust its network and its clients send no key: whoever gives this one another host opens it in the same way.
     opened = [] if is_loopback_address(host) else ["http.without_key=true"]
     env = f"env={kind.removeprefix('gavel_')}"
-    return [env, f"http.host={host}", f"http.port={port}", f"run.dir={logs}", *opened, *_judge(config, block, instance), *own]
+    return [
+        env,
+        f"http.host={host}",
+        f"http.port={port}",
+        f"run.dir={logs}",
+        *opened,
+        *_make_judge_overrides(config, block, instance),
+        *own,
+    ]
 
 
-def _judge(config: Mapping[str, Any], block: Mapping[str, Any], instance: str) -> list[str]:
+def _make_judge_overrides(config: Mapping[str, Any], block: Mapping[str, Any], instance: str) -> list[str]:
     reference = block.get("judge_model_server")
     if reference is None:
         return []
-    name = str(_mapping(reference, f"{instance}.judge_model_server").get("name"))
-    _, server = _block(config, name, "responses_api_models")
+    name = str(_read_mapping(reference, f"{instance}.judge_model_server").get("name"))
+    _, server = _read_block(config, name, "responses_api_models")
     model = block.get("judge_model") or server.get("openai_model") or server.get("model")
     if not isinstance(model, str):
         raise ConfigError("the judge's model is not named", field=f"{instance}.judge_model", allowed="the name its replies bear")
     return ["judge=external", f"judge.base_url=http://{server.get('host')}:{server.get('port')}/v1", f"judge.model={model}"]
 
 
-def _block(config: Mapping[str, Any], instance: str, group: str) -> tuple[str, Mapping[str, Any]]:
+def _read_block(config: Mapping[str, Any], instance: str, group: str) -> tuple[str, Mapping[str, Any]]:
     """Return the name of an instance's implementation, which is its directory's, and its block."""
-    outer = _mapping(config.get(instance), instance)
-    inner = _mapping(outer.get(group), f"{instance}.{group}")
+    outer = _read_mapping(config.get(instance), instance)
+    inner = _read_mapping(outer.get(group), f"{instance}.{group}")
     if len(inner) != 1:
-        raise ConfigError("an instance has one implementation", field=f"{instance}.{group}", found=shorten(sorted(inner)))
+        raise ConfigError("an instance has one implementation", field=f"{instance}.{group}", found=shorten_value(sorted(inner)))
     kind = next(iter(inner))
-    return kind, _mapping(inner[kind], f"{instance}.{group}.{kind}")
+    return kind, _read_mapping(inner[kind], f"{instance}.{group}.{kind}")
 
 
-def _mapping(value: Any, field: str) -> Mapping[str, Any]:
+def _read_mapping(value: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError("this is missing from Gym's config", field=field, found=shorten(value), allowed="a mapping")
+        raise ConfigError("this is missing from Gym's config", field=field, found=shorten_value(value), allowed="a mapping")
     return value

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build, read_config
-from gavel.envs.interfaces.nemo_rl.grading import Grader, Stepped
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, verdicts_to_json
+from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build_parts, read_config
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader, Stepped
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
 from gavel.envs.interfaces.nemo_rl.sample import UID
 from gavel.envs.types import Digests, Result
-from gavel.models.codec import digest, plain
+from gavel.models.codec import compute_digest, to_plain
 from gavel.models.pool import ServicePool, open_services
 
 _SLICE = re.compile(r"@(?![0-9]+$)")
@@ -53,12 +53,12 @@ class GavelEnvironment:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config: ActorConfig = read_config(config)
-        self._assembly, reward = build(self._config)
+        self._assembly, reward = build_parts(self._config)
         self._name = self._assembly.environment.name
         folder = Path(self._config.ledger) if self._config.ledger else None
         self._ledger = Ledger(folder, self._name)
-        digests = Digests(digest(plain(self._config)), self._assembly.rubric_digests)
-        self._grader = Grader(
+        digests = Digests(compute_digest(to_plain(self._config)), self._assembly.rubric_digests)
+        self._grader = SampleGrader(
             self._assembly.environment, reward, self._ledger, digests,
             deadline=self._config.deadline, policy_model=self._config.policy_model,
         )  # fmt: skip
@@ -80,10 +80,10 @@ class GavelEnvironment:
         Raises:
             GavelError: nothing of this batch could be trusted (no hooks, a reward policy that does not fit).
         """
-        await self._services()
+        await self._open_services()
         tasks = []
         for log, info in zip(message_log_batch, metadata, strict=True):
-            tasks.append(asyncio.create_task(self._grader.step(str(log[-1]["content"]), info)))
+            tasks.append(asyncio.create_task(self._grader.step_sample(str(log[-1]["content"]), info)))
             if len(tasks) % _STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         try:
@@ -94,11 +94,11 @@ class GavelEnvironment:
                 task.cancel()  # where one has raised, the answers to the others serve nothing
 
     async def report(self, uids: list[str]) -> dict[str, Any]:
-        """Return ``verdicts`` (of ``verdicts_to_json``; None where a sample has none) and ``metrics`` (the environment's, over what was
+        """Return ``verdicts`` (of ``encode_verdicts``; None where a sample has none) and ``metrics`` (the environment's, over what was
         graded here since it was last asked about)."""
-        verdicts, results = self._grader.verdicts(uids)
-        metrics = await asyncio.to_thread(self._metrics, results) if results else {}
-        return {"verdicts": verdicts_to_json(verdicts), "metrics": metrics}
+        verdicts, results = self._grader.take_verdicts(uids)
+        metrics = await asyncio.to_thread(self._compute_metrics, results) if results else {}
+        return {"verdicts": encode_verdicts(verdicts), "metrics": metrics}
 
     async def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
         """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them instead."""
@@ -121,7 +121,7 @@ class GavelEnvironment:
         verdict = self._ledger.find(info[UID]) if stepped.terminated else None
         return not stepped.terminated or (verdict is not None and verdict.graded)
 
-    async def _services(self) -> None:
+    async def _open_services(self) -> None:
         """Open the judge's connections once, on the loop that uses them."""
         if self._pool is not None:
             return
@@ -130,10 +130,10 @@ class GavelEnvironment:
                 self._use_ray_checkers()
                 assets = self._config.parts.assets
                 pool = await self._open.enter_async_context(open_services(
-                    self._assembly.services, log_dir=Path(self._config.ledger or tempfile.gettempdir()), progress=_quiet,
-                    replies=Path(assets.replies) if assets.replies else None, key=self._config.service_key,
+                    self._assembly.services, log_dir=Path(self._config.ledger or tempfile.gettempdir()), progress=_ignore_progress,
+                    replies=Path(assets.replies) if assets.replies else None, key=self._config.make_service_key,
                 ))  # fmt: skip
-                self._assembly.models.start(pool.models)
+                self._assembly.models.set_models(pool.models)
                 self._pool = pool
 
     def _use_ray_checkers(self) -> None:
@@ -143,7 +143,7 @@ class GavelEnvironment:
 
             environment.use_checkers(RayCheckers(self._config.check_workers))
 
-    def _metrics(self, results: Sequence[Result]) -> dict[str, float]:
+    def _compute_metrics(self, results: Sequence[Result]) -> dict[str, float]:
         summary = self._assembly.environment.summarize(results)
         return {name: float(metric.value) for name, metric in summary.metrics.items() if not _SLICE.search(name)}
 
@@ -170,5 +170,5 @@ class Tensors:
         return fill_fields(self._returned, values, torch.tensor(graded, dtype=torch.bool))
 
 
-def _quiet(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     """What a pool says while it starts interests nobody here: every service is external."""

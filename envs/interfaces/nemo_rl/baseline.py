@@ -22,7 +22,7 @@ _ROUNDING = 1e-5
 Baseline = Callable[..., tuple[Any, Any]]
 
 
-def exact_baseline(
+def compute_exact_baseline(
     prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None
 ) -> tuple[Any, Any]:
     """Return the mean reward of each sample's group and its standard deviation (n - 1), as NeMo-RL's function of the same arguments.
@@ -43,11 +43,11 @@ def exact_baseline(
     base, std = rewards.clone(), torch.zeros_like(rewards)
     spread_of = rewards if std_rewards is None else std_rewards
     for rows in iterate_groups(prompts):
-        compared = _compared(valid_mask[rows], leave_one_out=leave_one_out_baseline)
+        compared = _compare_group(valid_mask[rows], leave_one_out=leave_one_out_baseline)
         if compared is None:
             continue
-        base[rows] = _moments(rewards[rows].double(), compared)[0].to(rewards.dtype)
-        std[rows] = _moments(spread_of[rows].double(), compared)[1].to(rewards.dtype)
+        base[rows] = _compute_moments(rewards[rows].double(), compared)[0].to(rewards.dtype)
+        std[rows] = _compute_moments(spread_of[rows].double(), compared)[1].to(rewards.dtype)
     return base, std
 
 
@@ -60,7 +60,7 @@ def iterate_groups(prompts: Any) -> Iterator[Any]:
         yield (group == number).nonzero().squeeze(-1)
 
 
-def _compared(valid: Any, *, leave_one_out: bool) -> Any:
+def _compare_group(valid: Any, *, leave_one_out: bool) -> Any:
     """Return the matrix ``[k, k]`` of which samples of a group each is compared with; None where fewer than two are valid."""
     import torch
 
@@ -71,7 +71,7 @@ def _compared(valid: Any, *, leave_one_out: bool) -> Any:
     return (others - torch.eye(len(valid), dtype=torch.float64, device=valid.device) if leave_one_out else others) * valid
 
 
-def _moments(values: Any, compared: Any) -> tuple[Any, Any]:
+def _compute_moments(values: Any, compared: Any) -> tuple[Any, Any]:
     """Return mean and standard deviation of what each sample is compared with."""
     count = compared.sum(1)
     mean = compared @ values / count.clamp(min=1)
@@ -80,7 +80,7 @@ def _moments(values: Any, compared: Any) -> tuple[Any, Any]:
     return mean, variance.sqrt()
 
 
-def _range(values: Any, compared: Any) -> Any:
+def _compute_range(values: Any, compared: Any) -> Any:
     """Return the difference of the largest and the smallest reward of what each sample is compared with."""
     wide = values.unsqueeze(0).expand_as(compared)
     high = wide.masked_fill(compared == 0, float("-inf")).amax(1)
@@ -92,7 +92,7 @@ def _range(values: Any, compared: Any) -> Any:
 class SettledBaseline:
     """``calculate_baseline_and_std_per_prompt`` without rounding errors in its spread.
 
-    ``original`` is NeMo-RL's; it is called where it is exact, and ``exact_baseline`` where it is not. The spread of identical rewards,
+    ``original`` is NeMo-RL's; it is called where it is exact, and ``compute_exact_baseline`` where it is not. The spread of identical rewards,
     see ``IDENTICAL``, is 0.
     """
 
@@ -102,32 +102,32 @@ class SettledBaseline:
     def __call__(
         self, prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None, **further: Any
     ) -> tuple[Any, Any]:
-        """Return baseline and standard deviation, see ``exact_baseline``; ``further`` is what only a newer original knows."""
+        """Return baseline and standard deviation, see ``compute_exact_baseline``; ``further`` is what only a newer original knows."""
         options = {"leave_one_out_baseline": leave_one_out_baseline, "std_rewards": std_rewards, **further}
         base, std = self.chosen(prompts, rewards, valid_mask, **options)
         std, values = std.clone(), rewards if std_rewards is None else std_rewards
         for rows in iterate_groups(prompts):
-            compared = _compared(valid_mask[rows], leave_one_out=leave_one_out_baseline)
+            compared = _compare_group(valid_mask[rows], leave_one_out=leave_one_out_baseline)
             if compared is not None:
-                alike = _alike(values[rows].double(), compared, valid_mask[rows])
+                alike = _find_alike(values[rows].double(), compared, valid_mask[rows])
                 std[rows] = std[rows].masked_fill(alike, 0.0)
         return base, std
 
 
-def _alike(values: Any, compared: Any, valid: Any) -> Any:
+def _find_alike(values: Any, compared: Any, valid: Any) -> Any:
     """Tell of each sample whether what it is compared with is one value, see ``IDENTICAL``."""
-    return _range(values, compared) <= IDENTICAL * values[valid != 0].abs().max()
+    return _compute_range(values, compared) <= IDENTICAL * values[valid != 0].abs().max()
 
 
 def settle_baseline(original: Baseline) -> SettledBaseline:
     """Return NeMo-RL's function with exact spreads; what is settled already stays as it is."""
     if isinstance(original, SettledBaseline):
         return original
-    return SettledBaseline(original, original if is_exact(original) else exact_baseline)
+    return SettledBaseline(original, original if is_exact(original) else compute_exact_baseline)
 
 
-def unknown_parameters(original: Baseline) -> list[str]:
-    """Return a baseline function's parameters that ``exact_baseline`` does not know; none where it is exact itself."""
+def list_unknown_parameters(original: Baseline) -> list[str]:
+    """Return a baseline function's parameters that ``compute_exact_baseline`` does not know; none where it is exact itself."""
     if isinstance(original, SettledBaseline):
         return []
     further = [name for name in inspect.signature(original).parameters if name not in PARAMETERS]
@@ -135,7 +135,7 @@ def unknown_parameters(original: Baseline) -> list[str]:
 
 
 def is_exact(original: Baseline) -> bool:
-    """Tell whether a baseline function gives what ``exact_baseline`` gives, in groups in which rounding shows."""
+    """Tell whether a baseline function gives what ``compute_exact_baseline`` gives, in groups in which rounding shows."""
     import torch
 
     for reward in (0.1, 0.3, 1 / 3, 0.7, 0.9):
@@ -146,7 +146,7 @@ def is_exact(original: Baseline) -> bool:
                 valid[-1] = lost
                 given = torch.zeros(size, 1), rewards, valid
                 for leave_one_out in (True, False):
-                    wanted = exact_baseline(*given, leave_one_out_baseline=leave_one_out)
+                    wanted = compute_exact_baseline(*given, leave_one_out_baseline=leave_one_out)
                     found = original(*given, leave_one_out_baseline=leave_one_out)
                     kept = valid != 0
                     if not all(torch.allclose(a[kept], b[kept], atol=_ROUNDING) for a, b in zip(wanted, found, strict=True)):
@@ -165,16 +165,16 @@ def bound_groups(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: A
     bound = torch.zeros(len(rewards), dtype=torch.float64)
     for rows in iterate_groups(prompts):
         values, counts = rewards[rows].double(), valid[rows]
-        compared = _compared(counts, leave_one_out=estimator.use_leave_one_out_baseline)
+        compared = _compare_group(counts, leave_one_out=estimator.use_leave_one_out_baseline)
         if compared is None:
             continue
         count = float(counts.sum())
         whole = values[counts != 0].max() - values[counts != 0].min()
         limit = torch.full_like(values, float(whole))
         if estimator.normalize_rewards:
-            divided = ~_alike(values, compared, counts)
+            divided = ~_find_alike(values, compared, counts)
             if estimator.use_leave_one_out_baseline:
-                most = whole * (2 * max(count - 2, 1)) ** 0.5 / _range(values, compared).clamp(min=1e-300)
+                most = whole * (2 * max(count - 2, 1)) ** 0.5 / _compute_range(values, compared).clamp(min=1e-300)
             else:
                 most = torch.full_like(values, (count - 1) / count**0.5)
             limit[divided] = most[divided]

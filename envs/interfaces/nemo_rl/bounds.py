@@ -9,7 +9,7 @@ import orjson
 
 from gavel.envs.interfaces.nemo_rl.baseline import BOUNDS, Exceeded, find_exceeded
 from gavel.envs.interfaces.nemo_rl.driver import TrainingStopped
-from gavel.envs.interfaces.nemo_rl.masking import graded_in
+from gavel.envs.interfaces.nemo_rl.masking import find_graded
 from gavel.envs.interfaces.nemo_rl.sample import TASK, is_ours
 
 
@@ -25,7 +25,7 @@ class AdvantageOutOfBounds(TrainingStopped):
         )
 
 
-def bounded_advantage(
+def wrap_bounded_advantage(
     original: Callable[..., Any], step: Callable[[], int | None], report: Callable[[float, float], None]
 ) -> Callable[..., Any]:
     """Return an estimator's ``compute_advantage``, computed in float64, whose advantages are compared with their bounds.
@@ -46,27 +46,29 @@ def bounded_advantage(
         if bound_of is None or not len(rewards):
             return original(self, prompt_ids, rewards, mask, *args, **options)
         advantages = original(self, prompt_ids, rewards.double(), mask, *args, **options).to(rewards.dtype)
-        largest, allowed, worst = find_exceeded(advantages, mask, bound_of(self, prompt_ids, rewards, _valid(rewards, options), mask))
+        largest, allowed, worst = find_exceeded(
+            advantages, mask, bound_of(self, prompt_ids, rewards, _find_valid(rewards, options), mask)
+        )
         report(largest, allowed)
         if worst is not None:
-            raise AdvantageOutOfBounds(step(), _group(worst, options), worst.value, worst.bound)
+            raise AdvantageOutOfBounds(step(), _find_group(worst, options), worst.value, worst.bound)
         return advantages
 
     return compute_advantage
 
 
-def _valid(rewards: Any, options: Mapping[str, Any]) -> Any:
+def _find_valid(rewards: Any, options: Mapping[str, Any]) -> Any:
     """Return which samples count, ``[B]``: the graded ones, of those that a newer NeMo-RL says are valid."""
     import torch
 
     valid = torch.ones_like(rewards)
-    for column in (graded_in(options), options.get("valid_mask")):
+    for column in (find_graded(options), options.get("valid_mask")):
         if column is not None:
             valid = valid * column.to(device=rewards.device, dtype=rewards.dtype)
     return valid
 
 
-def _group(worst: Exceeded, options: Mapping[str, Any]) -> str:
+def _find_group(worst: Exceeded, options: Mapping[str, Any]) -> str:
     batch = options.get("repeated_batch")
     infos = batch["extra_env_info"] if batch is not None and "extra_env_info" in batch else None
     if infos is not None and is_ours(infos[worst.row]):

@@ -11,7 +11,7 @@ from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import RewardPolicy
 from gavel.models.codec import decode, record
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 PREFIX = "gavel_"
 """Our environments' names within NeMo-RL start with it; the built-in ones do not."""
@@ -41,7 +41,7 @@ class ActorConfig:
         if self.check_workers < 0:
             raise ValueError(f"check_workers is {self.check_workers}; allowed: 0 or more")
 
-    def service_key(self, name: str) -> str:
+    def make_service_key(self, name: str) -> str:
         """Return the key at which the user has written a service."""
         return self.service_keys.get(name, f"parts.services.{name}")
 
@@ -65,7 +65,7 @@ def read_config(raw: Mapping[str, Any], *, name: str = "") -> ActorConfig:
     return config
 
 
-def build(config: ActorConfig) -> tuple[Assembly, RewardPolicy]:
+def build_parts(config: ActorConfig) -> tuple[Assembly, RewardPolicy]:
     """Check an actor's config and make its parts; nothing is called.
 
     Raises:
@@ -77,7 +77,7 @@ def build(config: ActorConfig) -> tuple[Assembly, RewardPolicy]:
 
 def _refuse_missing(value: Any, path: str) -> None:
     if value == "???":
-        raise ConfigError("this value is missing", field=path, found=shorten(value), remedy=f"set {path}")
+        raise ConfigError("this value is missing", field=path, found=shorten_value(value), remedy=f"set {path}")
     if isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_missing(item, f"{path}.{key}")

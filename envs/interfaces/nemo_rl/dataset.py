@@ -12,8 +12,8 @@ from datasets import Dataset
 from nemo_rl.data.datasets.raw_dataset import RawDataset
 
 from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
-from gavel.envs.interfaces.nemo_rl.tasks import load_tasks, task_json
-from gavel.models.codec import digest
+from gavel.envs.interfaces.nemo_rl.tasks import encode_task, load_tasks
+from gavel.models.codec import compute_digest
 
 
 class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for us
@@ -39,9 +39,9 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
     ) -> None:  # fmt: skip
         path = Path(data_path).expanduser().resolve()
         tasks = load_tasks(path, env, binding=binding, limit=limit)
-        key = digest([str(path), limit]).removeprefix("sha256:")[:8]
+        key = compute_digest([str(path), limit]).removeprefix("sha256:")[:8]
         self.task_name = f"{env_name}/{split}/{path.stem}-{key}"
-        self.dataset = Dataset.from_list([{"task_name": self.task_name, "task": task_json(task)} for task in tasks])
+        self.dataset = Dataset.from_list([{"task_name": self.task_name, "task": encode_task(task)} for task in tasks])
         self.val_dataset = None
         self._split, self._multi_turn = split, multi_turn
 

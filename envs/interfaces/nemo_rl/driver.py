@@ -18,11 +18,11 @@ from itertools import count
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.interfaces.nemo_rl.endings import TAIL, Limits, ending_of, limits_from
-from gavel.envs.interfaces.nemo_rl.ledger import Steps, Verdict, verdicts_from_json
-from gavel.envs.interfaces.nemo_rl.masking import GRADED, graded_accuracy, graded_pass_k, take_out
+from gavel.envs.interfaces.nemo_rl.endings import TAIL, Limits, make_ending, read_limits
+from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger, decode_verdicts
+from gavel.envs.interfaces.nemo_rl.masking import GRADED, compute_graded_accuracy, compute_graded_pass_k, take_out_ungraded
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
-from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours, stamp, with_ending
+from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours, stamp_info, with_ending
 from gavel.models.errors import GavelError
 from gavel.models.failures import FailureKind
 
@@ -57,13 +57,13 @@ class Samples:
     token: str = field(default_factory=lambda: os.urandom(6).hex())
     numbers: Iterator[int] = field(default_factory=count)
 
-    def stamped(self, infos: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+    def stamp_infos(self, infos: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """Return the infos, ours stamped; ``rows`` says which are rollouts of one row."""
         seen: Counter[Any] = Counter()
         found = []
         for info, row in zip(infos, rows, strict=True):
             if is_ours(info):
-                info = stamp(info, f"{self.token}-{next(self.numbers):09x}", seen[row])
+                info = stamp_info(info, f"{self.token}-{next(self.numbers):09x}", seen[row])
                 seen[row] += 1
             found.append(info)
         return found
@@ -78,34 +78,34 @@ class Endings:
     _limits: Limits | None = None
     _texts: dict[tuple[int, ...], str] = field(default_factory=dict)
 
-    def use(self, tokenizer: Any) -> None:
+    def use_tokenizer(self, tokenizer: Any) -> None:
         """Use this tokenizer from now on."""
         if tokenizer is not self.tokenizer:
-            self.tokenizer, self._limits = tokenizer, limits_from(self.policy, tokenizer)
+            self.tokenizer, self._limits = tokenizer, read_limits(self.policy, tokenizer)
             self._texts = {}
 
-    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_rewards(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``calculate_rewards`` with the endings put into the batch it gets."""
 
         def calculate_rewards(batch: Any, *args: Any, **options: Any) -> Any:
             if any(is_ours(info) for info in batch["extra_env_info"]):
                 batch = batch.copy()
                 batch["extra_env_info"] = [
-                    with_ending(info, self._ending(log)) if is_ours(info) else info
+                    with_ending(info, self._make_ending(log)) if is_ours(info) else info
                     for info, log in zip(batch["extra_env_info"], batch["message_log"], strict=True)
                 ]
             return original(batch, *args, **options)
 
         return calculate_rewards
 
-    def _ending(self, log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _make_ending(self, log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         assert self._limits is not None, "a tokenizer is known before any reply"
         *before, reply = log
         prompt_tokens = sum(len(message["token_ids"]) for message in before)
-        tail = self._text(tuple(before[-1]["token_ids"][-TAIL:].tolist()))
-        return ending_of(self._limits, prompt_tokens, tail, reply["token_ids"].tolist())
+        tail = self._decode_prompt(tuple(before[-1]["token_ids"][-TAIL:].tolist()))
+        return make_ending(self._limits, prompt_tokens, tail, reply["token_ids"].tolist())
 
-    def _text(self, ids: tuple[int, ...]) -> str:
+    def _decode_prompt(self, ids: tuple[int, ...]) -> str:
         """Decode the end of a prompt; the prompts of a step end alike."""
         if (known := self._texts.get(ids)) is not None:
             return known
@@ -131,7 +131,7 @@ _VALIDATION: ContextVar[Validation | None] = ContextVar("gavel_validation", defa
 
 
 @dataclass(slots=True)
-class Step:
+class DriverStep:
     """What the rollouts of one training step have come to; dynamic sampling makes several of them. ``rewards`` are as the trainer has
     scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid; ``graded`` the column of that batch."""
 
@@ -144,7 +144,7 @@ class Step:
 
 
 class Driver:
-    """Wraps NeMo-RL's rollouts, validation and logging; ``hooks.install`` puts the wrappers in place.
+    """Wraps NeMo-RL's rollouts, validation and logging; ``hooks.install_hooks`` puts the wrappers in place.
 
     Args:
         policy: the trainer's ``policy`` section, resolved.
@@ -155,7 +155,7 @@ class Driver:
     """
 
     def __init__(
-        self, policy: Mapping[str, Any], failure: FailurePolicy, steps: Steps | None = None, report: Report = ask_actor,
+        self, policy: Mapping[str, Any], failure: FailurePolicy, steps: StepLedger | None = None, report: Report = ask_actor,
         *, joins: bool = False,
     ) -> None:  # fmt: skip
         self.endings = Endings(policy)
@@ -163,7 +163,7 @@ class Driver:
         self._watches = {split: FailureWatch(failure) for split in ("train", "validation")}
         self._steps, self._report = steps, report
         self._joins = joins
-        self._step = Step()
+        self._step = DriverStep()
         self._metrics: dict[str, Any] = {}
         self._graded: Any = None
         self._done: int | None = None
@@ -178,13 +178,13 @@ class Driver:
         signature = inspect.signature(original)
 
         @functools.wraps(original)
-        def train(*args: Any, **options: Any) -> Any:
+        def run_train(*args: Any, **options: Any) -> Any:
             self._done = int(signature.bind(*args, **options).arguments["grpo_save_state"].total_steps)
             return original(*args, **options)
 
-        return train
+        return run_train
 
-    def note_bound(self, largest: float, allowed: float) -> None:
+    def record_bound(self, largest: float, allowed: float) -> None:
         """Note the largest advantage of a step by amount, and what the rewards allow, for the trainer's logger."""
         self._metrics |= {"advantages/largest": largest, "advantages/bound": allowed}
 
@@ -192,28 +192,28 @@ class Driver:
         """Return a rollout of a whole batch whose result knows what is graded."""
         signature = inspect.signature(original)
 
-        def rollout(*args: Any, **options: Any) -> Any:
+        def run_rollout(*args: Any, **options: Any) -> Any:
             bound = signature.bind(*args, **options)
             batch = bound.arguments["input_batch"]
             if not any(is_ours(info) for info in batch["extra_env_info"]):
-                return self._others(original(*args, **options))
-            self.endings.use(bound.arguments["tokenizer"])
+                return self._mark_others(original(*args, **options))
+            self.endings.use_tokenizer(bound.arguments["tokenizer"])
             batch = batch.copy()
-            infos = self._samples.stamped(batch["extra_env_info"], _rows(batch))
+            infos = self._samples.stamp_infos(batch["extra_env_info"], _list_rows(batch))
             batch["extra_env_info"] = list(infos)
             bound.arguments["input_batch"] = batch
             final, metrics = original(*bound.args, **bound.kwargs)
-            metrics = {**metrics, **self._settle(final, infos, bound.arguments["task_to_env"])}
+            metrics = {**metrics, **self._settle_batch(final, infos, bound.arguments["task_to_env"])}
             self._metrics = metrics
             return final, metrics
 
-        return rollout
+        return run_rollout
 
     def wrap_validate(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``validate`` whose accuracy and pass_k count graded samples only."""
         signature = inspect.signature(original)
 
-        def validate(*args: Any, **options: Any) -> Any:
+        def run_validate(*args: Any, **options: Any) -> Any:
             token = _VALIDATION.set(seen := Validation())
             try:
                 metrics, timings = original(*args, **options)
@@ -224,17 +224,17 @@ class Driver:
             arguments = signature.bind(*args, **options).arguments
             if not any(seen.graded):
                 raise TrainingStopped("no sample of the validation was graded: its accuracy would be made of placeholders")
-            metrics = {**metrics, "accuracy": graded_accuracy(seen.rewards, seen.graded), **seen.tallies.metrics()}
+            metrics = {**metrics, "accuracy": compute_graded_accuracy(seen.rewards, seen.graded), **seen.tallies.compute_metrics()}
             if "pass_k" in metrics:
-                metrics["pass_k"] = _pass_k(seen, arguments["master_config"].grpo.val_num_generations_per_prompt)
+                metrics["pass_k"] = _compute_pass_k(seen, arguments["master_config"].grpo.val_num_generations_per_prompt)
             if self._steps is not None:
                 weights = {uid: float(counts) for uid, counts in zip(seen.uids, seen.graded, strict=True) if uid}
                 self._steps.add(int(arguments["step"]), "validation", weights)
             return metrics, timings
 
-        return validate
+        return run_validate
 
-    def graded_of(self, rewards: Any) -> Any:
+    def find_graded(self, rewards: Any) -> Any:
         """Return the graded column for the trainer's rewards of its newest rollout, and correct its logged mean."""
         graded, step = self._graded, self._step
         if graded is None or len(graded) != len(rewards):
@@ -247,7 +247,7 @@ class Driver:
             self._metrics["reward"] = sum(step.rewards) / len(step.rewards) if step.rewards else float("nan")
         return graded
 
-    def note_batch(self, batch: Any, mask: Any) -> None:
+    def record_batch(self, batch: Any, mask: Any) -> None:
         """Note the samples and weights that a step trains on.
 
         Args:
@@ -268,7 +268,7 @@ class Driver:
         """Return the trainer's logging of a step's rewards; it alone is told the step's number."""
         signature = inspect.signature(original)
 
-        def log(*args: Any, **options: Any) -> Any:
+        def run_log(*args: Any, **options: Any) -> Any:
             bound, step = signature.bind(*args, **options), self._step
             self._done = int(bound.arguments["total_steps"]) + 1
             if self._steps is not None and step.weights:
@@ -279,15 +279,15 @@ class Driver:
                     bound.arguments[name] = bound.arguments[name][counted]
             return original(*bound.args, **bound.kwargs)
 
-        return log
+        return run_log
 
-    def unmarked(self) -> str | None:
+    def explain_unmarked(self) -> str | None:
         """Say why a batch without the graded column must not be trained on."""
         if self._graded is None or bool((self._graded != 0).all()):
             return None
         return "this NeMo-RL does not hand the rollout's batch to its advantage estimator, so ungraded samples cannot be left out"
 
-    def _others(self, rolled: tuple[Any, Any]) -> tuple[Any, Any]:
+    def _mark_others(self, rolled: tuple[Any, Any]) -> tuple[Any, Any]:
         """Mark a batch with no sample of ours: dynamic sampling may join it to one that has some."""
         import torch
 
@@ -296,7 +296,7 @@ class Driver:
         final[GRADED] = torch.ones(len(final["total_reward"]))
         return rolled
 
-    def _settle(self, final: Any, infos: Sequence[Any], environments: Mapping[str, Any]) -> dict[str, float]:
+    def _settle_batch(self, final: Any, infos: Sequence[Any], environments: Mapping[str, Any]) -> dict[str, float]:
         """Ask what became of the samples, take out the ungraded ones; return the metrics.
 
         Raises:
@@ -306,14 +306,14 @@ class Driver:
 
         validation = _VALIDATION.get()
         if validation is None and (self._step.trained or not self._joins):
-            self._step = Step()
+            self._step = DriverStep()
         tallies = validation.tallies if validation is not None else self._step.tallies
-        verdicts = self._ask(final["task_name"], infos, environments, tallies)
+        verdicts = self._ask_verdicts(final["task_name"], infos, environments, tallies)
         ours = [is_ours(info) for info in infos]
         graded = [not mine or (verdict is not None and verdict.graded) for mine, verdict in zip(ours, verdicts, strict=True)]
         _check_rewards(final["total_reward"].tolist(), verdicts)
-        take_out(final, torch.tensor(graded, dtype=torch.float32))
-        tallies.add(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
+        take_out_ungraded(final, torch.tensor(graded, dtype=torch.float32))
+        tallies.add_verdicts(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
         if validation is not None:
             validation.rewards += final["total_reward"].tolist()
             validation.graded += graded
@@ -322,26 +322,26 @@ class Driver:
             self._graded = final[GRADED]
         watch = self._watches["train" if validation is None else "validation"]
         watch_over(watch, [verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine])
-        return tallies.metrics()
+        return tallies.compute_metrics()
 
-    def _ask(
+    def _ask_verdicts(
         self, names: Sequence[str], infos: Sequence[Any], environments: Mapping[str, Any], tallies: Tallies
-    ) -> list[Verdict | None]:  # fmt: skip
-        found: dict[str, Verdict] = {}
+    ) -> list[SampleVerdict | None]:  # fmt: skip
+        found: dict[str, SampleVerdict] = {}
         handles = {id(environments[name]): environments[name] for name in dict.fromkeys(names)}
         for key, handle in handles.items():
             uids = [info[UID] for name, info in zip(names, infos, strict=True) if is_ours(info) and id(environments[name]) == key]
             report = self._report(handle, uids) if uids else None
             if report is None:
                 continue
-            told = [verdict for verdict in verdicts_from_json(report["verdicts"]) if verdict is not None]
+            told = [verdict for verdict in decode_verdicts(report["verdicts"]) if verdict is not None]
             found |= {verdict.uid: verdict for verdict in told}
             if told and report["metrics"]:
                 tallies.environments.append((told[0].env, sum(verdict.graded for verdict in told), report["metrics"]))
         return [found.get(info[UID]) if is_ours(info) else None for info in infos]
 
 
-def watch_over(watch: FailureWatch, verdicts: Sequence[Verdict | None]) -> None:
+def watch_over(watch: FailureWatch, verdicts: Sequence[SampleVerdict | None]) -> None:
     """Apply a failure policy to samples; a prompt that does not fit is a fault of the data, and does not count.
 
     Raises:
@@ -356,12 +356,12 @@ def watch_over(watch: FailureWatch, verdicts: Sequence[Verdict | None]) -> None:
         if not graded:  # the row at which it says stop may be a graded one
             reason = "its episode was cut before it could be graded" if failure is None else f"{failure.kind}: {failure.reason}"
             newest = f"; the newest: {reason}"
-        stop = watch.observe(graded=graded)
+        stop = watch.observe_result(graded=graded)
         if stop is not None:
             raise TrainingStopped(f"{stop}{newest}")
 
 
-def _check_rewards(rewards: Sequence[float], verdicts: Sequence[Verdict | None]) -> None:
+def _check_rewards(rewards: Sequence[float], verdicts: Sequence[SampleVerdict | None]) -> None:
     """A reward that is not the verdict's would mean that something between changed it; that must not be trained on."""
     for reward, verdict in zip(rewards, verdicts, strict=True):
         if verdict is None or verdict.reward is None:
@@ -370,13 +370,13 @@ def _check_rewards(rewards: Sequence[float], verdicts: Sequence[Verdict | None])
             raise RuntimeError(f"sample {verdict.uid} has reward {reward}, and its verdict says {verdict.reward}")
 
 
-def _rows(batch: Any) -> Sequence[Any]:
+def _list_rows(batch: Any) -> Sequence[Any]:
     """Return what tells rows apart; repeated rows have one number."""
     return [(name, row) for name, row in zip(batch["task_name"], batch["idx"], strict=True)]
 
 
-def _pass_k(seen: Validation, k: int) -> float:
-    known = graded_pass_k(seen.rewards, seen.graded, k)
+def _compute_pass_k(seen: Validation, k: int) -> float:
+    known = compute_graded_pass_k(seen.rewards, seen.graded, k)
     if known is None:
         raise TrainingStopped("pass_k is known of no prompt: each has an ungraded reply and none that passed")
     return known

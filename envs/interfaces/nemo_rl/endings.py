@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.models.thinking import opens_thinking
+from gavel.models.thinking import is_thinking_open
 
 TAIL = 16
 """Prompt tokens in which a pre-filled opening tag must stand."""
@@ -29,7 +29,7 @@ class Limits:
         return "length" if reached else "stop"
 
 
-def ending_of(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Sequence[int]) -> dict[str, Any]:
+def make_ending(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Sequence[int]) -> dict[str, Any]:
     """Return how a reply ended, as plain data.
 
     Args:
@@ -40,14 +40,14 @@ def ending_of(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Seque
     """
     return {
         "finish_reason": limits.finish_reason(prompt_tokens, reply),
-        "think_prefilled": opens_thinking(prompt_tail),
+        "think_prefilled": is_thinking_open(prompt_tail),
         "prompt_tokens": prompt_tokens,
         "completion_tokens": len(reply),
         "last_id": int(reply[-1]) if reply else None,
     }
 
 
-def limits_from(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
+def read_limits(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
     """Read the limits of a NeMo-RL ``policy`` section; the tokenizer's end token counts where no stop tokens are named."""
     generation = policy["generation"]
     stops = [*(generation.get("stop_token_ids") or ()), tokenizer.eos_token_id]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gavel.models.codec import record
-from gavel.models.errors import ConfigError, shorten
+from gavel.models.errors import ConfigError, shorten_value
 
 _USER, _REPLY, _NEXT = "gavel-mark-one", "gavel-mark-two", "gavel-mark-three"
 _BREAK = "\u200b"
@@ -30,7 +30,7 @@ class Frame:
     trims: bool = False
     special: str = ""
 
-    def turn(self, text: str, *, ended: bool) -> str:
+    def make_turn(self, text: str, *, ended: bool) -> str:
         """Return a user's turn as it follows a reply.
 
         Args:
@@ -54,41 +54,41 @@ def read_frame(tokenizer: Any) -> Frame:
     Raises:
         ConfigError: there is no template, or it does not render a conversation turn by turn.
     """
-    text = _rendered(tokenizer, _NEXT)
+    text = _render_turn(tokenizer, _NEXT)
     if [text.count(mark) for mark in (_USER, _REPLY, _NEXT)] != [1, 1, 1]:
-        raise _refused("a marked text is missing or stands there twice")
+        raise _make_error("a marked text is missing or stands there twice")
     between, after = text.split(_REPLY)[1].split(_NEXT)
-    special = sorted({token for token in _special(tokenizer) if token.strip()}, key=len, reverse=True)
+    special = sorted({token for token in _list_special(tokenizer) if token.strip()}, key=len, reverse=True)
     end = next((token for token in special if between.startswith(token)), None)
     if end is None or not after:
-        raise _refused(f"no control token follows a reply: {shorten(between)}")
+        raise _make_error(f"no control token follows a reply: {shorten_value(between)}")
     ids = tokenizer(end, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
-        raise _refused(f"{end} is not one token")
-    trims = _rendered(tokenizer, f" {_NEXT} ") == text
-    return Frame(end, int(ids[0]), between.removeprefix(end), after, trims, _pattern(special))
+        raise _make_error(f"{end} is not one token")
+    trims = _render_turn(tokenizer, f" {_NEXT} ") == text
+    return Frame(end, int(ids[0]), between.removeprefix(end), after, trims, _make_pattern(special))
 
 
-def _rendered(tokenizer: Any, text: str) -> str:
+def _render_turn(tokenizer: Any, text: str) -> str:
     said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": text}]
     try:
         return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
     except Exception as failed:  # templates are programs of others and raise what they like
-        raise _refused(f"{type(failed).__name__}: {failed}") from failed
+        raise _make_error(f"{type(failed).__name__}: {failed}") from failed
 
 
-def _special(tokenizer: Any) -> list[str]:
+def _list_special(tokenizer: Any) -> list[str]:
     """Return the texts the tokenizer reads as tokens of their own: named special ones, and added ones marked as special."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return [*tokenizer.all_special_tokens, *(str(token.content) for token in added.values() if token.special)]
 
 
-def _pattern(tokens: Sequence[str]) -> str:
+def _make_pattern(tokens: Sequence[str]) -> str:
     """Return one pattern for all tokens; hundreds of numbered ones become one branch, since it travels with every sample."""
     return "|".join(dict.fromkeys(re.sub(r"[0-9]+", "[0-9]+", re.escape(token)) for token in tokens))
 
 
-def _refused(found: str) -> ConfigError:
+def _make_error(found: str) -> ConfigError:
     return ConfigError(
         "this chat template cannot frame the turns of a conversation", field="policy.tokenizer", found=found,
         allowed="a template that renders user and assistant in turn, each reply followed by a control token",

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from gavel.envs.endings import make_encodable
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Verdict
-from gavel.envs.interfaces.nemo_rl.sample import Sample, next_info, read_sample
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, SampleVerdict
+from gavel.envs.interfaces.nemo_rl.sample import Sample, make_next_info, read_sample
 from gavel.envs.play import EpisodePlayer, end_ungraded
 from gavel.envs.types import (
     Digests,
@@ -55,7 +55,7 @@ class Stepped:
     terminated: bool
 
 
-class Grader:
+class SampleGrader:
     """Steps samples.
 
     Args:
@@ -75,7 +75,7 @@ class Grader:
         self._tasks: OrderedDict[str, Task] = OrderedDict()
         self._results: OrderedDict[str, Result] = OrderedDict()
 
-    async def step(self, reply: str, info: Mapping[str, Any]) -> Stepped:
+    async def step_sample(self, reply: str, info: Mapping[str, Any]) -> Stepped:
         """Answer the policy's newest reply.
 
         Args:
@@ -93,23 +93,23 @@ class Grader:
                 "  fix:     start the trainer with `python -m gavel.launch.nemo_rl_main --config FILE`"
             )
         if (known := self._ledger.find(sample.uid)) is not None:
-            return _ended(known)
+            return _make_ended(known)
         started, begun = time.time(), time.perf_counter()
-        message = Message("assistant", reply, _reply(reply, sample.ending, self._policy_model))
+        message = Message("assistant", reply, _make_reply(reply, sample.ending, self._policy_model))
         task, unusable = await self._read_task(sample)
         said = unusable or await self._take_step(task, sample, message)
         if isinstance(said, Observe):
-            observed = _observed(sample, info, message, said)
+            observed = _make_observed(sample, info, message, said)
             if isinstance(observed, Stepped):
                 return observed
             said = observed
         seconds = time.perf_counter() - begun
-        return self._finish(task, sample, message, said, Timing(started, 0.0, seconds, seconds))
+        return self._finish_sample(task, sample, message, said, Timing(started, 0.0, seconds, seconds))
 
-    def verdicts(self, uids: list[str]) -> tuple[list[Verdict | None], list[Result]]:
+    def take_verdicts(self, uids: list[str]) -> tuple[list[SampleVerdict | None], list[Result]]:
         """Return the verdicts by uid, None where there is none, and the results that are still held; these are let go."""
         results = [self._results.pop(uid) for uid in uids if uid in self._results]
-        self._ledger.tidy()
+        self._ledger.tidy_answers()
         return [self._ledger.find(uid) for uid in uids], results
 
     async def _read_task(self, sample: Sample) -> tuple[Task, Finish | None]:
@@ -123,10 +123,10 @@ class Grader:
             nameless = Task("", self._environment.name, "", (), {}, {})
             return nameless, end_ungraded(FailureKind.TASK_SCHEMA, "task", str(failed))
 
-        async def parse() -> Task:
+        async def parse_task() -> Task:
             return replace(raw, target=self._environment.parse_target(raw.target))
 
-        read = await self._player.guard(parse)
+        read = await self._player.guard_work(parse_task)
         if isinstance(read, Finish):
             return raw, read
         self._tasks[sample.task] = read
@@ -140,7 +140,7 @@ class Grader:
         assert sample.uid is not None
         transcript = Transcript((*task.messages, *sample.history, message))
         try:
-            said = await self._player.take_step(task, transcript, self._ledger.answers(sample.uid, sample.turn))
+            said = await self._player.take_step(task, transcript, self._ledger.get_answers(sample.uid, sample.turn))
         except PersistenceError as failed:
             return end_ungraded(FailureKind.PERSISTENCE_FAILED, "store", str(failed))
         except ServiceNeeded as failed:
@@ -154,12 +154,12 @@ class Grader:
             )
         return said
 
-    def _finish(self, task: Task, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
+    def _finish_sample(self, task: Task, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
         assert sample.uid is not None
         result = self._player.make_result(
             task,
             Transcript((*task.messages, *sample.history, message)),
-            replace(finish, receipts=_receipts(sample, finish)),
+            replace(finish, receipts=_collect_receipts(sample, finish)),
             timing,
             rollout_index=sample.rollout,
         )
@@ -167,38 +167,40 @@ class Grader:
             verdict = self._ledger.add(sample.uid, sample.turn, sample.split, result)
         except (PersistenceError, TypeError) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
             failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", make_encodable(str(failed)))
-            verdict = _unstored(sample.uid, sample.turn, self._environment.name, failure, result)
-            self._ledger.hold(verdict)
-            return _ended(verdict)
+            verdict = _make_unstored(sample.uid, sample.turn, self._environment.name, failure, result)
+            self._ledger.hold_verdict(verdict)
+            return _make_ended(verdict)
         self._results[sample.uid] = result
         if len(self._results) > RESULTS_KEPT:
             self._results.popitem(last=False)
-        return _ended(verdict)
+        return _make_ended(verdict)
 
 
-def _unstored(uid: str, turn: int, env: str, failure: Failure, result: Result) -> Verdict:
-    return Verdict(uid, turn, env, "", None, {}, failure, len(result.receipts), result.timing.total_s)
+def _make_unstored(uid: str, turn: int, env: str, failure: Failure, result: Result) -> SampleVerdict:
+    return SampleVerdict(uid, turn, env, "", None, {}, failure, len(result.receipts), result.timing.total_s)
 
 
-def _reply(text: str, ending: Mapping[str, Any], model: str) -> Reply:
+def _make_reply(text: str, ending: Mapping[str, Any], model: str) -> Reply:
     usage = Usage(int(ending["prompt_tokens"]), int(ending["completion_tokens"]))
     return Reply(text, str(ending["finish_reason"]), model, usage, think_prefilled=bool(ending["think_prefilled"]))
 
 
-def _receipts(sample: Sample, finish: Finish) -> tuple[Receipt, ...]:
+def _collect_receipts(sample: Sample, finish: Finish) -> tuple[Receipt, ...]:
     return tuple(receipt for message in sample.history for receipt in message.receipts) + finish.receipts
 
 
-def _ended(verdict: Verdict) -> Stepped:
+def _make_ended(verdict: SampleVerdict) -> Stepped:
     """The last observation is empty: any text would count against the sample's length, and mark a good one truncated."""
     return Stepped("", None, PLACEHOLDER if verdict.reward is None else verdict.reward, terminated=True)
 
 
-def _observed(sample: Sample, info: Mapping[str, Any], message: Message, said: Observe) -> Stepped | Finish:
+def _make_observed(sample: Sample, info: Mapping[str, Any], message: Message, said: Observe) -> Stepped | Finish:
     if sample.frame is None or any(spoken.role != "user" for spoken in said.messages) or len(said.messages) != 1:
         found = "no turn framing" if sample.frame is None else ", ".join(spoken.role for spoken in said.messages) or "no message"
         reason = f"a turn goes on with one user's message and framing; found {found}"
         return end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", reason)
     assert sample.ending is not None
-    text = sample.frame.turn(said.messages[0].content, ended=sample.ending["last_id"] == sample.frame.end_id)
-    return Stepped(text, next_info(info, (message, replace(said.messages[0], receipts=said.receipts))), PLACEHOLDER, terminated=False)
+    text = sample.frame.make_turn(said.messages[0].content, ended=sample.ending["last_id"] == sample.frame.end_id)
+    return Stepped(
+        text, make_next_info(info, (message, replace(said.messages[0], receipts=said.receipts))), PLACEHOLDER, terminated=False
+    )

@@ -15,35 +15,35 @@ from importlib import import_module
 from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
-from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, settle_baseline, unknown_parameters
-from gavel.envs.interfaces.nemo_rl.bounds import bounded_advantage
+from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, list_unknown_parameters, settle_baseline
+from gavel.envs.interfaces.nemo_rl.bounds import wrap_bounded_advantage
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, LOGGING, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.masking import estimator_baseline, masked_advantage, whole_groups
+from gavel.envs.interfaces.nemo_rl.masking import wrap_estimator_baseline, wrap_masked_advantage, wrap_whole_groups
 from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
-from gavel.envs.interfaces.nemo_rl.returned import FIELDS, unknown_fields
+from gavel.envs.interfaces.nemo_rl.returned import FIELDS, list_unknown_fields
 from gavel.models.errors import ConfigError
 
 ROLLOUT_THREADS = 512
 
 
-def missing_names() -> list[str]:
+def list_missing_names() -> list[str]:
     """Return what this NeMo-RL lacks of what the hooks take hold of; imports it."""
-    found = [name for module, names in NEEDED.items() for name in _missing(module, names)]
+    found = [name for module, names in NEEDED.items() for name in _list_missing(module, names)]
     if found:
         return found
     returned = import_module("nemo_rl.environments.interfaces").EnvironmentReturn
-    if unknown := unknown_fields(returned):
+    if unknown := list_unknown_fields(returned):
         found.append(f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(unknown)}")
     if found:
         return found
     baseline = getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)
     if "valid_mask" not in inspect.signature(baseline).parameters:
         return [f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"]
-    return [f"an exact nemo_rl.algorithms.utils.{BASELINE}, or one without {name}" for name in unknown_parameters(baseline)]
+    return [f"an exact nemo_rl.algorithms.utils.{BASELINE}, or one without {name}" for name in list_unknown_parameters(baseline)]
 
 
-def _missing(module: str, names: tuple[str, ...]) -> list[str]:
+def _list_missing(module: str, names: tuple[str, ...]) -> list[str]:
     try:
         held = import_module(module)
     except ModuleNotFoundError as failed:
@@ -51,33 +51,33 @@ def _missing(module: str, names: tuple[str, ...]) -> list[str]:
     return [f"{module}.{name}" for name in names if not hasattr(held, name)]
 
 
-def install(driver: Driver) -> None:
+def install_hooks(driver: Driver) -> None:
     """Put a driver's wrappers in place, once for a process, before the trainer's script is imported.
 
     Raises:
         ConfigError: this NeMo-RL lacks what they need; nothing was changed.
     """
-    _require()
+    require_names()
     modules: list[Any] = [import_module(name) for name in NEEDED]
     rollouts, manager, estimators, data, grpo = modules
     data.setup_response_data = wrap_setup(data.setup_response_data)
     for module in (rollouts, manager):
-        module.calculate_rewards = driver.endings.wrap(module.calculate_rewards)
+        module.calculate_rewards = driver.endings.wrap_rewards(module.calculate_rewards)
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
         setattr(grpo, name, driver.wrap_rollout(getattr(grpo, name)))
     grpo.validate = driver.wrap_validate(grpo.validate)
     setattr(grpo, LOGGING, driver.wrap_logging(getattr(grpo, LOGGING)))
     grpo.grpo_train = driver.wrap_training(grpo.grpo_train)
-    setattr(grpo, BASELINE, whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.graded_of))
-    setattr(estimators, BASELINE, estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))
-    for estimator in _estimators(estimators):
-        masked = masked_advantage(estimator.compute_advantage, driver.unmarked)
-        bounded = bounded_advantage(masked, lambda: driver.step_under_way, driver.note_bound)
-        estimator.compute_advantage = _noted(driver, bounded)
+    setattr(grpo, BASELINE, wrap_whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.find_graded))
+    setattr(estimators, BASELINE, wrap_estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))
+    for estimator in _find_estimators(estimators):
+        masked = wrap_masked_advantage(estimator.compute_advantage, driver.explain_unmarked)
+        bounded = wrap_bounded_advantage(masked, lambda: driver.step_under_way, driver.record_bound)
+        estimator.compute_advantage = _wrap_noted(driver, bounded)
 
 
-def _require() -> None:
-    if missing := missing_names():
+def require_names() -> None:
+    if missing := list_missing_names():
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
@@ -88,11 +88,11 @@ def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy)
     """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process.
 
     Raises:
-        ConfigError: as ``install``.
+        ConfigError: as ``install_hooks``.
     """
     from functools import partial
 
-    _require()
+    require_names()
 
     from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
 
@@ -108,8 +108,8 @@ def settle_estimators() -> None:
     if isinstance(getattr(module, BASELINE), SettledBaseline):
         return
     setattr(module, BASELINE, settle_baseline(getattr(module, BASELINE)))
-    for estimator in _estimators(module):
-        estimator.compute_advantage = bounded_advantage(estimator.compute_advantage, lambda: None, lambda *_: None)
+    for estimator in _find_estimators(module):
+        estimator.compute_advantage = wrap_bounded_advantage(estimator.compute_advantage, lambda: None, lambda *_: None)
 
 
 def widen_executor(threads: int = ROLLOUT_THREADS) -> None:
@@ -131,16 +131,16 @@ class _WidePolicy(asyncio.DefaultEventLoopPolicy):
         return loop
 
 
-def _estimators(module: Any) -> list[Any]:
+def _find_estimators(module: Any) -> list[Any]:
     return [
         value for name, value in vars(module).items() if name.endswith("AdvantageEstimator") and hasattr(value, "compute_advantage")
     ]
 
 
-def _noted(driver: Driver, compute: Any) -> Any:
+def _wrap_noted(driver: Driver, compute: Any) -> Any:
     def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
         if (batch := options.get("repeated_batch")) is not None:
-            driver.note_batch(batch, mask)
+            driver.record_batch(batch, mask)
         return compute(self, prompt_ids, rewards, mask, *args, **options)
 
     return compute_advantage

@@ -16,7 +16,7 @@ import orjson
 from gavel.envs.types import Result
 from gavel.judges.types import StoredAnswer
 from gavel.models.codec import decode, record, to_json
-from gavel.models.errors import RecordError, shorten
+from gavel.models.errors import RecordError, shorten_value
 from gavel.models.failures import Failure
 from gavel.models.files import JsonLines, PersistenceError
 
@@ -29,7 +29,7 @@ KEPT = 65_536
 
 
 @record
-class Verdict:
+class SampleVerdict:
     """What became of one sample. ``reward`` and ``components`` are set exactly where it is graded, ``failure`` exactly where not."""
 
     uid: str
@@ -54,10 +54,10 @@ class Verdict:
         return self.failure is None
 
 
-def verdict_of(uid: str, turn: int, env: str, result: Result) -> Verdict:
+def make_verdict(uid: str, turn: int, env: str, result: Result) -> SampleVerdict:
     """Return the verdict of a result."""
     reward = result.reward
-    return Verdict(
+    return SampleVerdict(
         uid, turn, env, result.outcome.label, reward.value if reward else None, reward.components if reward else {},
         result.outcome.failure, len(result.receipts), result.timing.total_s,
     )  # fmt: skip
@@ -76,20 +76,20 @@ class Ledger:
 
     def __init__(self, folder: Path | None, env: str) -> None:
         self._env = env
-        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[str, SampleVerdict] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int], dict[str, StoredAnswer]] = OrderedDict()
         self._rows: JsonLines | None = None
         self._asked: JsonLines | None = None
         if folder is not None:
             rows, asked = folder / f"{env}.rows.jsonl", folder / f"{env}.answers.jsonl"
-            self._rows, self._asked = _open(rows), _open(asked)  # repairs torn tails first
-            self._read(rows, asked)
+            self._rows, self._asked = _open_file(rows), _open_file(asked)  # repairs torn tails first
+            self._read_files(rows, asked)
 
-    def find(self, uid: str) -> Verdict | None:
+    def find(self, uid: str) -> SampleVerdict | None:
         """Return the verdict on a sample, if it has one."""
         return self._verdicts.get(uid)
 
-    def add(self, uid: str, turn: int, split: str, result: Result) -> Verdict:
+    def add(self, uid: str, turn: int, split: str, result: Result) -> SampleVerdict:
         """Store how a sample ended; the first ending stands.
 
         Raises:
@@ -98,20 +98,20 @@ class Ledger:
         known = self._verdicts.get(uid)
         if known is not None:
             return known
-        verdict = verdict_of(uid, turn, self._env, result)
+        verdict = make_verdict(uid, turn, self._env, result)
         if self._rows is not None:
             head = {"schema": SCHEMA, "uid": uid, "turn": turn, "split": split}
             self._rows.append(b'%s,"verdict":%s,"result":%s}' % (to_json(head)[:-1], to_json(verdict), to_json(result)))
-        self._remember(verdict)
+        self._remember_verdict(verdict)
         self._answers.pop((uid, turn), None)
         return verdict
 
-    def hold(self, verdict: Verdict) -> None:
+    def hold_verdict(self, verdict: SampleVerdict) -> None:
         """Keep a verdict that could not be stored, so that its reason can be told; it dies with this process."""
-        self._remember(verdict)
+        self._remember_verdict(verdict)
 
-    def answers(self, uid: str, turn: int) -> RowAnswers:
-        """Return the answer log of a sample's step, for ``judges.answers.answering``."""
+    def get_answers(self, uid: str, turn: int) -> RowAnswers:
+        """Return the answer log of a sample's step, for ``judges.answers.keep_answers``."""
         return RowAnswers(self, uid, turn)
 
     def keep_answer(self, uid: str, turn: int, answer: StoredAnswer) -> None:
@@ -128,7 +128,7 @@ class Ledger:
         """Return the answer to a question of a step, if it was asked before."""
         return self._answers.get((uid, turn), {}).get(key)
 
-    def tidy(self) -> None:
+    def tidy_answers(self) -> None:
         """Empty the file of answers once it is large and no row under way has any, for they serve nothing else; make files again that
         somebody has removed: what is appended to those would be lost.
 
@@ -136,14 +136,14 @@ class Ledger:
             PersistenceError: a file cannot be made again.
         """
         if self._rows is not None and not self._rows.path.exists():
-            self._rows = _again(self._rows)
+            self._rows = _open_again(self._rows)
         if self._asked is None:
             return
         if not self._asked.path.exists():
-            self._asked = _again(self._asked)
+            self._asked = _open_again(self._asked)
         elif not self._answers and self._asked.path.stat().st_size > TAIL_BYTES:
             self._asked.path.unlink()
-            self._asked = _again(self._asked)
+            self._asked = _open_again(self._asked)
 
     def close(self) -> None:
         """Close the files."""
@@ -151,14 +151,14 @@ class Ledger:
             if file is not None:
                 file.close()
 
-    def _read(self, rows: Path, asked: Path) -> None:
-        for row in _tail(rows):
-            self._remember(decode(Verdict, row["verdict"], where=str(rows)))
-        for line in _tail(asked):
+    def _read_files(self, rows: Path, asked: Path) -> None:
+        for row in _read_tail(rows):
+            self._remember_verdict(decode(SampleVerdict, row["verdict"], where=str(rows)))
+        for line in _read_tail(asked):
             if line["uid"] not in self._verdicts:
                 self._take_answer(line["uid"], line["turn"], decode(StoredAnswer, line["answer"], where=str(asked)))
 
-    def _remember(self, verdict: Verdict) -> None:
+    def _remember_verdict(self, verdict: SampleVerdict) -> None:
         self._verdicts[verdict.uid] = verdict
         if len(self._verdicts) > KEPT:
             self._verdicts.popitem(last=False)
@@ -186,11 +186,11 @@ class RowAnswers:
         self._ledger.keep_answer(self._uid, self._turn, answer)
 
 
-class Steps:
+class StepLedger:
     """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot know."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = _open(folder / "steps.jsonl")
+        self._file = _open_file(folder / "steps.jsonl")
 
     def add(self, step: int, split: str, weights: Mapping[str, float]) -> None:
         """Store one step: uid -> weight in the loss (validation: 1 where it counts, else 0).
@@ -207,7 +207,7 @@ class Steps:
         self._file.close()
 
 
-def _tail(path: Path) -> Iterator[dict[str, Any]]:
+def _read_tail(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the documents of the file's last ``TAIL_BYTES``, from the first whole line on."""
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -219,22 +219,22 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
                 yield orjson.loads(line)
             except orjson.JSONDecodeError as failed:
                 raise RecordError(
-                    "this ledger has a line that is no JSON", where=str(path), found=shorten(line.decode("utf-8", "replace")),
+                    "this ledger has a line that is no JSON", where=str(path), found=shorten_value(line.decode("utf-8", "replace")),
                     remedy="take the line out (keep a copy) and start again",
                 ) from failed  # fmt: skip
 
 
-def verdicts_to_json(verdicts: Sequence[Verdict | None]) -> bytes:
+def encode_verdicts(verdicts: Sequence[SampleVerdict | None]) -> bytes:
     """Return verdicts as one JSON text: what carries them to the driver may lack this package."""
     return to_json(verdicts)
 
 
-def verdicts_from_json(raw: bytes) -> list[Verdict | None]:
-    """Read what ``verdicts_to_json`` made."""
-    return decode(list[Verdict | None], raw)
+def decode_verdicts(raw: bytes) -> list[SampleVerdict | None]:
+    """Read what ``encode_verdicts`` made."""
+    return decode(list[SampleVerdict | None], raw)
 
 
-def _open(path: Path) -> JsonLines:
+def _open_file(path: Path) -> JsonLines:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return JsonLines(path)
@@ -244,6 +244,6 @@ def _open(path: Path) -> JsonLines:
         ) from failed
 
 
-def _again(file: JsonLines) -> JsonLines:
+def _open_again(file: JsonLines) -> JsonLines:
     file.close()
-    return _open(file.path)
+    return _open_file(file.path)

@@ -19,7 +19,7 @@ GRADED = "gavel_graded"
 _CURRENT: ContextVar[Any] = ContextVar("gavel_graded", default=None)
 
 
-def take_out(batch: Any, graded: Any) -> None:
+def take_out_ungraded(batch: Any, graded: Any) -> None:
     """Mark a rollout's batch: ungraded samples get reward 0.0 and loss weight 0.
 
     Args:
@@ -34,7 +34,7 @@ def take_out(batch: Any, graded: Any) -> None:
     batch[GRADED] = graded
 
 
-def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
+def wrap_masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
     """Return ``calculate_baseline_and_std_per_prompt`` over graded samples alone.
 
     Args:
@@ -42,7 +42,7 @@ def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Base
         graded_of: gives the graded column for ``rewards``, None where there is none.
     """
 
-    def baseline(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+    def compute_masked(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
         graded = graded_of(rewards)
         if graded is None or bool((graded != 0).all()):
             return original(prompts, rewards, valid_mask, *args, **options)
@@ -53,40 +53,40 @@ def masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) -> Base
         std[lost] = 0
         return base, std
 
-    return baseline
+    return compute_masked
 
 
-def whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
-    """Return ``masked_baseline`` for the trainer itself, whose dynamic sampling keeps the samples with a spread other than 0.
+def wrap_whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
+    """Return ``wrap_masked_baseline`` for the trainer itself, whose dynamic sampling keeps the samples with a spread other than 0.
 
     Every sample gets the spread of its group's graded ones, the ungraded too, so that a group is kept or dropped as a whole: left out
     one by one, the slice at a batch's size would cut other groups. (The spread of the others, leave-one-out, is 0 for the one odd
     reward of a group.) Advantages are the estimator's, which computes its own.
     """
 
-    def baseline(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+    def compute_whole(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
         options = {**dict(zip(PARAMETERS[3:], args, strict=False)), **options}
         graded = graded_of(rewards)
         column = None if graded is None else graded.to(device=rewards.device, dtype=valid_mask.dtype)
-        base, _ = masked_baseline(original, lambda _: column)(prompts, rewards, valid_mask, **options)
+        base, _ = wrap_masked_baseline(original, lambda _: column)(prompts, rewards, valid_mask, **options)
         counted = valid_mask if column is None else valid_mask * column
         return base, original(prompts, rewards, counted, **{**options, "leave_one_out_baseline": False})[1]
 
-    return baseline
+    return compute_whole
 
 
-def estimator_baseline(original: Baseline) -> Baseline:
+def wrap_estimator_baseline(original: Baseline) -> Baseline:
     """Return the baseline that the advantage estimators are to call; sees the column of the call under way."""
-    return masked_baseline(original, lambda _: _CURRENT.get())
+    return wrap_masked_baseline(original, lambda _: _CURRENT.get())
 
 
-def graded_in(options: Mapping[str, Any]) -> Any:
+def find_graded(options: Mapping[str, Any]) -> Any:
     """Return the graded column of the batch that an estimator is given as ``repeated_batch``; None where it has none."""
     batch = options.get("repeated_batch")
     return batch[GRADED] if batch is not None and GRADED in batch else None
 
 
-def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | None]) -> Callable[..., Any]:
+def wrap_masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | None]) -> Callable[..., Any]:
     """Return an estimator's ``compute_advantage`` that leaves ungraded samples out, and gives them no advantage.
 
     Args:
@@ -95,7 +95,7 @@ def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | 
     """
 
     def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
-        graded = graded_in(options)
+        graded = find_graded(options)
         if graded is None:
             if (problem := unmarked()) is not None:
                 raise RuntimeError(problem)
@@ -111,7 +111,7 @@ def masked_advantage(original: Callable[..., Any], unmarked: Callable[[], str | 
     return compute_advantage
 
 
-def graded_accuracy(rewards: Sequence[float], graded: Sequence[bool]) -> float:
+def compute_graded_accuracy(rewards: Sequence[float], graded: Sequence[bool]) -> float:
     """Return the mean reward of graded samples.
 
     Raises:
@@ -123,7 +123,7 @@ def graded_accuracy(rewards: Sequence[float], graded: Sequence[bool]) -> float:
     return sum(kept) / len(kept)
 
 
-def graded_pass_k(rewards: Sequence[float], graded: Sequence[bool], k: int) -> float | None:
+def compute_graded_pass_k(rewards: Sequence[float], graded: Sequence[bool], k: int) -> float | None:
     """Return the share of prompts with a passing reply, over prompts of which that is known: one passed, or all were graded.
 
     None where that is known of no prompt.

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gavel.envs.interfaces.nemo_rl.ledger import Verdict
+from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict
 from gavel.models.failures import FailureKind
 
 
@@ -14,11 +14,11 @@ from gavel.models.failures import FailureKind
 class Tallies:
     """What became of the samples of some rollouts; a sample without a verdict is ungraded, its episode was cut."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[SampleVerdict] = field(default_factory=list)
     cut: int = 0
     environments: list[tuple[str, int, Mapping[str, float]]] = field(default_factory=list)
 
-    def add(self, verdicts: Iterable[Verdict | None]) -> None:
+    def add_verdicts(self, verdicts: Iterable[SampleVerdict | None]) -> None:
         """Count samples; None is one without a verdict."""
         for verdict in verdicts:
             if verdict is None:
@@ -27,7 +27,7 @@ class Tallies:
                 self.verdicts.append(verdict)
 
     @property
-    def graded(self) -> list[Verdict]:
+    def graded(self) -> list[SampleVerdict]:
         """Those with a grade."""
         return [verdict for verdict in self.verdicts if verdict.graded]
 
@@ -36,7 +36,7 @@ class Tallies:
         """All samples."""
         return len(self.verdicts) + self.cut
 
-    def metrics(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         """Return ``judge/…``, ``reward/…`` and ``env/<name>/…``; a figure over no sample is left out."""
         if not self.total:
             return {}
@@ -52,11 +52,11 @@ class Tallies:
         }
         if self.verdicts:
             found["judge/calls"] = float(sum(verdict.calls for verdict in self.verdicts))
-            found["judge/seconds/mean"] = _mean([verdict.seconds for verdict in self.verdicts])
+            found["judge/seconds/mean"] = _compute_mean([verdict.seconds for verdict in self.verdicts])
             found["judge/seconds/max"] = max(verdict.seconds for verdict in self.verdicts)
-        return {**found, **_rewards(graded), **self._environment_metrics(graded)}
+        return {**found, **_compute_rewards(graded), **self._compute_environment_metrics(graded)}
 
-    def _environment_metrics(self, graded: Sequence[Verdict]) -> dict[str, float]:
+    def _compute_environment_metrics(self, graded: Sequence[SampleVerdict]) -> dict[str, float]:
         found: dict[str, float] = {}
         for env in dict.fromkeys(verdict.env for verdict in graded):
             labels = Counter(verdict.label for verdict in graded if verdict.env == env)
@@ -73,7 +73,7 @@ class Tallies:
         return found
 
 
-def _rewards(graded: Sequence[Verdict]) -> dict[str, float]:
+def _compute_rewards(graded: Sequence[SampleVerdict]) -> dict[str, float]:
     if not graded:
         return {}
     rewards = [verdict.reward for verdict in graded if verdict.reward is not None]
@@ -81,8 +81,11 @@ def _rewards(graded: Sequence[Verdict]) -> dict[str, float]:
     for verdict in graded:
         for name, value in verdict.components.items():
             components[name].append(value)
-    return {"reward/graded_mean": _mean(rewards), **{f"reward/{name}": _mean(values) for name, values in components.items()}}
+    return {
+        "reward/graded_mean": _compute_mean(rewards),
+        **{f"reward/{name}": _compute_mean(values) for name, values in components.items()},
+    }
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

@@ -20,7 +20,7 @@ _ESTIMATORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMode:
     """An option that cannot be used: ``key`` is dotted, ``kinds`` are the trainers, ``asked`` tells a value that asks for it."""
 
     key: str
@@ -29,37 +29,37 @@ class Refused:
     asked: Callable[[Any], bool] = bool
 
 
-def _set(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None
 
 
 _SINGLE = ("single_controller",)
 REFUSED = (
-    Refused(
+    RefusedMode(
         "grpo.async_grpo.enabled",
         "its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out nor cut-off replies be told; "
         "use asynchronous rollouts (policy.generation.vllm_cfg.async_engine: true) or SingleController", ("grpo",),
     ),
-    Refused(
+    RefusedMode(
         "data_plane.enabled",
         "the synchronous trainer then rolls out in a process of another interpreter and reads no mask; set data_plane.enabled: false, "
         "or use SingleController", ("grpo",),
     ),
-    Refused("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
-    Refused("grpo.invalid_tool_call_advantage", _GYM, asked=_set),
-    Refused("grpo.malformed_thinking_advantage", _GYM, asked=_set),
+    RefusedMode("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
+    RefusedMode("grpo.invalid_tool_call_advantage", _GYM, asked=_is_set),
+    RefusedMode("grpo.malformed_thinking_advantage", _GYM, asked=_is_set),
     *(
-        Refused(f"reward_penalties.penalize_{name}", _GYM)
+        RefusedMode(f"reward_penalties.penalize_{name}", _GYM)
         for name in ("duplicated_reasoning", "empty_final_answer", "unwanted_tokens", "malformed_think_tag")
     ),
     *(
-        Refused(key, _UNREAD, _SINGLE)
+        RefusedMode(key, _UNREAD, _SINGLE)
         for key in (
             "grpo.use_dynamic_sampling", "grpo.reward_scaling.enabled", "grpo.reward_shaping.enabled", "grpo.overlong_filtering",
         )
     ),
-    Refused("grpo.advantage_clip_low", _UNREAD, _SINGLE, _set),
-    Refused("grpo.advantage_clip_high", _UNREAD, _SINGLE, _set),
+    RefusedMode("grpo.advantage_clip_low", _UNREAD, _SINGLE, _is_set),
+    RefusedMode("grpo.advantage_clip_high", _UNREAD, _SINGLE, _is_set),
 )  # fmt: skip
 
 
@@ -70,15 +70,15 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
         config: the trainer's, resolved.
         kind: ``grpo`` or ``single_controller``: which of NeMo-RL's scripts runs.
     """
-    found = [f"{rule.key}: {rule.why}" for rule in REFUSED if kind in rule.kinds and rule.asked(_value(config, rule.key))]
-    name = _value(config, "grpo.adv_estimator.name") or "grpo"
+    found = [f"{rule.key}: {rule.why}" for rule in REFUSED if kind in rule.kinds and rule.asked(_read_value(config, rule.key))]
+    name = _read_value(config, "grpo.adv_estimator.name") or "grpo"
     if name not in ESTIMATORS:
         why = _ESTIMATORS.get(name, "it is not known that it can leave ungraded samples out")
         found.append(f"grpo.adv_estimator.name: {name}: {why}; allowed: {', '.join(ESTIMATORS)}")
     return found
 
 
-def _value(config: Mapping[str, Any], key: str) -> Any:
+def _read_value(config: Mapping[str, Any], key: str) -> Any:
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from gavel.envs.interfaces.nemo_rl.framing import Frame, read_frame
-from gavel.envs.interfaces.nemo_rl.sample import new_info
+from gavel.envs.interfaces.nemo_rl.sample import make_info
 
 
 class TaskProcessor:
@@ -45,13 +45,13 @@ class TaskProcessor:
         return {
             "message_log": [{"role": "user", "content": text, "token_ids": ids}],
             "length": len(ids),
-            "extra_env_info": new_info(datum_dict["task"], self._split, self._framing(tokenizer), too_long),
+            "extra_env_info": make_info(datum_dict["task"], self._split, self._get_frame(tokenizer), too_long),
             "loss_multiplier": 0.0 if too_long else 1.0,
             "idx": idx,
             "task_name": datum_dict["task_name"],
         }
 
-    def _framing(self, tokenizer: Any) -> Frame | None:
+    def _get_frame(self, tokenizer: Any) -> Frame | None:
         if not self._multi_turn:
             return None
         if self._frame is None or self._frame[0] is not tokenizer:

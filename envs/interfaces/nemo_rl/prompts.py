@@ -10,12 +10,12 @@ from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, loose_key, shared_prompt, task_json
+from gavel.envs.interfaces.nemo_rl.tasks import encode_task, find_shared_prompts, load_tasks, make_loose_key, make_shared_prompt_error
 from gavel.envs.types import Task
 from gavel.models.errors import ConfigError, GavelError
 
 
-def our_entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def list_gavel_entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (config key, entry) of each dataset of ours in a ``data`` section."""
     for split in ("train", "validation"):
         entries = data.get(split) or []
@@ -32,14 +32,14 @@ def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
         InputError: a file does not fit.
     """
     trained: list[tuple[str, str, Task]] = []
-    for key, entry in our_entries(data):
+    for key, entry in list_gavel_entries(data):
         process = TaskProcessor("train", bool(entry.get("multi_turn")))
         tasks = load_tasks(entry["data_path"], entry["env"], binding=entry.get("binding"), limit=entry.get("limit"))
         trained += [(key, str(entry["env_name"]), task) for task in tasks if key.startswith("data.train")]
         kinds = {tuple(message.role for message in task.messages): task for task in reversed(tasks)}
         for roles, task in kinds.items():
             try:
-                process({"task": task_json(task), "task_name": key}, None, tokenizer, None, 0)
+                process({"task": encode_task(task), "task_name": key}, None, tokenizer, None, 0)
             except GavelError:
                 raise
             except Exception as failed:  # templates are programs of others and raise what they like
@@ -60,15 +60,15 @@ def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
     """
     alike: dict[Hashable, list[tuple[str, str, Task]]] = defaultdict(list)
     for row in trained:
-        alike[loose_key(row[2])].append(row)
+        alike[make_loose_key(row[2])].append(row)
     for rows in alike.values():
         if len(rows) > 1:
-            for pair in find_shared_prompts(rows, lambda task: _tokens(tokenizer, task)):
-                raise shared_prompt(*pair)
+            for pair in find_shared_prompts(rows, lambda task: _tokenize_prompt(tokenizer, task)):
+                raise make_shared_prompt_error(*pair)
 
 
-def _tokens(tokenizer: Any, task: Task) -> Hashable:
-    row = {"task": task_json(task), "task_name": ""}
+def _tokenize_prompt(tokenizer: Any, task: Task) -> Hashable:
+    row = {"task": encode_task(task), "task_name": ""}
     return tuple(TaskProcessor("train", multi_turn=False)(row, None, tokenizer, None, 0)["message_log"][0]["token_ids"].tolist())
 
 

@@ -42,7 +42,7 @@ class RayCheckers:
         """
         worker = await self._idle.get()
         try:
-            verdicts: tuple[FastVerdict, ...] = await asyncio.wait_for(_answer(worker, job), PATIENCE_S)
+            verdicts: tuple[FastVerdict, ...] = await asyncio.wait_for(_run_remotely(worker, job), PATIENCE_S)
         except (TimeoutError, ray.exceptions.RayActorError) as failed:
             ray.kill(worker)
             worker = CheckWorker.options(**_OPTIONS).remote()
@@ -57,5 +57,5 @@ class RayCheckers:
             ray.kill(self._idle.get_nowait())
 
 
-async def _answer(worker: Any, job: FastJob) -> Any:
+async def _run_remotely(worker: Any, job: FastJob) -> Any:
     return await worker.run.remote(job)

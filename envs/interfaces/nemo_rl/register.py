@@ -16,7 +16,7 @@ ACTOR = "gavel.envs.interfaces.nemo_rl.ray_actor.GavelActor"
 DATASET = "gavel.envs.interfaces.nemo_rl.dataset.GavelTasks"
 
 
-def register(names: Iterable[str]) -> None:
+def register_environments(names: Iterable[str]) -> None:
     """Make environments known to NeMo-RL by name; the actor runs in the driver's own interpreter. Doing it twice is allowed.
 
     Raises:

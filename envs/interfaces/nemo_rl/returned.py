@@ -14,7 +14,7 @@ FURTHER: Mapping[str, Callable[[Any], Any]] = {
 """Further fields that are known, made from a bool tensor ``[B]``: false where a sample ended ungraded."""
 
 
-def unknown_fields(returned: Any) -> list[str]:
+def list_unknown_fields(returned: Any) -> list[str]:
     """Return all fields of an ``EnvironmentReturn`` that cannot be filled, with their neighbours; none where it fits.
 
     A further field fits where it is known, or has a default.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.framing import Frame
-from gavel.models.codec import decode, plain
+from gavel.models.codec import decode, to_plain
 from gavel.models.types import Message
 
 TASK = "gavel_task"
@@ -38,25 +38,25 @@ class Sample:
     too_long: str | None
 
 
-def new_info(task: str, split: str, frame: Frame | None, too_long: str | None) -> dict[str, Any]:
+def make_info(task: str, split: str, frame: Frame | None, too_long: str | None) -> dict[str, Any]:
     """Return the info that a dataset's row starts with; ``too_long`` says why the prompt does not fit, if it does not."""
-    return {TASK: task, _SPLIT: split, _FRAME: plain(frame), _HISTORY: [], _TURN: 0, _TOO_LONG: too_long}
+    return {TASK: task, _SPLIT: split, _FRAME: to_plain(frame), _HISTORY: [], _TURN: 0, _TOO_LONG: too_long}
 
 
-def stamp(info: Mapping[str, Any], uid: str, rollout: int) -> dict[str, Any]:
+def stamp_info(info: Mapping[str, Any], uid: str, rollout: int) -> dict[str, Any]:
     """Return the info of one of several rollouts of a row, told apart from its siblings."""
     return {**info, UID: uid, _ROLLOUT: rollout}
 
 
 def with_ending(info: Mapping[str, Any], ending: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the info with how the newest reply ended (see ``endings.ending_of``)."""
+    """Return the info with how the newest reply ended (see ``endings.make_ending``)."""
     return {**info, ENDING: dict(ending)}
 
 
-def next_info(info: Mapping[str, Any], said: Sequence[Message]) -> dict[str, Any]:
+def make_next_info(info: Mapping[str, Any], said: Sequence[Message]) -> dict[str, Any]:
     """Return the info of the next turn: ``said`` is the reply and what answered it."""
     kept = {key: value for key, value in info.items() if key != ENDING}
-    return {**kept, _HISTORY: [*info[_HISTORY], *(plain(message) for message in said)], _TURN: info[_TURN] + 1}
+    return {**kept, _HISTORY: [*info[_HISTORY], *(to_plain(message) for message in said)], _TURN: info[_TURN] + 1}
 
 
 def read_sample(info: Mapping[str, Any]) -> Sample:

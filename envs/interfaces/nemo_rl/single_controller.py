@@ -20,7 +20,7 @@ from nemo_rl.experience.rollout_manager import AsyncRolloutImpl
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.interfaces.nemo_rl.driver import REPORT_SECONDS, Endings, Samples, watch_over
 from gavel.envs.interfaces.nemo_rl.hooks import ROLLOUT_THREADS, settle_estimators
-from gavel.envs.interfaces.nemo_rl.ledger import Verdict, verdicts_from_json
+from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, decode_verdicts
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours
 from gavel.models.failures import KINDS
@@ -55,23 +55,23 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
         """
         if not is_ours(input_sample["extra_env_info"]):
             return await super().run_rollout(input_sample)
-        samples = self._arrived()
+        samples = self._start_samples()
         count = self._num_generations_per_prompt
-        infos = samples.stamped([input_sample["extra_env_info"]] * count, [0] * count)
+        infos = samples.stamp_infos([input_sample["extra_env_info"]] * count, [0] * count)
         record = await super().run_rollout({**input_sample, "extra_env_info": _Stamped(infos)})
         record.extra_env_info = input_sample["extra_env_info"]
         handle = self._task_to_env[input_sample["task_name"]]
         uids = [info[UID] for info in infos]
-        report = await asyncio.wait_for(_asked(handle, uids), REPORT_SECONDS)
-        verdicts = verdicts_from_json(report["verdicts"])
+        report = await asyncio.wait_for(_ask_verdicts(handle, uids), REPORT_SECONDS)
+        verdicts = decode_verdicts(report["verdicts"])
         watch_over(self._watch, verdicts)
         for verdict in verdicts:
             if verdict is None or not verdict.graded:
-                raise _failure(verdict)
+                raise _make_failure(verdict)
         tallies = Tallies()
-        tallies.add(verdicts)
+        tallies.add_verdicts(verdicts)
         tallies.environments.append((verdicts[0].env if verdicts[0] else "", len(verdicts), report["metrics"]))
-        record.rollout_metrics.update(tallies.metrics())
+        record.rollout_metrics.update(tallies.compute_metrics())
         return record
 
     async def _run_single_rollout(self, input_sample: Any, traj_idx: int) -> Any:
@@ -80,13 +80,13 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
             input_sample = {**input_sample, "extra_env_info": infos.infos[traj_idx]}
         return await super()._run_single_rollout(input_sample, traj_idx)
 
-    def _arrived(self) -> Samples:
+    def _start_samples(self) -> Samples:
         """Hook this process, once: the samples' numbers start here, and threads suffice for a step of every sample."""
         if self._samples is None:
             self._samples = Samples()
-            self._endings.use(self._tokenizer)
+            self._endings.use_tokenizer(self._tokenizer)
             manager: Any = import_module("nemo_rl.experience.rollout_manager")
-            manager.calculate_rewards = self._endings.wrap(manager.calculate_rewards)
+            manager.calculate_rewards = self._endings.wrap_rewards(manager.calculate_rewards)
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ROLLOUT_THREADS, thread_name_prefix="gavel-rollout"))
         return self._samples
 
@@ -98,11 +98,11 @@ class _Stamped:
         self.infos = infos
 
 
-async def _asked(handle: Any, uids: list[str]) -> Mapping[str, Any]:
+async def _ask_verdicts(handle: Any, uids: list[str]) -> Mapping[str, Any]:
     return await handle.report.remote(uids)  # type: ignore[no-any-return]
 
 
-def _failure(verdict: Verdict | None) -> Exception:
+def _make_failure(verdict: SampleVerdict | None) -> Exception:
     """Texts only: what crosses processes must survive pickling."""
     if verdict is None or verdict.failure is None:
         cut: Exception = RolloutInfraFailure("an episode was cut before it could be graded")

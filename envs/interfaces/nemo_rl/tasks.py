@@ -12,7 +12,7 @@ import orjson
 
 from gavel.envs.tasks import dump_task, read_tasks
 from gavel.envs.types import EnvironmentInfo, Task
-from gavel.models.codec import canonical, plain
+from gavel.models.codec import encode_canonical, to_plain
 from gavel.models.errors import InputError
 
 
@@ -55,7 +55,7 @@ def load_tasks(path: str | Path, env: str, *, binding: str | None = None, limit:
     return tasks
 
 
-def task_json(task: Task) -> str:
+def encode_task(task: Task) -> str:
     """Return a task as one JSON text: nested columns would be given one schema by the data set."""
     return orjson.dumps(dump_task(task)).decode()
 
@@ -72,26 +72,26 @@ def find_shared_prompts(
     known: dict[Hashable, tuple[str, Task, bytes]] = {}
     found = []
     for where, env, task in tasks:
-        graded_by = canonical([env, task.verifier, plain(task.target)])
+        graded_by = encode_canonical([env, task.verifier, to_plain(task.target)])
         first = known.setdefault(key_of(task), (where, task, graded_by))
         if first[2] != graded_by:
             found.append(((first[0], first[1]), (where, task)))
     return found
 
 
-def prompt_key(task: Task) -> Hashable:
+def make_prompt_key(task: Task) -> Hashable:
     """Return what is left of a prompt after templates that strip their texts and tokenizers that compose their characters."""
     return tuple((message.role, unicodedata.normalize("NFC", message.content).strip()) for message in task.messages)
 
 
-def loose_key(task: Task) -> Hashable:
+def make_loose_key(task: Task) -> Hashable:
     """Return what no two prompts that a tokenizer merges can differ in; others may share it."""
     return tuple(
         (message.role, "".join(unicodedata.normalize("NFKC", message.content).casefold().split())) for message in task.messages
     )
 
 
-def shared_prompt(first: tuple[str, Task], second: tuple[str, Task]) -> InputError:
+def make_shared_prompt_error(first: tuple[str, Task], second: tuple[str, Task]) -> InputError:
     """Return what is said of a pair that ``find_shared_prompts`` has found."""
     one, other = (f"{task.task_id} ({where})" for where, task in (first, second))
     return InputError(
@@ -111,5 +111,5 @@ def _check_opening(task: Task, where: str) -> None:
 
 def _check_prompts(tasks: tuple[Task, ...], where: str) -> None:
     """GRPO puts rows of equal prompts into one group, whatever they are graded by."""
-    for pair in find_shared_prompts(((where, "", task) for task in tasks), prompt_key):
-        raise shared_prompt(*pair)
+    for pair in find_shared_prompts(((where, "", task) for task in tasks), make_prompt_key):
+        raise make_shared_prompt_error(*pair)

@@ -60,7 +60,7 @@ def read_options(trainer: Mapping[str, Any], seed: int) -> GrpoOptions:
     Raises:
         ConfigError: a value that cannot be; names the key.
     """
-    for failed in unused(trainer):
+    for failed in find_unused(trainer):
         raise failed
     names = set(GrpoOptions.__dataclass_fields__) - {"seed", "extras"}
     values = {name: trainer[name] for name in names if name in trainer}
@@ -69,7 +69,7 @@ def read_options(trainer: Mapping[str, Any], seed: int) -> GrpoOptions:
     return GrpoOptions(**{name: getattr(options, name) for name in (*names, "seed")}, extras=extras)
 
 
-def unused(trainer: Mapping[str, Any]) -> Iterator[ConfigError]:
+def find_unused(trainer: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yield an error for each option that is set and would be ignored."""
     for name, (neutral, why) in UNUSED.items():
         if trainer.get(name, neutral) != neutral:

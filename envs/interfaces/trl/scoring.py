@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from gavel.envs.failure_policy import FailureWatch
 from gavel.envs.interfaces.nemo_rl.driver import Samples, watch_over
 from gavel.envs.interfaces.nemo_rl.endings import Limits
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
-from gavel.envs.interfaces.nemo_rl.sample import UID, new_info, with_ending
+from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class TrlCompletion:
     """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there; ``think_prefilled``
     says that its prompt opened the thinking block."""
 
@@ -43,15 +43,15 @@ class Scorer:
         limits: when a reply was cut.
     """
 
-    grader: Grader
-    steps: Steps
+    grader: SampleGrader
+    steps: StepLedger
     watch: FailureWatch
     limits: Limits
     samples: Samples = field(default_factory=Samples)
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the newest step: see ``nemo_rl.metrics.Tallies``."""
 
-    async def score(self, step: int, completions: Sequence[Completion]) -> list[float | None]:
+    async def score_step(self, step: int, completions: Sequence[TrlCompletion]) -> list[float | None]:
         """Return a reward for each completion of a step, None where it is ungraded.
 
         Args:
@@ -62,23 +62,23 @@ class Scorer:
             TrainingStopped: the failure policy says stop.
             GavelError: the reward policy cannot reward what was graded.
         """
-        infos = self.samples.stamped(
-            [new_info(one.task, "train", None, None) for one in completions], [one.task for one in completions]
+        infos = self.samples.stamp_infos(
+            [make_info(one.task, "train", None, None) for one in completions], [one.task for one in completions]
         )
         await asyncio.gather(*(
-            self.grader.step(one.text, with_ending(info, self._ending(one))) for one, info in zip(completions, infos, strict=True)
+            self.grader.step_sample(one.text, with_ending(info, self._make_ending(one))) for one, info in zip(completions, infos, strict=True)
         ))  # fmt: skip
         uids = [info[UID] for info in infos]
-        verdicts, _ = self.grader.verdicts(uids)
+        verdicts, _ = self.grader.take_verdicts(uids)
         graded = [verdict is not None and verdict.graded for verdict in verdicts]
         self.steps.add(step, "train", {uid: float(good) for uid, good in zip(uids, graded, strict=True)})
         tallies = Tallies()
-        tallies.add(verdicts)
-        self.metrics = tallies.metrics()
+        tallies.add_verdicts(verdicts)
+        self.metrics = tallies.compute_metrics()
         watch_over(self.watch, verdicts)
         return [verdict.reward if verdict is not None else None for verdict in verdicts]
 
-    def _ending(self, one: Completion) -> dict[str, object]:
+    def _make_ending(self, one: TrlCompletion) -> dict[str, object]:
         return {
             "finish_reason": self.limits.finish_reason(one.prompt_tokens, one.ids), "think_prefilled": one.think_prefilled,
             "prompt_tokens": one.prompt_tokens, "completion_tokens": len(one.ids), "last_id": one.ids[-1] if one.ids else None,

@@ -16,19 +16,19 @@ from threading import Event
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.endings import Limits
-from gavel.envs.interfaces.nemo_rl.tasks import task_json
+from gavel.envs.interfaces.nemo_rl.tasks import encode_task
 from gavel.envs.interfaces.trl.config import GrpoOptions
-from gavel.envs.interfaces.trl.scoring import Completion, Scorer
+from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
 from gavel.envs.types import Task
 from gavel.models.errors import InputError
-from gavel.models.thinking import marks_thinking, opens_thinking
+from gavel.models.thinking import is_thinking_open, is_thinking_tag
 
 Told = Callable[[int, Mapping[str, float]], None]
 """Told after each step: its number, and its figures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TrlSession:
     """What a training is given besides its options.
 
     ``scorer`` makes the scorer once the tokenizer is known; it is called from the training's thread, and its coroutines run on
@@ -45,7 +45,7 @@ class Session:
     model: Path
 
 
-def train(options: GrpoOptions, session: Session) -> int:
+def train_policy(options: GrpoOptions, session: TrlSession) -> int:
     """Train until ``max_steps`` or until told to stop; return the number of steps that are done, earlier starts included.
 
     Goes on from the newest checkpoint where one was kept. Blocks; torch's thread count holds for the thread that calls.
@@ -69,15 +69,15 @@ def train(options: GrpoOptions, session: Session) -> int:
     set_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
-    rows = list(_rows(options, session.tasks, tokenizer))
-    ends = _end_ids(model, tokenizer)
+    rows = list(_make_rows(options, session.tasks, tokenizer))
+    ends = _find_end_ids(model, tokenizer)
     scorer = session.scorer(Limits(frozenset(ends), options.max_new_tokens, options.max_total_tokens))
     trainer = GRPOTrainer(
-        model=model, processing_class=tokenizer, reward_funcs=_reward_function(scorer, session.loop, written_by(tokenizer, ends)),
-        args=_arguments(options, session), train_dataset=Dataset.from_list(rows), callbacks=[_callback(scorer, session)],
+        model=model, processing_class=tokenizer, reward_funcs=_reward_function(scorer, session.loop, make_writer(tokenizer, ends)),
+        args=_make_arguments(options, session), train_dataset=Dataset.from_list(rows), callbacks=[_make_callback(scorer, session)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=newest(session.checkpoints))
+    trainer.train(resume_from_checkpoint=find_newest(session.checkpoints))
     done = int(trainer.state.global_step)
     if options.extras.save_model and done >= options.max_steps:
         model.to(torch.bfloat16).save_pretrained(session.model)
@@ -85,7 +85,7 @@ def train(options: GrpoOptions, session: Session) -> int:
     return done
 
 
-def _rows(options: GrpoOptions, tasks: Sequence[Task], tokenizer: Any) -> Any:
+def _make_rows(options: GrpoOptions, tasks: Sequence[Task], tokenizer: Any) -> Any:
     for task in tasks:
         prompt = [{"role": message.role, "content": message.content} for message in task.messages]
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
@@ -95,16 +95,16 @@ def _rows(options: GrpoOptions, tasks: Sequence[Task], tokenizer: Any) -> Any:
                 f"the prompt of {task.task_id} and a full reply do not fit", field="trainer.max_total_tokens",
                 found=f"{length} + {options.max_new_tokens} tokens", allowed=f"at most {options.max_total_tokens}",
             )  # fmt: skip
-        yield {"prompt": prompt, "task": task_json(task), "prompt_tokens": length, "think_prefilled": opens_thinking(text)}
+        yield {"prompt": prompt, "task": encode_task(task), "prompt_tokens": length, "think_prefilled": is_thinking_open(text)}
 
 
-def _end_ids(model: Any, tokenizer: Any) -> set[int]:
+def _find_end_ids(model: Any, tokenizer: Any) -> set[int]:
     configured = model.generation_config.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
     return {int(token) for token in (*listed, tokenizer.eos_token_id) if token is not None}
 
 
-def _arguments(options: GrpoOptions, session: Session) -> Any:
+def _make_arguments(options: GrpoOptions, session: TrlSession) -> Any:
     from trl import GRPOConfig
 
     batch = options.prompts_per_step * options.generations_per_prompt
@@ -117,20 +117,20 @@ def _arguments(options: GrpoOptions, session: Session) -> Any:
     )  # fmt: skip
 
 
-def written_by(tokenizer: Any, ends: Collection[int]) -> Callable[[str, Sequence[int]], str]:
+def make_writer(tokenizer: Any, ends: Collection[int]) -> Callable[[str, Sequence[int]], str]:
     """Return a function from a completion's text, as TRL reads it, and its tokens to the text as the model wrote it.
 
     TRL leaves special tokens out. Where the tags around thinking are such tokens, the thinking would be graded as the answer.
     """
-    tags = {place for place, token in tokenizer.added_tokens_decoder.items() if token.special and marks_thinking(token.content)}
+    tags = {place for place, token in tokenizer.added_tokens_decoder.items() if token.special and is_thinking_tag(token.content)}
 
-    def written(text: str, ids: Sequence[int]) -> str:
+    def write_text(text: str, ids: Sequence[int]) -> str:
         if tags.isdisjoint(ids):
             return text
         said: str = tokenizer.decode([token for token in ids if token not in ends], skip_special_tokens=False)
         return said
 
-    return written
+    return write_text
 
 
 def _reward_function(
@@ -142,15 +142,15 @@ def _reward_function(
     ) -> list[float | None]:  # fmt: skip
         """Score a step on the loop that holds the judges' connections; TRL awaits this on a loop of its own."""
         made = [
-            Completion(one, written(reply[0]["content"], ids), tuple(ids), length, opened)
+            TrlCompletion(one, written(reply[0]["content"], ids), tuple(ids), length, opened)
             for one, reply, ids, length, opened in zip(task, completions, completion_ids, prompt_tokens, think_prefilled, strict=True)
         ]
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(scorer.score(trainer_state.global_step + 1, made), loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(scorer.score_step(trainer_state.global_step + 1, made), loop))
 
     return gavel
 
 
-def _callback(scorer: Scorer, session: Session) -> Any:
+def _make_callback(scorer: Scorer, session: TrlSession) -> Any:
     from transformers import TrainerCallback
 
     class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no types for us
@@ -176,7 +176,7 @@ def _callback(scorer: Scorer, session: Session) -> Any:
     return Progress()
 
 
-def newest(checkpoints: Path) -> str | None:
+def find_newest(checkpoints: Path) -> str | None:
     """Return the newest checkpoint that was kept, None if there is none."""
     found = sorted(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     return str(found[-1]) if found else None

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from gavel.envs.instruction_following import LanguageUnsupported, TaskError, check_instruction, supported_instructions
-from gavel.envs.instruction_following.documentation import TABLES, current
+from gavel.envs.instruction_following.documentation import TABLES, render_page
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "instruction_following.md").read_text(encoding="utf-8")
 
 
 def test_the_generated_tables_of_the_page_are_current() -> None:
-    assert current(PAGE) == PAGE
+    assert render_page(PAGE) == PAGE
     assert set(re.findall(r"<!-- begin (\w+) -->", PAGE)) == set(TABLES)
 
 

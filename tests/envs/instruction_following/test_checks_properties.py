@@ -26,7 +26,7 @@ from gavel.envs.instruction_following.arguments import (
     TEXT,
     TEXTS,
     Argument,
-    Kind,
+    ArgumentKind,
 )
 from gavel.envs.instruction_following.checking import CHECKS, check_document, check_instruction
 from gavel.envs.instruction_following.document import Document
@@ -60,7 +60,7 @@ VALUES: dict[int, st.SearchStrategy[Any]] = {
 
 
 def values(argument: Argument) -> st.SearchStrategy[Any]:
-    kind: Kind = argument.kind
+    kind: ArgumentKind = argument.kind
     return st.sampled_from(kind.allowed.split(" | ")) if kind.name == "choice" else VALUES[id(kind)]
 
 
@@ -71,7 +71,7 @@ def jobs(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
     items = []
     for name in CHECKS:
         entry = INSTRUCTIONS[name]
-        if not entry.exists_in(LANGUAGES[language]):
+        if not entry.is_in_language(LANGUAGES[language]):
             continue
         arguments = {argument.name: draw(values(argument)) for argument in entry.arguments}
         if entry.ordered is not None:

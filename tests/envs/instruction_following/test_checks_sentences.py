@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.envs.instruction_following.languages import LANGUAGES
-from gavel.envs.instruction_following.sentences import sentences
+from gavel.envs.instruction_following.sentences import split_sentences
 
 CHAINS = [
     ("zh", "好。"), ("zh", "“好。”"), ("ja", "あ。」"), ("hi", "क।"), ("ar", "ن؟"), ("ko", "가."), ("en", "«A.»"), ("en", "(A.) "),
@@ -22,7 +22,7 @@ CHAINS = [
 def test_chains_of_sentences_take_linear_time(language: str, unit: str) -> None:
     """CPU seconds, with room for a slow machine: what is quadratic takes more than ten."""
     start = time.process_time()
-    sentences(unit * (200_000 // len(unit)), LANGUAGES[language])
+    split_sentences(unit * (200_000 // len(unit)), LANGUAGES[language])
     assert time.process_time() - start < 4.0
 
 
@@ -33,8 +33,8 @@ def test_chains_of_sentences_take_linear_time(language: str, unit: str) -> None:
 ])  # fmt: skip
 def test_a_long_paragraph_has_as_many_sentences_as_its_parts(language: str, sentence: str) -> None:
     blank = "" if language in ("zh", "ja") else " "
-    assert len(sentences(sentence, LANGUAGES[language])) == 1
-    found = sentences(blank.join([sentence] * 1_000), LANGUAGES[language])
+    assert len(split_sentences(sentence, LANGUAGES[language])) == 1
+    found = split_sentences(blank.join([sentence] * 1_000), LANGUAGES[language])
     assert set(found) == {sentence}
     assert len(found) == 1_000
 
@@ -42,7 +42,7 @@ def test_a_long_paragraph_has_as_many_sentences_as_its_parts(language: str, sent
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_sentence_longer_than_the_library_is_given_at_once_is_one(language: str) -> None:
     long = "word " * 3_000 + "end."
-    assert sentences(f"{long} {long.title()}", LANGUAGES[language]) == [long, long.title()]
+    assert split_sentences(f"{long} {long.title()}", LANGUAGES[language]) == [long, long.title()]
 
 
 TEXTS = st.text(st.sampled_from("aA1. !?…。“”\"'()[]«»।؟好가क\u200b\u00a0\u2003\u3000-,éİ\u0301😀"), max_size=60)
@@ -50,6 +50,6 @@ TEXTS = st.text(st.sampled_from("aA1. !?…。“”\"'()[]«»।؟好가क\u2
 
 @given(TEXTS, st.sampled_from(sorted(LANGUAGES)))
 def test_sentences_are_the_text_cut_into_pieces_with_words(text: str, code: str) -> None:
-    found = sentences(text, LANGUAGES[code])
+    found = split_sentences(text, LANGUAGES[code])
     assert "".join("".join(found).split()) == ("".join(text.split()) if found else "")
     assert all(any(character.isalnum() for character in sentence) for sentence in found)

@@ -21,10 +21,10 @@ from tests.envs.instruction_following.environment_support import (
 from tests.support.fault_server import FaultServer
 
 from gavel.envs.instruction_following.checkers import WorkerLost
-from gavel.envs.instruction_following.controls import instruction_controls
+from gavel.envs.instruction_following.controls import list_instruction_controls
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig, InstructionFollowingEnvironment
 from gavel.envs.instruction_following.fast import FastJob, FastVerdict
-from gavel.envs.instruction_following.findings import verification
+from gavel.envs.instruction_following.findings import derive_verification
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Message, Opening, Transcript
 from gavel.judges.assets import AssetStore
@@ -275,24 +275,24 @@ async def test_the_opening_is_the_tasks_own_messages() -> None:
 
 async def test_the_peers_form_of_a_result_follows_from_the_checks() -> None:
     finish = await grade(task([FORMAL, instruction(COMMA, uid=3)]), "One, two.")
-    found = verification(finish.outcome)
+    found = derive_verification(finish.outcome)
     assert (found.follow_all_instructions, found.follow_instruction_list) == (False, (True, False))
     assert [(item["instruction"], item["status"]) for item in found.validation_results] == [
         ("stylistic:tone_formality", "Passed"), (COMMA, "Failed"),
     ]  # fmt: skip
     failed = await grade(task([FORMAL]), "Hi.", Script(lambda _: NONSENSE))
-    assert verification(failed.outcome).validation_results[0]["status"] == "Skipped"
+    assert derive_verification(failed.outcome).validation_results[0]["status"] == "Skipped"
 
 
 async def test_the_environments_own_known_answers_come_out_under_a_judge_that_is_right() -> None:
-    controls = {control.name: control for control in instruction_controls()}
+    controls = {control.name: control for control in list_instruction_controls()}
 
     def judge(name: str) -> Script:
         return Script(lambda check: verdict("date" in check or name != "judged_failed"))
 
     for name, control in controls.items():
         made = environment(judge(name))
-        finish = await made.step(control.task(BINDING), control.transcript())
+        finish = await made.step(control.make_task(BINDING), control.make_transcript())
         assert (finish.outcome.label, make_reward({"name": "all"}).reward(finish.outcome).value) == (control.label, control.reward), (
             name
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from tests.envs.instruction_following.environment_support import instruction, question, task
 
-from gavel.envs.instruction_following.findings import Finding, facts_of, outcome_of
+from gavel.envs.instruction_following.findings import Finding, list_facts, make_outcome
 from gavel.envs.instruction_following.metrics import summarize
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Digests, Outcome, Result, Reward, RewardError, Timing, Transcript
@@ -26,8 +26,8 @@ def outcome(passed: Sequence[bool | None], sources: str = "", weights: Sequence[
         )
         for place in range(len(passed))
     ]
-    facts = facts_of(task(items, language=language).target)
-    return outcome_of(
+    facts = list_facts(task(items, language=language).target)
+    return make_outcome(
         language, "stop", [Finding(fact, value, skipped=value is None) for fact, value in zip(facts, passed, strict=True)]
     )
 
@@ -96,12 +96,12 @@ def result(task_id: str, found: Outcome, rollout: int = 0, status: str = "graded
 def mixed(passed: Sequence[bool | None], *, empty: bool = False) -> Outcome:
     """A fast item of the system, a judged one of the user, a question; in German; of an ``empty`` reply no judge is asked."""
     items = [instruction(COMMA), instruction("stylistic:politeness", uid=2, source="user", politeness_degree="polite")]
-    facts = facts_of(task(items, [question("Kurz?")], language="de").target)
+    facts = list_facts(task(items, [question("Kurz?")], language="de").target)
     asked = (Receipt("call", "judge", "general", "m", "sha256:0"),)
     found = [
         Finding(fact, value, receipts=() if empty or fact.kind == "fast" else asked) for fact, value in zip(facts, passed, strict=True)
     ]
-    return outcome_of("de", "stop", found)
+    return make_outcome("de", "stop", found)
 
 
 def test_accuracy_is_strict_by_prompt_and_by_instruction_in_every_slice() -> None:
@@ -132,7 +132,7 @@ def test_items_of_an_empty_reply_took_no_judge() -> None:
 
 def test_rows_without_a_grade_are_counted_by_reason_and_in_no_figure() -> None:
     late = Failure(FailureKind.TRANSPORT_TIMEOUT, "judge", "late")
-    failed = outcome_of("en", "stop", [Finding(fact, None, failure=late) for fact in facts_of(task([instruction(COMMA)]).target)])
+    failed = make_outcome("en", "stop", [Finding(fact, None, failure=late) for fact in list_facts(task([instruction(COMMA)]).target)])
     skipped = Outcome("", failure=Failure(FailureKind.LANGUAGE_UNSUPPORTED, "task", "nl"))
     summary = summarize([
         result("a", outcome([True])), result("b", failed, status="judge_error"), result("c", skipped, status="invalid_task"),

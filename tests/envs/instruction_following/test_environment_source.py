@@ -19,16 +19,16 @@ from gavel.envs.instruction_following.instructions import INSTRUCTIONS, Language
 from gavel.envs.instruction_following.judged import check_text
 from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.rewards import AGGREGATES
-from gavel.envs.instruction_following.source import Verifif, conflicts_of
+from gavel.envs.instruction_following.source import Verifif, find_conflicts
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
-from gavel.envs.preparing import prepare
+from gavel.envs.preparing import prepare_tasks
 from gavel.envs.source_files import SourceConfig
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Task, TaskError
 from gavel.judges.rubric_gavel_instruction_following import PROFILE
 from gavel.judges.types import BindingConfig, Judging, RubricConfig
-from gavel.launch.config import compose
-from gavel.models.codec import decode, dump, plain
+from gavel.launch.config import compose_config
+from gavel.models.codec import decode, dump, to_plain
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message
 
@@ -128,7 +128,7 @@ def test_a_task_of_ours_reads_as_what_the_source_gave(tmp_path: Path) -> None:
 def test_conflicting_instructions_are_reported(first: str, second: str, conflict: bool) -> None:
     arguments = {name: value for name in (first, second) for name, value in ARGUMENTS.get(name, {}).items()}
     target = parse_target({"instructions": [instruction(first, uid=1, **arguments), instruction(second, uid=2, **arguments)]})
-    assert conflicts_of(target) == ((f"{first} + {second}",) if conflict else ())
+    assert find_conflicts(target) == ((f"{first} + {second}",) if conflict else ())
 
 
 ARGUMENTS = {
@@ -141,7 +141,7 @@ ARGUMENTS = {
 
 def test_an_instruction_against_misalignment_conflicts_with_nothing() -> None:
     against = instruction("change_case:lowercase", uid=2, source="user", misalignment=True)
-    assert conflicts_of(parse_target({"instructions": [instruction("change_case:all_caps"), against]})) == ()
+    assert find_conflicts(parse_target({"instructions": [instruction("change_case:all_caps"), against]})) == ()
 
 
 @pytest.mark.parametrize("name", [name for name, entry in INSTRUCTIONS.items() if entry.kind == "judged"])
@@ -185,7 +185,7 @@ def test_the_samples_are_stored_byte_for_byte_as_the_codec_writes_them(samples: 
     data = (files("gavel.envs") / "instruction_following" / "data" / "samples.jsonl").read_bytes()
     assert b"".join(dump(task) + b"\n" for task in samples) == data
     assert {(task.verifier, task.metadata["licence"], task.metadata["source"]) for task in samples} == {(VERIFIER, "CC0-1.0", "gavel")}
-    assert not [task.task_id for task in samples if conflicts_of(task.target)]
+    assert not [task.task_id for task in samples if find_conflicts(task.target)]
 
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -197,12 +197,12 @@ def config(group: str, name: str) -> Any:
 
 def test_the_configs_hold_every_option_at_its_default() -> None:
     loaded = config("env", "instruction_following")
-    assert loaded["env"] == {"name": NAME, **plain(InstructionFollowingConfig())}
+    assert loaded["env"] == {"name": NAME, **to_plain(InstructionFollowingConfig())}
     rubric = decode(RubricConfig, loaded["rubrics"]["instruction_following"])
-    assert (rubric, set(loaded["rubrics"]["instruction_following"])) == (RubricConfig(PROFILE, 512, 0.0), set(plain(rubric)))
+    assert (rubric, set(loaded["rubrics"]["instruction_following"])) == (RubricConfig(PROFILE, 512, 0.0), set(to_plain(rubric)))
     assert decode(Judging, loaded["judging"]).bindings == {"instruction_following": BindingConfig("general", "instruction_following")}
     assert decode(SourceConfig, config("source", "verifif")) == SourceConfig("verifif", binding="instruction_following")
-    assert set(config("source", "verifif")) == set(plain(SourceConfig("x")))
+    assert set(config("source", "verifif")) == set(to_plain(SourceConfig("x")))
     for name in AGGREGATES:
         assert config("reward", name) == {"name": name}
 
@@ -223,7 +223,7 @@ def test_the_environment_chooses_its_reward_and_source_unless_somebody_else_does
     verb: str, words: list[str], section: str, expected: str
 ) -> None:
     models = [] if verb == "prepare" or "experiment" in words[0] else ["policy=smollm2", "judge=smollm2"]
-    assert getattr(compose(verb, [*words, *models]), section)["name"] == expected
+    assert getattr(compose_config(verb, [*words, *models]), section)["name"] == expected
 
 
 def test_preparing_says_how_many_misalignment_checks_of_the_system_are_not_flipped(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_preparing_says_how_many_misalignment_checks_of_the_system_are_not_flipp
     ]
     (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in given))
     source = {"name": "verifif", "path": str(tmp_path / "rows.jsonl")}
-    prepare(source, tmp_path / "out", profiles={"instruction_following": PROFILE}, warn=told.append)
+    prepare_tasks(source, tmp_path / "out", profiles={"instruction_following": PROFILE}, warn=told.append)
     assert [text for text in told if text.startswith("misalignment: 1 instructions")]
 
 

@@ -14,7 +14,7 @@ from tests.envs.instruction_following.environment_support import instruction, qu
 from gavel.envs.instruction_following.instructions import LanguageUnsupported
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
 from gavel.envs.types import TaskError
-from gavel.models.codec import plain
+from gavel.models.codec import to_plain
 from gavel.models.failures import FailureKind
 
 COMMA = "punctuation:no_comma"
@@ -135,7 +135,7 @@ def test_a_target_reads_back_what_it_was_stored_as() -> None:
     read = parse_target(
         target(instruction("change_case:case_ratio", min_fraction="1/2", max_fraction="inf"), questions=[ASKED], prompt="Go")
     )
-    assert parse_target(orjson.loads(orjson.dumps(plain(read)))) == read
+    assert parse_target(orjson.loads(orjson.dumps(to_plain(read)))) == read
     assert parse_target(read) is read  # type: ignore[arg-type]
 
 

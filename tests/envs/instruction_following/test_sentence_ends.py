@@ -11,7 +11,7 @@ import pytest
 
 from gavel.envs.instruction_following import check_instruction
 from gavel.envs.instruction_following.languages import LANGUAGES
-from gavel.envs.instruction_following.sentences import sentences
+from gavel.envs.instruction_following.sentences import split_sentences
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "instruction_following"
 REPORTS = Path(__file__).parents[4] / "shared" / "data" / "reports" / "instruction_following.jsonl"
@@ -57,14 +57,14 @@ def test_ordinary_words_end_a_sentence_before_a_capital(code: str) -> None:
         forms = {word, word.capitalize(), word.upper()} if LANGUAGES[code].cased else {word}
         stops = {stop, ". "}
         texts = [f"{before}{form}{one}{after}" for form in forms for one in stops if any(map(str.isalnum, form))]
-        if any(len(sentences(text, LANGUAGES[code])) != 2 for text in texts):
+        if any(len(split_sentences(text, LANGUAGES[code])) != 2 for text in texts):
             merged.add(word)
     assert len(merged - defended(code)) < 5, sorted(merged - defended(code))
 
 
 def test_abbreviations_that_go_on_end_no_sentence() -> None:
     rows = [line.split("\t") for line in (FIXTURES / "abbreviations.tsv").read_text(encoding="utf-8").splitlines()]
-    wrong = [(code, text) for code, text in rows if len(sentences(text, LANGUAGES[code])) != 1]
+    wrong = [(code, text) for code, text in rows if len(split_sentences(text, LANGUAGES[code])) != 1]
     assert {code for code, _ in rows} == set(LANGUAGES)
     assert wrong == []
 
@@ -173,7 +173,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("code", "count", "text"), ENDS)
 def test_a_full_stop_after_a_word_ends_the_sentence(code: str, count: int, text: str) -> None:
-    assert len(sentences(text, LANGUAGES[code])) == count
+    assert len(split_sentences(text, LANGUAGES[code])) == count
 
 
 @pytest.mark.skipif(not REPORTS.is_file(), reason="the shared reports are not here (../shared/data/reports)")

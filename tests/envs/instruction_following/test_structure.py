@@ -23,7 +23,7 @@ LINES = (
 
 def whole(lines: list[str]) -> list[Block]:
     """Return what markdown-it finds in all of a reply."""
-    return list(structure._structure(structure._PARSER.parse("\n".join(lines)), lines))
+    return list(structure._parse_tokens(structure._PARSER.parse("\n".join(lines)), lines))
 
 
 def values(blocks: list[Block]) -> list[tuple[object, ...]]:
@@ -42,4 +42,4 @@ def test_the_structure_is_that_of_markdown_it_over_the_whole_reply(drawn: list[s
 @settings(max_examples=500, deadline=None)
 @given(st.text(st.sampled_from("ab1 2.,:'-@&_()*/<\"\n") | st.characters(max_codepoint=127), max_size=60))
 def test_words_of_ascii_are_found_by_either_pattern(drawn: str) -> None:
-    assert text.words(drawn, LANGUAGES["en"]) == text._WORD.findall(drawn)
+    assert text.split_words(drawn, LANGUAGES["en"]) == text._WORD.findall(drawn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gavel.envs.instruction_following.visible import visible_text
+from gavel.envs.instruction_following.visible import extract_visible_answer
 from gavel.models.types import Reply
 
 ANSWER = "Here is my list"
@@ -26,7 +26,7 @@ THOUGHTS = [
 
 @pytest.mark.parametrize("text", THOUGHTS)
 def test_the_answer_is_what_no_family_of_thinking_holds(text: str) -> None:
-    assert visible_text(Reply(text, "stop", "p")) == ANSWER
+    assert extract_visible_answer(Reply(text, "stop", "p")) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_the_answer_is_what_no_family_of_thinking_holds(text: str) -> None:
     ],
 )
 def test_a_tag_that_is_mentioned_is_text(text: str) -> None:
-    assert visible_text(Reply(text, "stop", "p")) == text
+    assert extract_visible_answer(Reply(text, "stop", "p")) == text
 
 
 @pytest.mark.parametrize(
     "text", ["[THINK]a, b", "◁think▷so", "<seed:think>x", "<think >\nnever ends", "<|channel|>analysis<|message|>hm"]
 )
 def test_thinking_that_never_ends_leaves_no_answer(text: str) -> None:
-    assert visible_text(Reply(text, "length", "p")) == ""
+    assert extract_visible_answer(Reply(text, "length", "p")) == ""
 
 
 def test_the_first_line_keeps_its_indentation_without_blanks_behind_a_tag() -> None:
-    assert visible_text(Reply("\n \n  a\n    b\n", "stop", "p")) == "  a\n    b"
-    assert visible_text(Reply("<think>x</think>  a", "stop", "p")) == "a"
-    assert visible_text(Reply("<think>x</think>\n\n  a", "stop", "p")) == "  a"
+    assert extract_visible_answer(Reply("\n \n  a\n    b\n", "stop", "p")) == "  a\n    b"
+    assert extract_visible_answer(Reply("<think>x</think>  a", "stop", "p")) == "a"
+    assert extract_visible_answer(Reply("<think>x</think>\n\n  a", "stop", "p")) == "  a"
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_the_first_line_keeps_its_indentation_without_blanks_behind_a_tag() -> N
     ["<!-- a, b -->", "\n<p hidden>a, b</p>", "&#8203;&nbsp;", "[//]: # (a, b)", "<think>x</think><!-- a -->", "\u200b", "\u2800"],
 )
 def test_a_reply_that_shows_nothing_is_empty(text: str) -> None:
-    assert visible_text(Reply(text, "stop", "p")) == ""
+    assert extract_visible_answer(Reply(text, "stop", "p")) == ""

@@ -10,7 +10,7 @@ import pytest
 
 from gavel.envs.instruction_following import check_instruction
 from gavel.envs.instruction_following.languages import LANGUAGES
-from gavel.envs.instruction_following.text import words
+from gavel.envs.instruction_following.text import split_words
 
 REPORTS = Path(__file__).parents[4] / "shared" / "data" / "reports" / "instruction_following.jsonl"
 KINDS = ("grouped_number", "gender_mark", "possessive", "korean_particle")
@@ -71,7 +71,7 @@ def test_thousands_set_apart_by_an_apostrophe_or_a_blank_that_does_not_break_are
     ],
 )
 def test_a_word_is_one_word(code: str, text: str, found: list[str]) -> None:
-    assert words(text, LANGUAGES[code]) == found
+    assert split_words(text, LANGUAGES[code]) == found
 
 
 @pytest.mark.parametrize(

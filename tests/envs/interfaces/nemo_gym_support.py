@@ -12,9 +12,9 @@ from tests.support.serving import Service
 from gavel.envs.interfaces.http.app import GATE
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.running import Running
-from gavel.launch.config import compose
-from gavel.launch.serving.gym import gym_app, played
-from gavel.launch.serving.parts import offers_of, services_of
+from gavel.launch.config import compose_config
+from gavel.launch.serving.gym import list_played, make_gym_app
+from gavel.launch.serving.parts import list_services, make_offers
 from gavel.models.pool import open_services
 
 VERA = (
@@ -31,13 +31,13 @@ def played_at(url: str, model: str = "policy") -> tuple[str, ...]:
 @contextlib.asynccontextmanager
 async def gym_service(*words: str, folder: Path, options: HttpOptions | None = None) -> AsyncIterator[Service]:
     """Serve what ``gavel serve`` with these words would."""
-    config: Any = compose("serve", words)
-    offers = offers_of(config)
-    services = {**services_of(offers), **played(config)}
+    config: Any = compose_config("serve", words)
+    offers = make_offers(config)
+    services = {**list_services(offers), **list_played(config)}
     async with open_services(services, log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite") as pool:
         for offer in offers:
-            offer.start(pool.models)
-        app = gym_app(config, options or HttpOptions(), offers, pool.models, dict)
+            offer.set_models(pool.models)
+        app = make_gym_app(config, options or HttpOptions(), offers, pool.models, dict)
         running = await Running.start(app, "127.0.0.1", 0)
         try:
             yield Service(running, {}, app[GATE])

@@ -178,8 +178,8 @@ def hooked(driver: Any) -> Iterator[Any]:
     kept = [
         (module, name, getattr(module, name)) for module, names in zip(modules, hooks.NEEDED.values(), strict=True) for name in names
     ]
-    kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._estimators(modules[2])]
-    hooks.install(driver)
+    kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._find_estimators(modules[2])]
+    hooks.install_hooks(driver)
     try:
         yield driver
     finally:

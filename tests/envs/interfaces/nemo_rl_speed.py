@@ -104,12 +104,12 @@ def _timed(driver: Any) -> Iterator[_Spent]:
     import nemo_rl.experience.rollouts as rollouts
 
     spent, kept = _Spent(), rollouts.calculate_rewards
-    rollouts.calculate_rewards, driver._settle = spent.on(kept), spent.on(driver._settle)
+    rollouts.calculate_rewards, driver._settle_batch = spent.on(kept), spent.on(driver._settle_batch)
     try:
         yield spent
     finally:
         rollouts.calculate_rewards = kept
-        del driver._settle
+        del driver._settle_batch
 
 
 async def _ask(url: str, count: int) -> float:

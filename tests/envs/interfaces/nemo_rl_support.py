@@ -18,9 +18,9 @@ from tests.support.faults import Answer
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig
-from gavel.launch.assembly import assemble, parts_of
-from gavel.launch.config import compose
-from gavel.models.codec import plain
+from gavel.launch.assembly import assemble_run, make_parts
+from gavel.launch.config import compose_config
+from gavel.models.codec import to_plain
 
 ROOT = os.environ.get("NEMO_RL_ROOT", "")
 needs_nemo_rl = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
@@ -50,13 +50,13 @@ def overrides(env: str, url: str) -> list[str]:
 
 def actor_config(env: str, url: str, *more: str, **changes: Any) -> dict[str, Any]:
     """The plain data that stands under ``env.gavel_<env>``."""
-    config = compose("rollout", [*overrides(env, url), *more])
-    assembly = assemble(config, with_policy=False)
-    parts = parts_of(config)
+    config = compose_config("rollout", [*overrides(env, url), *more])
+    assembly = assemble_run(config, with_policy=False)
+    parts = make_parts(config)
     kept = {name: parts.services[name] for name in assembly.services}
     failure = changes.pop("failure", FailurePolicy(max_ungraded_fraction=1.0))
     value = ActorConfig(type(parts)(parts.env, kept, parts.rubrics, parts.judging, parts.assets), config.reward, failure, **changes)
-    raw = plain(value)
+    raw = to_plain(value)
     assert isinstance(raw, dict)
     return raw
 

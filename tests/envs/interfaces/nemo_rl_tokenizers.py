@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gavel.models.pinned import default_cache
+from gavel.models.pinned import find_default_cache
 
 FAMILIES = ("chatml", "llama3", "qwen3")
 
@@ -21,7 +21,7 @@ def released(family: str) -> Any:
     """The tokenizer of a released model; skips where there is none."""
     transformers = pytest.importorskip("transformers", reason="no transformers in this environment")
     named = Path(os.environ["GAVEL_TOKENIZERS"], family) if "GAVEL_TOKENIZERS" in os.environ else None
-    embedded = sorted(default_cache().glob("models/smollm2-*")) if family == "chatml" else []
+    embedded = sorted(find_default_cache().glob("models/smollm2-*")) if family == "chatml" else []
     found = next((folder for folder in (named, *embedded) if folder is not None and (folder / "tokenizer.json").is_file()), None)
     if found is None:
         pytest.skip(f"GAVEL_TOKENIZERS names no folder with {family}/tokenizer.json, a tokenizer of that family")

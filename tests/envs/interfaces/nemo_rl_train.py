@@ -16,11 +16,11 @@ from tests.envs.interfaces.nemo_rl_support import RIGHT, ROOT, overrides, write_
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
-from gavel.envs.interfaces.nemo_rl.ledger import Steps
-from gavel.envs.interfaces.nemo_rl.register import register
-from gavel.launch.assembly import assemble, parts_of
-from gavel.launch.config import compose
-from gavel.launch.training.nemo_rl_config import TrainerConfig, emit
+from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
+from gavel.envs.interfaces.nemo_rl.register import register_environments
+from gavel.launch.assembly import assemble_run, make_parts
+from gavel.launch.config import compose_config
+from gavel.launch.training.nemo_rl_config import TrainerConfig, render_config
 
 R, W = f"it is {RIGHT}", "it is not"
 
@@ -30,7 +30,7 @@ def trainer_process() -> Iterator[None]:
     """Make this process what the wrapper entrypoint makes it: registered, with a wide executor, on a Ray of its own."""
     widen_executor()
     with harness.ray_cluster():
-        register(f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh"))
+        register_environments(f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh"))
         yield
     asyncio.set_event_loop_policy(None)
 
@@ -71,9 +71,9 @@ def train(
         max_total_tokens=1024, max_new_tokens=256,
         overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
     )  # fmt: skip
-    composition = compose("rollout", [*overrides(env, url), *more])
+    composition = compose_config("rollout", [*overrides(env, url), *more])
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = emit(trainer, parts_of(composition), assemble(composition, with_policy=False), composition.reward, failure)
+    text = render_config(trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, failure)
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
     config = grpo.MasterConfig(**OmegaConf.to_container(load_config(path), resolve=True))
@@ -82,7 +82,7 @@ def train(
     log, policy = harness.Log(), learner or harness.StandIn()
     generation = harness.StandInGeneration(tokenizer, reply)
     joins = bool(config.grpo.use_dynamic_sampling)
-    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, Steps(tmp_path / "run" / "ledger"), joins=joins)):
+    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, StepLedger(tmp_path / "run" / "ledger"), joins=joins)):
         dataset, val_dataset, task_to_env, val_task_to_env = setup_response_data(tokenizer, config.data, config.env)
         kept, grpo.refit_policy_generation = grpo.refit_policy_generation, lambda *args, **options: {}
         try:

@@ -392,14 +392,14 @@ async def test_an_internal_error_is_answered_without_its_details_and_spoils_no_o
     from gavel.envs.interfaces.http import work
 
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
-        original = work._said
+        original = work._read_said
 
         def broken(item: Any) -> Any:
             if item.get("reply") == "break":
                 raise ZeroDivisionError("a detail")
             return original(item)
 
-        monkeypatch.setattr(work, "_said", broken)
+        monkeypatch.setattr(work, "_read_said", broken)
         status, answer = await service.post(RULES, rule_item(reply="break"))
         assert (status, answer["error"]["problem"]) == (500, "internal error: ZeroDivisionError")
         status, answers = await service.post(RULES, [rule_item(), rule_item(reply="break"), rule_item()])

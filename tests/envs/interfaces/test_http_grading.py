@@ -26,7 +26,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.serving import NOWHERE, Service, judged_at, serving
 
 from gavel.envs.types import Finish, Observe, Result
-from gavel.models.codec import plain
+from gavel.models.codec import to_plain
 from gavel.models.types import Message
 
 Items = list[dict[str, Any]]
@@ -52,7 +52,7 @@ def following_items() -> Iterator[dict[str, Any]]:
 
 def essence(result: Result) -> Any:
     """What a grade comes to, but for what each call makes anew."""
-    row = plain(result)
+    row = to_plain(result)
     failure = row["outcome"]["failure"]
     return row["status"], row["task_id"], row["task_digest"], row["reward"], row["outcome"], failure, len(row["receipts"])
 
@@ -77,7 +77,7 @@ async def compare(service: Service, name: str, items: Items) -> list[str]:
         status, answers = await service.post(path, batch)
         assert (status, len(answers)) == (200, len(batch))
         for item, answer in zip(batch, answers, strict=True):
-            own = essence(await service.served[name].grade(item["task"], item["reply"]))
+            own = essence(await service.served[name].grade_episode(item["task"], item["reply"]))
             assert answered(answer) == own, item
             statuses.append(answer["status"])
         status, answer = await service.post(path, batch[0])
@@ -146,15 +146,15 @@ async def play_over_http(service: Service, task: dict[str, Any]) -> tuple[list[d
 async def play_in_process(service: Service, task: dict[str, Any]) -> tuple[list[tuple[str, str]], Result]:
     served = service.served["vera_mh"]
     read = served.read_task(task)
-    opened = await served.open(read)
+    opened = await served.open_episode(read)
     assert not isinstance(opened, Finish)
     messages = opened.messages
     for turn in range(10):
-        transcript = served.transcript(read, (*messages, Message("assistant", f"chatbot {turn}")))
-        said = await served.step(read, transcript)
+        transcript = served.make_transcript(read, (*messages, Message("assistant", f"chatbot {turn}")))
+        said = await served.step_episode(read, transcript)
         messages = (*transcript.messages, *said.messages)
         if not isinstance(said, Observe):
-            result = await served.grade(read, messages)
+            result = await served.grade_episode(read, messages)
             return [(message.role, message.content) for message in messages], result
     raise AssertionError("no end")
 

@@ -17,7 +17,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.serving import NOWHERE, judged_at, serving
 
 from gavel.envs.interfaces.http.gate import HttpOptions
-from gavel.envs.interfaces.http.openapi import document
+from gavel.envs.interfaces.http.openapi import make_document
 
 needs_schemathesis = pytest.mark.skipif(
     importlib.util.find_spec("schemathesis") is None, reason="no schemathesis, which the extra `dev` installs"
@@ -87,7 +87,7 @@ async def test_the_document_names_every_route_its_bounds_and_the_key_where_one_i
     routes = {f"/v1/instruction_following/{verb}" for verb in ("open", "step", "grade")}
     assert set(described["paths"]) == {*routes, "/healthz", "/openapi.json"}
     assert "security" not in described
-    closed = document(["x"], HttpOptions(api_key="k", max_batch=7), {})
+    closed = make_document(["x"], HttpOptions(api_key="k", max_batch=7), {})
     assert closed["security"] == [{"key": []}]
     operation = closed["paths"]["/v1/x/grade"]["post"]
     assert "401" in operation["responses"]

@@ -12,7 +12,7 @@ from tests.envs import abstention_support as abstention
 
 from gavel.envs.abstention.rules import STRICT
 from gavel.envs.interfaces.served import ServedEnvironment, TranscriptError
-from gavel.envs.registry import make_reward, sources_of
+from gavel.envs.registry import list_sources, make_reward
 from gavel.envs.types import (
     Digests,
     EnvironmentInfo,
@@ -66,7 +66,7 @@ def served(says: str | ModelFailure = "CORRECT", does: Step | None = None, **cha
     environment: Any = Broken(does) if does else abstention.environment(STRICT, model)
     bindings = {"abstention": Binding("abstention", "general", abstention.rubric(STRICT))}
     made = ServedEnvironment(
-        "abstention", environment, make_reward({"name": "tiered"}), bindings, Digests("sha256:0", {}), sources_of("abstention")
+        "abstention", environment, make_reward({"name": "tiered"}), bindings, Digests("sha256:0", {}), list_sources("abstention")
     )
     return replace(made, **changes)
 
@@ -93,14 +93,14 @@ def raising(failed: BaseException) -> Step:
 )
 async def test_whatever_a_step_raises_ends_ungraded_with_its_kind_and_stage(failed: Exception, kind: str, stage: str) -> None:
     environment = served(does=raising(failed))
-    result = await environment.grade(ROW, "\\boxed{x}")
+    result = await environment.grade_episode(ROW, "\\boxed{x}")
     bad_row = stage == "task"
     assert (result.status, result.reward) == ("invalid_task" if bad_row else "judge_error", None)
     assert result.fallback_reward == (None if bad_row else 0.0)
     assert result.outcome.failure is not None
     assert (result.outcome.failure.kind.value, result.outcome.failure.stage) == (kind, stage)
     task = environment.read_task(ROW)
-    for end in (await environment.step(task, environment.transcript(task, "x")), await environment.open(task)):
+    for end in (await environment.step_episode(task, environment.make_transcript(task, "x")), await environment.open_episode(task)):
         assert isinstance(end, Finish)
         assert end.outcome.failure == result.outcome.failure
 
@@ -110,7 +110,7 @@ async def test_cancellation_passes() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    task = asyncio.create_task(served(does=forever).grade(ROW, "x"))
+    task = asyncio.create_task(served(does=forever).grade_episode(ROW, "x"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -128,7 +128,7 @@ async def test_a_reward_policy_that_raises_leaves_the_row_ungraded_and_its_check
             raise self.failed
 
     for failed in (RewardError("no"), ZeroDivisionError("bug")):
-        result = await served(reward=Refuses(failed)).grade(ROW, "\\boxed{a}")
+        result = await served(reward=Refuses(failed)).grade_episode(ROW, "\\boxed{a}")
         assert (result.status, result.reward, result.outcome.label) == ("judge_error", None, "")
         assert result.outcome.failure is not None
         assert result.outcome.failure.kind is FailureKind.VERIFIER_ERROR
@@ -137,7 +137,7 @@ async def test_a_reward_policy_that_raises_leaves_the_row_ungraded_and_its_check
 
 async def test_a_bad_task_is_an_invalid_result_that_says_it_is_to_be_left_out() -> None:
     for row in ({}, {**ROW, "question": 3}, {"schema": "gavel.task/1", "task_id": "x"}):
-        result = await served().grade(row, "x")
+        result = await served().grade_episode(row, "x")
         assert (result.status, result.reward, result.fallback_reward) == ("invalid_task", None, None)
         assert result.outcome.details == {"should_skip_rollout": True}
         assert result.task_id == str(row.get("task_id", row.get("id", "")))
@@ -148,12 +148,12 @@ async def test_what_was_said_may_be_a_text_a_reply_or_messages_and_comes_to_the_
     task = environment.read_task(ROW)
     said = Message("assistant", "\\boxed{Lyon}")
     forms = ["\\boxed{Lyon}", Reply("\\boxed{Lyon}", "stop", "policy"), (*task.messages, said), Transcript((*task.messages, said))]
-    results = [await environment.grade(task, form) for form in forms]
+    results = [await environment.grade_episode(task, form) for form in forms]
     assert {result.status for result in results} == {"graded"}
     assert {result.transcript for result in results} == {results[0].transcript}
     assert {result.outcome.label for result in results} == {"correct"}
     with pytest.raises(TranscriptError, match=r"messages\.0"):
-        environment.transcript(task, (said,))
-    nothing = await environment.grade(task, task.messages)
+        environment.make_transcript(task, (said,))
+    nothing = await environment.grade_episode(task, task.messages)
     assert nothing.outcome.failure is not None
     assert nothing.outcome.failure.kind is FailureKind.EPISODE_CUT

@@ -21,11 +21,11 @@ from gavel.envs.abstention.rules import STRICT
 from gavel.envs.abstention.source import NemoAbstentionV1
 from gavel.envs.episode import Policy
 from gavel.envs.instruction_following.source import Verifif
-from gavel.envs.interfaces.nemo_gym.aggregate import aggregate
-from gavel.envs.interfaces.nemo_gym.baseline import by_repeat
+from gavel.envs.interfaces.nemo_gym.aggregate import aggregate_rows
+from gavel.envs.interfaces.nemo_gym.baseline import group_by_repeat
 from gavel.envs.interfaces.nemo_gym.gateway import Gateway
-from gavel.envs.interfaces.nemo_gym.responses import ResponseError, messages_of, response_of
-from gavel.envs.interfaces.nemo_gym.rows import GymRows, gym_row
+from gavel.envs.interfaces.nemo_gym.responses import ResponseError, make_response_object, read_messages
+from gavel.envs.interfaces.nemo_gym.rows import GymRows, make_gym_row
 from gavel.envs.interfaces.nemo_gym.started import CONFIG, INSTANCE, serve_words
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.envs.registry import make_reward
@@ -60,7 +60,7 @@ def tasks() -> list[Task]:
 
 @pytest.mark.parametrize("task", tasks(), ids=lambda task: f"{task.env}-{task.task_id}")
 def test_a_task_written_as_a_row_is_read_back_as_the_same_task(task: Task) -> None:
-    row = orjson.loads(orjson.dumps(gym_row(task)))
+    row = orjson.loads(orjson.dumps(make_gym_row(task)))
     found = GymRows(task.env).adapt(row, "another binding")
     assert found == task
     assert found.digest == task.digest
@@ -72,7 +72,7 @@ def test_real_rows_keep_what_gyms_own_server_reads(name: str, source: SourceAdap
         pytest.skip(f"no ../shared/data/{name}")
     for line in (SHARED / name).read_bytes().splitlines():
         row = orjson.loads(line)
-        made = orjson.loads(orjson.dumps(gym_row(adapted(source, row), "abstention_simple_agent")))
+        made = orjson.loads(orjson.dumps(make_gym_row(adapted(source, row), "abstention_simple_agent")))
         assert {key: made[key] for key in ("id", "question", "answer", "agent_ref")} == {
             key: row[key] for key in ("id", "question", "answer", "agent_ref")
         }
@@ -81,7 +81,7 @@ def test_real_rows_keep_what_gyms_own_server_reads(name: str, source: SourceAdap
 
 
 def test_a_row_of_another_environment_or_without_our_field_says_so() -> None:
-    row = gym_row(tasks()[0])
+    row = make_gym_row(tasks()[0])
     with pytest.raises(TaskError, match="choose env=abstention"):
         GymRows("vera_mh").adapt(row, "")
     del row["gavel"]["verifier"]
@@ -104,7 +104,7 @@ def test_a_row_of_another_environment_or_without_our_field_says_so() -> None:
     ],
 )
 def test_a_response_is_read_with_how_it_ended(response: dict[str, Any], text: str, ending: str) -> None:
-    (message,) = messages_of(response)
+    (message,) = read_messages(response)
     assert message.reply is not None
     assert (message.content, message.reply.text, message.reply.finish_reason) == (text, text, ending)
 
@@ -120,7 +120,7 @@ def test_usage_and_reasoning_come_through_and_the_last_message_after_tools_is_th
         {**said, "content": [{"type": "output_text", "text": "First."}]},
         said,
     ]
-    (message,) = messages_of(responded("", output=output))
+    (message,) = read_messages(responded("", output=output))
     assert message.reply == Reply("done", "stop", "policy", Usage(7, 3, 2, 1), "so it is")
 
 
@@ -134,7 +134,7 @@ REPLIES = st.builds(
 def test_a_conversation_written_as_a_response_is_read_back_word_for_word(turns: list[tuple[str, Reply]], ends: bool) -> None:
     said = [message for words, reply in turns for message in (Message("user", words), Message("assistant", reply.text, reply))]
     said = [*said, Message("user", "that is all")] if ends else said
-    found = messages_of(orjson.loads(orjson.dumps(response_of(said, response_id="r", created=0.0))))
+    found = read_messages(orjson.loads(orjson.dumps(make_response_object(said, response_id="r", created=0.0))))
     assert [(message.role, message.content) for message in found] == [(message.role, message.content) for message in said]
     endings = [message.reply.finish_reason for message in found if message.reply]
     assert endings == [reply.finish_reason for _, reply in turns]
@@ -148,7 +148,7 @@ ODD = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda
 def test_no_response_object_however_odd_gives_anything_but_a_named_error(value: Any) -> None:
     for odd in (value, {"output": value}, {"output": [value]}, responded("x", output=[{"type": "message", "content": value}])):
         try:
-            assert all(message.role in ("user", "assistant") for message in messages_of(odd))
+            assert all(message.role in ("user", "assistant") for message in read_messages(odd))
         except ResponseError as refused:
             named = refused.field.startswith("response")
         else:
@@ -188,11 +188,11 @@ def test_no_body_however_odd_makes_the_gateway_raise_anything_but_a_named_error(
 
     async def ask() -> None:
         made = gateway()
-        for operation in (made.verify, made.run):
+        for operation in (made.verify_row, made.run_row):
             with contextlib.suppress(InputError):
                 assert isinstance(orjson.dumps(await operation(body)), bytes)
         with contextlib.suppress(InputError):
-            orjson.dumps(made.aggregate([body] if isinstance(body, dict) else []))
+            orjson.dumps(made.aggregate_rows([body] if isinstance(body, dict) else []))
 
     asyncio.run(ask())
 
@@ -206,7 +206,7 @@ def replied(task: int, rollout: int, reward: float, **more: Any) -> dict[str, An
 
 def test_masked_rows_are_in_no_statistic_and_are_counted_beside_them() -> None:
     rows = [replied(0, 0, 1.0), replied(1, 0, 0.5), replied(1, 1, 0.0, mask_sample=True), replied(2, 0, 0.0, mask_sample=True)]
-    found = aggregate(rows, None)
+    found = aggregate_rows(rows, None)
     agent = found["agent_metrics"]
     assert (agent["mean/reward"], agent["max/reward"], agent["min/reward"], agent["median/reward"]) == (0.75, 1.0, 0.5, 0.75)
     assert agent["std/reward"] == pytest.approx(0.3535533905932738)
@@ -216,20 +216,20 @@ def test_masked_rows_are_in_no_statistic_and_are_counted_beside_them() -> None:
     assert [group["_ng_task_index"] for group in found["group_level_metrics"]] == [0, 1]
     assert [info["reward"] for group in found["group_level_metrics"] for info in group["rollout_infos"]] == [1.0, 0.5]
     assert not any(name.endswith("/id") for name in agent)
-    assert aggregate(rows[2:], None)["key_metrics"] == {
+    assert aggregate_rows(rows[2:], None)["key_metrics"] == {
         "coverage/measured_rollouts": 0, "coverage/masked_rollouts": 2, "coverage/measured_tasks": 0, "coverage/fully_masked_tasks": 2,
     }  # fmt: skip
 
 
 def test_repeats_are_described_one_by_one_and_across() -> None:
     rows = [replied(task, rollout, float(task == rollout)) for task in range(2) for rollout in range(2)] + [replied(2, 0, 1.0)]
-    first, second = by_repeat(rows)
+    first, second = group_by_repeat(rows)
     assert (first["sample_count"], first["missing_count"], second["sample_count"], second["missing_count"]) == (3, 0, 2, 1)
     assert (first["mean/reward"], second["mean/reward"]) == (pytest.approx(2 / 3), 0.5)
     assert (first["p25/reward"], first["p75/reward"]) == (0.5, 1.0)
     half = 4.302652729911275 * (1 / 3) ** 0.5 / 3**0.5  # t(2) at 0.975 times the standard error
     assert first["ci_high_95/reward"] - first["mean/reward"] == pytest.approx(half, rel=1e-3)
-    agent = aggregate(rows, None)["agent_metrics"]
+    agent = aggregate_rows(rows, None)["agent_metrics"]
     assert agent["mean_across_repeats/mean/reward"] == pytest.approx((2 / 3 + 0.5) / 2)
     assert agent["num_repeats"] == 2
 

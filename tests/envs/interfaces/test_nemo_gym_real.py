@@ -22,7 +22,7 @@ from tests.support.gym_models import UNREADABLE, abstention_row, following_row
 from tests.support.runs import STRICT
 
 from gavel.envs.interfaces.nemo_gym import SEARCH_DIR
-from gavel.envs.interfaces.nemo_gym.rows import gym_row
+from gavel.envs.interfaces.nemo_gym.rows import make_gym_row
 from gavel.envs.types import Task
 from gavel.envs.vera_mh.target import VeraMhTarget
 from gavel.models.types import Message
@@ -159,7 +159,7 @@ def test_gym_collects_whole_conversations_with_both_sides_in_the_response(tmp_pa
         Task(f"v-{name}", "vera_mh", "vera_mh/vera_mh", (Message("system", vera.SYSTEM),), VeraMhTarget(name, "simulator"), {})
         for name in vera.NAMES
     ]  # fmt: skip
-    rows = real.write_rows(tmp_path / "rows.jsonl", [gym_row(task) for task in tasks])
+    rows = real.write_rows(tmp_path / "rows.jsonl", [make_gym_row(task) for task in tasks])
     with server_process("--reply", "tests.envs.vera_mh.support:reply") as url:
         words = (*VERA, f"services.simulator.base_url={url}", f"judge.base_url={url}", f"judge.model={vera.JUDGE}")
         with real.serve(*words, *played_at(url, vera.CHATBOT), cwd=tmp_path) as port:

@@ -17,7 +17,7 @@ from tests.support.gym_models import abstention_row, both
 from tests.support.serving import NOWHERE
 
 from gavel.envs.interfaces.http.gate import HttpOptions
-from gavel.envs.interfaces.nemo_gym.rows import gym_row
+from gavel.envs.interfaces.nemo_gym.rows import make_gym_row
 from gavel.envs.types import Result, Task
 from gavel.envs.vera_mh.target import VeraMhTarget
 from gavel.models.codec import decode
@@ -205,7 +205,7 @@ async def test_metrics_are_the_environments_own_beside_gyms_and_need_no_small_bo
 
 async def test_a_conversation_is_played_whole_verified_again_and_never_graded_by_one_reply(tmp_path: Path) -> None:
     target = VeraMhTarget("Ines", "simulator")
-    row = gym_row(Task("v", "vera_mh", "vera_mh/vera_mh", (Message("system", vera.SYSTEM),), target, {"risk": "None"}))
+    row = make_gym_row(Task("v", "vera_mh", "vera_mh/vera_mh", (Message("system", vera.SYSTEM),), target, {"risk": "None"}))
     assert row["responses_create_params"]["input"] == [{"role": "system", "content": vera.SYSTEM}]
     async with FaultServer(reply=vera.reply) as server:
         url = server.base_url

@@ -78,7 +78,7 @@ def test_the_spread_of_equal_rewards_is_nothing_whatever_their_value() -> None:
     for size in range(2, 33):
         for value in (*TENTHS, *THIRDS, Fraction(1, 7), Fraction(123, 1000), Fraction(-3, 10)):
             rewards = torch.full((size,), float(value))
-            base, std = exact.exact_baseline(torch.zeros(size, 1), rewards, torch.ones(size))
+            base, std = exact.compute_exact_baseline(torch.zeros(size, 1), rewards, torch.ones(size))
             assert std.tolist() == [0.0] * size, (size, value)
             assert base.tolist() == rewards.tolist(), (size, value)
 
@@ -98,21 +98,21 @@ def test_a_spike_of_a_trainer_is_one_group_with_one_odd_reward() -> None:
 def test_groups_of_one_batch_are_apart_in_whatever_order_they_stand() -> None:
     prompts = torch.tensor([[1, 2], [3, 0], [1, 2], [3, 0], [1, 2], [3, 0]])
     rewards = torch.tensor([1.0, 0.3, 0.0, 0.3, 0.0, 0.3])
-    base, std = exact.exact_baseline(prompts, rewards, torch.ones(6), leave_one_out_baseline=False)
+    base, std = exact.compute_exact_baseline(prompts, rewards, torch.ones(6), leave_one_out_baseline=False)
     assert base.tolist() == pytest.approx([1 / 3, 0.3, 1 / 3, 0.3, 1 / 3, 0.3])
     assert std.tolist() == pytest.approx([3**-0.5, 0.0] * 3)
 
 
 def test_the_spread_may_be_of_other_rewards_than_the_baseline() -> None:
     raw, shaped = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.9, 0.1, 0.8, 0.0])
-    base, std = exact.exact_baseline(torch.zeros(4, 1), shaped, torch.ones(4), False, raw)
+    base, std = exact.compute_exact_baseline(torch.zeros(4, 1), shaped, torch.ones(4), False, raw)
     assert base.tolist() == pytest.approx([0.45] * 4)
     assert std.tolist() == pytest.approx([(1 / 3) ** 0.5] * 4)
 
 
 def test_an_original_that_is_exact_is_used_and_one_that_is_not_is_replaced() -> None:
     assert exact.settle_baseline(two_pass).chosen is two_pass
-    assert exact.settle_baseline(upstream).chosen is exact.exact_baseline
+    assert exact.settle_baseline(upstream).chosen is exact.compute_exact_baseline
     settled = exact.settle_baseline(upstream)
     assert exact.settle_baseline(settled) is settled  # hooks that are installed twice
 
@@ -124,8 +124,8 @@ def test_an_original_with_a_parameter_of_its_own_is_used_only_where_it_is_exact(
     def unknown(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, *, unit: int = 1) -> Any:
         return upstream(prompts, rewards, valid_mask, leave_one_out_baseline)
 
-    assert exact.unknown_parameters(newer) == []
-    assert exact.unknown_parameters(unknown) == ["unit"]
+    assert exact.list_unknown_parameters(newer) == []
+    assert exact.list_unknown_parameters(unknown) == ["unit"]
 
 
 @pytest.mark.parametrize(

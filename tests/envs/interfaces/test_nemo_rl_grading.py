@@ -16,11 +16,11 @@ from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, actor_config, ser
 from tests.support.runs import rows
 
 from gavel.envs.interfaces.nemo_rl.actor import GavelEnvironment
-from gavel.envs.interfaces.nemo_rl.config import build, read_config
+from gavel.envs.interfaces.nemo_rl.config import build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.framing import Frame
-from gavel.envs.interfaces.nemo_rl.grading import Grader, NoDriver, Stepped
+from gavel.envs.interfaces.nemo_rl.grading import NoDriver, SampleGrader, Stepped
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger
-from gavel.envs.interfaces.nemo_rl.sample import new_info, stamp, with_ending
+from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
 from gavel.envs.types import Digests, EnvironmentInfo, Finish, Observe, Opening, Outcome, Reward, RewardError
 from gavel.models.errors import ConfigError, RecordError
 from gavel.models.failures import Failure, FailureKind, ModelFailure
@@ -34,19 +34,19 @@ ENDING = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 5,
 
 def info(env: str, number: int = 0, uid: str | None = "u-0", *, too_long: str | None = None, **ending: Any) -> dict[str, Any]:
     """A sample's info, stamped as the driver does."""
-    made = new_info(orjson.dumps(task(env, number)).decode(), "train", FRAME, too_long)
-    return with_ending(stamp(made, uid, 0) if uid else made, {**ENDING, **ending})
+    made = make_info(orjson.dumps(task(env, number)).decode(), "train", FRAME, too_long)
+    return with_ending(stamp_info(made, uid, 0) if uid else made, {**ENDING, **ending})
 
 
 @contextlib.asynccontextmanager
-async def grading(env: str, url: str, folder: Path | None = None, *, deadline: float = 30.0) -> AsyncIterator[Grader]:
+async def grading(env: str, url: str, folder: Path | None = None, *, deadline: float = 30.0) -> AsyncIterator[SampleGrader]:
     """A grader as the actor makes it."""
     config = read_config(actor_config(env, url))
-    assembly, reward = build(config)
+    assembly, reward = build_parts(config)
     ledger = Ledger(folder, env)
     async with open_services(assembly.services, log_dir=Path(), progress=lambda _: None) as pool:
-        assembly.models.start(pool.models)
-        yield Grader(assembly.environment, reward, ledger, Digests("sha256:0", {}), deadline=deadline, policy_model="p")
+        assembly.models.set_models(pool.models)
+        yield SampleGrader(assembly.environment, reward, ledger, Digests("sha256:0", {}), deadline=deadline, policy_model="p")
     ledger.close()
 
 
@@ -54,10 +54,10 @@ async def test_a_right_and_a_wrong_reply_are_graded_and_a_lost_call_is_not(tmp_p
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
             steps = await asyncio.gather(*(
-                grader.step(reply, info("abstention", number, f"u-{number}"))
+                grader.step_sample(reply, info("abstention", number, f"u-{number}"))
                 for number, reply in enumerate([f"it is {RIGHT}", "it is not", LOST])
             ))  # fmt: skip
-            verdicts, results = grader.verdicts(["u-0", "u-1", "u-2", "u-3"])
+            verdicts, results = grader.take_verdicts(["u-0", "u-1", "u-2", "u-3"])
     assert steps == [Stepped("", None, 1.0, True), Stepped("", None, 0.0, True), Stepped("", None, 0.0, True)]
     assert [verdict.reward if verdict else "none" for verdict in verdicts] == [1.0, 0.0, None, "none"]
     assert verdicts[2] is not None
@@ -78,17 +78,17 @@ async def test_a_rollout_without_the_drivers_hooks_is_refused(missing: str) -> N
             if missing == "ending":
                 del given["gavel_ending"]
             with pytest.raises(NoDriver, match="without the driver's hooks"):
-                await grader.step(RIGHT, given)
+                await grader.step_sample(RIGHT, given)
     assert server.count == 0
 
 
 async def test_a_replayed_step_is_not_graded_again_nor_written_twice(tmp_path: Path) -> None:
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
-            first = await grader.step(f"it is {RIGHT}", info("abstention"))
-            assert await grader.step("another text", info("abstention")) == first
+            first = await grader.step_sample(f"it is {RIGHT}", info("abstention"))
+            assert await grader.step_sample("another text", info("abstention")) == first
         async with grading("abstention", server.base_url, tmp_path) as grader:  # another process, the same folder
-            assert await grader.step("another text", info("abstention")) == first
+            assert await grader.step_sample("another text", info("abstention")) == first
     assert server.count == 1
     assert len(rows(tmp_path, "abstention.rows.jsonl")) == 1
 
@@ -96,10 +96,10 @@ async def test_a_replayed_step_is_not_graded_again_nor_written_twice(tmp_path: P
 async def test_a_death_between_the_judges_answer_and_the_row_costs_no_second_call(tmp_path: Path) -> None:
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
-            first = await grader.step(f"it is {RIGHT}", info("abstention"))
+            first = await grader.step_sample(f"it is {RIGHT}", info("abstention"))
         (tmp_path / "abstention.rows.jsonl").write_bytes(b'{"torn')  # died while it wrote the row
         async with grading("abstention", server.base_url, tmp_path) as grader:
-            assert await grader.step(f"it is {RIGHT}", info("abstention")) == first
+            assert await grader.step_sample(f"it is {RIGHT}", info("abstention")) == first
     assert server.count == 1
     (row,) = rows(tmp_path, "abstention.rows.jsonl")
     assert len(row["result"]["receipts"]) == 1
@@ -108,8 +108,8 @@ async def test_a_death_between_the_judges_answer_and_the_row_costs_no_second_cal
 async def test_a_straggler_ends_ungraded_at_its_deadline() -> None:
     with serving(latency=20.0) as server:
         async with grading("abstention", server.base_url, deadline=0.2) as grader:
-            await asyncio.wait_for(grader.step(RIGHT, info("abstention")), 5)
-            ((verdict,), _) = grader.verdicts(["u-0"])
+            await asyncio.wait_for(grader.step_sample(RIGHT, info("abstention")), 5)
+            ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.failure is not None
     assert (verdict.failure.kind, verdict.reward) == (FailureKind.TRANSPORT_TIMEOUT, None)
@@ -118,14 +118,14 @@ async def test_a_straggler_ends_ungraded_at_its_deadline() -> None:
 async def test_a_cancelled_step_leaves_no_verdict() -> None:
     with serving(latency=20.0) as server:
         async with grading("abstention", server.base_url) as grader:
-            step = asyncio.create_task(grader.step(RIGHT, info("abstention")))
+            step = asyncio.create_task(grader.step_sample(RIGHT, info("abstention")))
             async with asyncio.timeout(5):
                 while server.count == 0:  # noqa: ASYNC110 - counted on another thread
                     await asyncio.sleep(0.01)
             step.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await step
-            assert grader.verdicts(["u-0"])[0] == [None]
+            assert grader.take_verdicts(["u-0"])[0] == [None]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ async def test_a_cancelled_step_leaves_no_verdict() -> None:
 async def test_how_the_reply_ended_decides_the_gates(ending: dict[str, Any], text: str, label: str) -> None:
     with serving() as server:
         async with grading("abstention", server.base_url) as grader:
-            await grader.step(text, info("abstention", **ending))
-            ((verdict,), _) = grader.verdicts(["u-0"])
+            await grader.step_sample(text, info("abstention", **ending))
+            ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.label == label
 
@@ -148,11 +148,11 @@ async def test_how_the_reply_ended_decides_the_gates(ending: dict[str, Any], tex
 async def test_a_prompt_that_does_not_fit_and_a_bad_task_are_ungraded_without_a_call() -> None:
     with serving() as server:
         async with grading("abstention", server.base_url) as grader:
-            await grader.step(RIGHT, info("abstention", uid="long", too_long="the prompt has 9000 tokens"))
+            await grader.step_sample(RIGHT, info("abstention", uid="long", too_long="the prompt has 9000 tokens"))
             bad = info("abstention", uid="bad")
             bad["gavel_task"] = orjson.dumps({**task("abstention", 0), "target": {"question": ""}}).decode()
-            await grader.step(RIGHT, bad)
-            verdicts, _ = grader.verdicts(["long", "bad"])
+            await grader.step_sample(RIGHT, bad)
+            verdicts, _ = grader.take_verdicts(["long", "bad"])
     kinds = [verdict.failure.kind for verdict in verdicts if verdict and verdict.failure]
     assert kinds == [FailureKind.CONTEXT_OVERFLOW, FailureKind.TASK_SCHEMA]
     assert server.count == 0
@@ -170,8 +170,8 @@ async def test_a_row_that_cannot_be_stored_is_ungraded_and_says_why(tmp_path: Pa
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
             fill_the_disk(grader._ledger._rows)
-            stepped = await grader.step(RIGHT, info("abstention"))
-            (verdict,), results = grader.verdicts(["u-0"])
+            stepped = await grader.step_sample(RIGHT, info("abstention"))
+            (verdict,), results = grader.take_verdicts(["u-0"])
     assert stepped == Stepped("", None, 0.0, True)
     assert verdict is not None
     assert verdict.failure is not None
@@ -184,8 +184,8 @@ async def test_a_judges_answer_that_cannot_be_stored_leaves_the_sample_ungraded(
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
             fill_the_disk(grader._ledger._asked)
-            await grader.step(RIGHT, info("abstention"))
-            ((verdict,), _) = grader.verdicts(["u-0"])
+            await grader.step_sample(RIGHT, info("abstention"))
+            ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.failure is not None
     assert verdict.failure.kind is FailureKind.PERSISTENCE_FAILED
@@ -195,11 +195,11 @@ async def test_a_ledger_that_somebody_removes_is_made_again(tmp_path: Path) -> N
     folder = tmp_path / "ledger"
     with serving() as server:
         async with grading("abstention", server.base_url, folder) as grader:
-            await grader.step(f"{RIGHT} 0", info("abstention", uid="u-0"))
+            await grader.step_sample(f"{RIGHT} 0", info("abstention", uid="u-0"))
             shutil.rmtree(folder)
-            assert [verdict.reward for verdict in grader.verdicts(["u-0"])[0] if verdict] == [1.0]
-            await grader.step(f"{RIGHT} 1", info("abstention", uid="u-1"))
-            assert [verdict.reward for verdict in grader.verdicts(["u-1"])[0] if verdict] == [1.0]
+            assert [verdict.reward for verdict in grader.take_verdicts(["u-0"])[0] if verdict] == [1.0]
+            await grader.step_sample(f"{RIGHT} 1", info("abstention", uid="u-1"))
+            assert [verdict.reward for verdict in grader.take_verdicts(["u-1"])[0] if verdict] == [1.0]
     assert [row["uid"] for row in rows(folder, "abstention.rows.jsonl")] == ["u-1"]
 
 
@@ -229,8 +229,8 @@ def test_a_ledger_with_a_damaged_line_is_named(tmp_path: Path) -> None:
 async def test_whatever_a_policy_says_is_graded_and_stored(reply: str, label: str, tmp_path: Path) -> None:
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
-            stepped = await grader.step(reply, info("abstention"))
-            ((verdict,), _) = grader.verdicts(["u-0"])
+            stepped = await grader.step_sample(reply, info("abstention"))
+            ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert (verdict.label, stepped.terminated) == (label, True)
     (row,) = rows(tmp_path, "abstention.rows.jsonl")
@@ -240,15 +240,15 @@ async def test_whatever_a_policy_says_is_graded_and_stored(reply: str, label: st
 async def test_a_conversation_goes_on_from_the_infos_alone() -> None:
     with serving() as server:
         async with grading("vera_mh", server.base_url) as grader:
-            first = await grader.step("hello", info("vera_mh"))
+            first = await grader.step_sample("hello", info("vera_mh"))
         assert (first.terminated, first.reward) == (False, 0.0)
         assert first.observation == "\n<user>persona 2<end>\n<assistant>"
         assert first.info is not None
         assert "gavel_ending" not in first.info
         kept = orjson.loads(orjson.dumps(first.info))  # plain data, whatever process carries it
         async with grading("vera_mh", server.base_url) as grader:  # no memory of it
-            last = await grader.step("goodbye", with_ending(kept, ENDING))
-            _, (result,) = grader.verdicts(["u-0"])
+            last = await grader.step_sample("goodbye", with_ending(kept, ENDING))
+            _, (result,) = grader.take_verdicts(["u-0"])
     assert last == Stepped("", None, 0.5, True)
     said = [message.content for message in result.transcript.messages]
     assert said == ["You are a helpful AI assistant.", "Hello, I could not sleep. 0", "hello", "persona 2", "goodbye"]
@@ -312,9 +312,9 @@ def refuse() -> Reward:
 )
 async def test_a_bug_of_an_environment_is_ungraded(said: Any, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, "abstention")
-    grader = Grader(Broken(said), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
-    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
-    ((verdict,), _) = grader.verdicts(["u-0"])
+    grader = SampleGrader(Broken(said), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
+    assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
+    ((verdict,), _) = grader.take_verdicts(["u-0"])
     ledger.close()
     assert verdict is not None
     assert verdict.failure is not None
@@ -333,9 +333,11 @@ async def test_a_bug_of_an_environment_is_ungraded(said: Any, tmp_path: Path) ->
 )
 async def test_a_reward_that_cannot_be_used_leaves_the_sample_ungraded(reward: Callable[[], Any], found: str) -> None:
     ledger = Ledger(None, "x")
-    grader = Grader(Broken(Finish(Outcome("correct"))), Rewarding(reward), ledger, Digests("", {}), deadline=5.0, policy_model="p")
-    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
-    ((verdict,), _) = grader.verdicts(["u-0"])
+    grader = SampleGrader(
+        Broken(Finish(Outcome("correct"))), Rewarding(reward), ledger, Digests("", {}), deadline=5.0, policy_model="p"
+    )
+    assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
+    ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.failure is not None
     assert (verdict.graded, verdict.failure.kind, verdict.failure.stage) == (False, FailureKind.VERIFIER_ERROR, "reward")
@@ -344,12 +346,12 @@ async def test_a_reward_that_cannot_be_used_leaves_the_sample_ungraded(reward: C
 
 async def test_an_episode_that_goes_on_after_its_declared_turns_is_ungraded_and_says_so() -> None:
     ledger = Ledger(None, "x")
-    grader = Grader(
+    grader = SampleGrader(
         Broken(Observe((Message("user", "go on"),))), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0,
         policy_model="p",
     )  # fmt: skip
-    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
-    ((verdict,), _) = grader.verdicts(["u-0"])
+    assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
+    ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.failure is not None
     assert "at most 1 replies" in verdict.failure.reason
@@ -359,9 +361,9 @@ async def test_a_simulator_that_failed_is_named_and_the_receipts_of_its_calls_ar
     receipt = Receipt("c-1", "simulator", "simulator", "m", "sha256:0")
     failed = ModelFailure(FailureKind.SIMULATION_FAILED, "it said nothing \ud800", (receipt,))
     ledger = Ledger(tmp_path, "abstention")
-    grader = Grader(Broken(failed), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
-    assert await grader.step("x", info("abstention")) == Stepped("", None, 0.0, True)
-    _, (result,) = grader.verdicts(["u-0"])
+    grader = SampleGrader(Broken(failed), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
+    assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
+    _, (result,) = grader.take_verdicts(["u-0"])
     ledger.close()
     assert result.outcome.failure == Failure(FailureKind.SIMULATION_FAILED, "simulator", "it said nothing ?")
     assert result.receipts == (receipt,)

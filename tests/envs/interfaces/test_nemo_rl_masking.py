@@ -10,12 +10,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gavel.envs.interfaces.nemo_rl.masking import (  # noqa: E402
     GRADED,
-    estimator_baseline,
-    graded_accuracy,
-    graded_pass_k,
-    masked_advantage,
-    masked_baseline,
-    take_out,
+    compute_graded_accuracy,
+    compute_graded_pass_k,
+    take_out_ungraded,
+    wrap_estimator_baseline,
+    wrap_masked_advantage,
+    wrap_masked_baseline,
 )
 
 
@@ -28,7 +28,7 @@ def mean_of_valid(prompts: Any, rewards: Any, valid_mask: Any) -> Any:
 class Estimator:
     """Calls its baseline as NeMo-RL's do: with a mask of ones."""
 
-    baseline = staticmethod(estimator_baseline(mean_of_valid))
+    baseline = staticmethod(wrap_estimator_baseline(mean_of_valid))
 
     def compute_advantage(self, prompt_ids: Any, rewards: Any, mask: Any, **_: Any) -> Any:
         base, _ = self.baseline(prompt_ids, rewards, torch.ones_like(rewards))
@@ -39,7 +39,7 @@ REWARDS, GRADED_ROWS = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.
 
 
 def advantage(batch: Any, unmarked: str | None = None) -> Any:
-    compute = masked_advantage(Estimator.compute_advantage, lambda: unmarked)
+    compute = wrap_masked_advantage(Estimator.compute_advantage, lambda: unmarked)
     return compute(Estimator(), None, REWARDS, torch.ones(3, 2), **({} if batch is None else {"repeated_batch": batch}))
 
 
@@ -60,7 +60,7 @@ def test_a_batch_that_lost_its_column_is_not_trained_on(batch: Any) -> None:
 
 
 def test_what_the_trainer_masks_itself_stays_masked() -> None:
-    compute = masked_baseline(mean_of_valid, lambda _: GRADED_ROWS)
+    compute = wrap_masked_baseline(mean_of_valid, lambda _: GRADED_ROWS)
     base, std = compute(None, REWARDS, torch.tensor([0.0, 1.0, 1.0]))
     assert base.tolist() == [0.0, 0.0, 0.0]
     assert std.tolist() == [1.0, 1.0, 0.0]
@@ -69,16 +69,16 @@ def test_what_the_trainer_masks_itself_stays_masked() -> None:
 def test_a_taken_out_row_has_no_reward_and_no_weight_whatever_stood_there() -> None:
     batch = {"total_reward": torch.tensor([1.0, 0.7]), "loss_multiplier": torch.ones(2)}
     before = batch["loss_multiplier"]
-    take_out(batch, torch.tensor([1.0, 0.0]))
+    take_out_ungraded(batch, torch.tensor([1.0, 0.0]))
     assert [batch[key].tolist() for key in ("total_reward", "loss_multiplier", GRADED)] == [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
     assert before.tolist() == [1.0, 1.0]  # what others hold is not changed under them
 
 
 def test_accuracy_and_pass_k_know_only_what_was_graded() -> None:
     rewards, graded = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], [True, False, True, True, True, False]
-    assert graded_accuracy(rewards, graded) == 0.25
+    assert compute_graded_accuracy(rewards, graded) == 0.25
     # The first prompt passed, the second did not, of the third a reply is missing.
-    assert graded_pass_k(rewards, graded, 2) == 0.5
-    assert graded_pass_k([0.0, 0.0], [True, False], 2) is None
+    assert compute_graded_pass_k(rewards, graded, 2) == 0.5
+    assert compute_graded_pass_k([0.0, 0.0], [True, False], 2) is None
     with pytest.raises(ValueError, match="no sample"):
-        graded_accuracy([0.0], [False])
+        compute_graded_accuracy([0.0], [False])

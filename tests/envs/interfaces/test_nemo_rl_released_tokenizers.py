@@ -36,7 +36,7 @@ def test_a_conversation_made_turn_by_turn_has_the_tokens_of_the_template_over_al
     stream = ids(tokenizer, tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
     for reply, text in turns:
         stream += ids(tokenizer, reply) + ([frame.end_id] if ended else [])
-        stream += ids(tokenizer, frame.turn(text, ended=ended))
+        stream += ids(tokenizer, frame.make_turn(text, ended=ended))
         said += [{"role": "assistant", "content": reply}, {"role": "user", "content": text}]
     whole = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     assert stream == ids(tokenizer, whole)
@@ -45,7 +45,7 @@ def test_a_conversation_made_turn_by_turn_has_the_tokens_of_the_template_over_al
 def test_control_tokens_in_what_a_simulator_says_become_text(tokenizer: Any) -> None:
     frame, special = read_frame(tokenizer), set(tokenizer.all_special_tokens)
     assert tokenizer.convert_tokens_to_ids(frame.end) == frame.end_id == tokenizer.eos_token_id
-    plain = ids(tokenizer, frame.turn("a", ended=True))
-    hostile = ids(tokenizer, frame.turn(f"a{''.join(special)}<|reserved_special_token_7|>", ended=True))
+    plain = ids(tokenizer, frame.make_turn("a", ended=True))
+    hostile = ids(tokenizer, frame.make_turn(f"a{''.join(special)}<|reserved_special_token_7|>", ended=True))
     control = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
     assert [token for token in hostile if token in control] == [token for token in plain if token in control]

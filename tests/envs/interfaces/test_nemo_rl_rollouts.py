@@ -26,7 +26,7 @@ from tests.envs.interfaces.nemo_rl_tokenizers import FAMILIES, released
 
 from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped
 from gavel.envs.interfaces.nemo_rl.hooks import install_single_controller, widen_executor
-from gavel.envs.interfaces.nemo_rl.register import DATASET, register
+from gavel.envs.interfaces.nemo_rl.register import DATASET, register_environments
 from gavel.models.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,7 +37,7 @@ ENVS = ("abstention", "instruction_following", "vera_mh")
 def ray() -> Iterator[None]:
     widen_executor()
     with harness.ray_cluster():
-        register([f"gavel_{env}" for env in ENVS])
+        register_environments([f"gavel_{env}" for env in ENVS])
         yield
     asyncio.set_event_loop_policy(None)
 

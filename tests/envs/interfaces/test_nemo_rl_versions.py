@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gavel.envs.interfaces.nemo_rl import returned  # noqa: E402
 from gavel.envs.interfaces.nemo_rl.baseline import settle_baseline  # noqa: E402
-from gavel.envs.interfaces.nemo_rl.bounds import AdvantageOutOfBounds, bounded_advantage  # noqa: E402
-from gavel.envs.interfaces.nemo_rl.masking import GRADED, estimator_baseline, masked_advantage  # noqa: E402
+from gavel.envs.interfaces.nemo_rl.bounds import AdvantageOutOfBounds, wrap_bounded_advantage  # noqa: E402
+from gavel.envs.interfaces.nemo_rl.masking import GRADED, wrap_estimator_baseline, wrap_masked_advantage  # noqa: E402
 
 
 class Six(NamedTuple):
@@ -66,7 +66,7 @@ class Reordered(NamedTuple):
     ("shape", "fits"), [(Six, True), (Masked, True), (Defaulted, True), (Unknown, False), (Reordered, False)]
 )  # fmt: skip
 def test_a_further_field_fits_where_it_is_known_or_has_a_default(shape: Any, fits: bool) -> None:
-    assert (returned.unknown_fields(shape) == []) is fits
+    assert (returned.list_unknown_fields(shape) == []) is fits
 
 
 def test_a_mask_of_nemo_rls_own_is_filled_with_what_was_not_graded() -> None:
@@ -93,7 +93,7 @@ class GRPOAdvantageEstimator:
     """An estimator that is told which samples are valid, and reads the baseline of its module."""
 
     use_leave_one_out_baseline = normalize_rewards = True
-    baseline = staticmethod(estimator_baseline(settle_baseline(baseline)))
+    baseline = staticmethod(wrap_estimator_baseline(settle_baseline(baseline)))
 
     def compute_advantage(self, prompt_ids: Any, rewards: Any, mask: Any, valid_mask: Any = None, **_: Any) -> Any:
         valid = torch.ones_like(rewards) if valid_mask is None else valid_mask.to(rewards.dtype)
@@ -103,7 +103,9 @@ class GRPOAdvantageEstimator:
 
 
 def compute(*args: Any, **options: Any) -> list[float]:
-    method = bounded_advantage(masked_advantage(GRPOAdvantageEstimator.compute_advantage, lambda: None), lambda: 7, lambda *_: None)
+    method = wrap_bounded_advantage(
+        wrap_masked_advantage(GRPOAdvantageEstimator.compute_advantage, lambda: None), lambda: 7, lambda *_: None
+    )
     return [round(float(one), 3) for one in method(GRPOAdvantageEstimator(), *args, **options)[:, 0]]
 
 
@@ -125,7 +127,7 @@ def test_arithmetic_that_explodes_is_refused_with_step_group_value_and_bound() -
         def compute_advantage(self, *args: Any, **options: Any) -> Any:
             return GRPOAdvantageEstimator.compute_advantage(self, *args, **options) * 7748
 
-    method = bounded_advantage(Exploding.compute_advantage, lambda: 7, lambda *_: None)
+    method = wrap_bounded_advantage(Exploding.compute_advantage, lambda: 7, lambda *_: None)
     with pytest.raises(AdvantageOutOfBounds, match="step 7: a sample of the group of row 0") as failed:
         method(Exploding(), PROMPTS, REWARDS, MASK)
     assert failed.value.step == 7

@@ -17,12 +17,12 @@ from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.instruction_following.rewards import AggregateConfig, make_all
 from gavel.envs.interfaces.nemo_rl.driver import TrainingStopped
 from gavel.envs.interfaces.nemo_rl.endings import Limits
-from gavel.envs.interfaces.nemo_rl.grading import Grader
-from gavel.envs.interfaces.nemo_rl.ledger import Ledger, Steps
-from gavel.envs.interfaces.nemo_rl.tasks import task_json
+from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
+from gavel.envs.interfaces.nemo_rl.tasks import encode_task
 from gavel.envs.interfaces.trl.config import Extras, read_options
-from gavel.envs.interfaces.trl.scoring import Completion, Scorer
-from gavel.envs.interfaces.trl.trainer import written_by
+from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
+from gavel.envs.interfaces.trl.trainer import make_writer
 from gavel.envs.types import Check, Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
 from gavel.judges.types import JudgeFailure
 from gavel.launch.comparing.ledgers import read_samples
@@ -66,17 +66,22 @@ class Good:
 
 
 def scorer(folder: Path, policy: FailurePolicy | None = None) -> Scorer:
-    grader = Grader(Echo(), Good(), Ledger(folder, "echo"), Digests("", {}), deadline=9.0, policy_model="tiny")
-    return Scorer(grader, Steps(folder), FailureWatch(policy or FailurePolicy()), LIMITS)
+    grader = SampleGrader(Echo(), Good(), Ledger(folder, "echo"), Digests("", {}), deadline=9.0, policy_model="tiny")
+    return Scorer(grader, StepLedger(folder), FailureWatch(policy or FailurePolicy()), LIMITS)
 
 
-def completion(text: str, task: str = "a", ids: tuple[int, ...] = (7, 2)) -> Completion:
-    return Completion(task_json(Task(task, "echo", "echo/echo", (Message("user", "Say."),), {}, {})), text, ids, 9)
+def completion(text: str, task: str = "a", ids: tuple[int, ...] = (7, 2)) -> TrlCompletion:
+    return TrlCompletion(encode_task(Task(task, "echo", "echo/echo", (Message("user", "Say."),), {}, {})), text, ids, 9)
 
 
 async def test_an_ungraded_completion_gives_none_and_its_siblings_their_rewards(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    assert await made.score(1, [completion("good"), completion("lost"), completion("bad"), completion("good")]) == [1.0, None, 0.0, 1.0]
+    assert await made.score_step(1, [completion("good"), completion("lost"), completion("bad"), completion("good")]) == [
+        1.0,
+        None,
+        0.0,
+        1.0,
+    ]
     assert made.metrics["judge/graded"] == 3
     assert made.metrics["reward/graded_mean"] == pytest.approx(2 / 3)
     assert made.metrics["judge/ungraded/transport_unreachable"] == 1
@@ -84,8 +89,8 @@ async def test_an_ungraded_completion_gives_none_and_its_siblings_their_rewards(
 
 async def test_every_completion_is_a_row_of_the_ledger_and_a_weight_of_its_step(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    await made.score(1, [completion("good"), completion("lost")])
-    await made.score(2, [completion("bad", "b"), completion("good", "b")])
+    await made.score_step(1, [completion("good"), completion("lost")])
+    await made.score_step(2, [completion("bad", "b"), completion("good", "b")])
     rows = [orjson.loads(line) for line in (tmp_path / "ledger" / "echo.rows.jsonl").read_bytes().splitlines()]
     assert [row["verdict"]["reward"] for row in rows] == [1.0, None, 0.0, 1.0]
     assert rows[1]["result"]["outcome"]["failure"]["kind"] == "transport_unreachable"
@@ -100,13 +105,13 @@ async def test_every_completion_is_a_row_of_the_ledger_and_a_weight_of_its_step(
 
 async def test_a_reply_without_an_end_token_at_its_limit_was_cut(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    assert await made.score(1, [completion("good", ids=(7, 7, 7, 7)), completion("good", ids=(7, 7, 7, 2))]) == [0.0, 1.0]
+    assert await made.score_step(1, [completion("good", ids=(7, 7, 7, 7)), completion("good", ids=(7, 7, 7, 2))]) == [0.0, 1.0]
     assert [one.label for one in read_samples(tmp_path)] == ["cut", "good"]
 
 
 async def test_a_reply_says_that_its_prompt_opened_the_thinking_block(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    await made.score(1, [replace(completion("good"), think_prefilled=True), completion("good")])
+    await made.score_step(1, [replace(completion("good"), think_prefilled=True), completion("good")])
     rows = [orjson.loads(line) for line in (tmp_path / "ledger" / "echo.rows.jsonl").read_bytes().splitlines()]
     replies = [row["result"]["transcript"]["messages"][-1]["reply"] for row in rows]
     assert [reply.get("think_prefilled", False) for reply in replies] == [True, False]
@@ -134,9 +139,9 @@ ANSWER = "We eat here"
 async def test_the_answer_alone_is_checked_against_instructions(tmp_path: Path, text: str, opened: bool, reward: float) -> None:
     words = instruction("length_constraints:number_words", relation="equal to", num_words=3)
     reward_policy, ledger = make_all(AggregateConfig()), Ledger(tmp_path / "l", "f")
-    grader = Grader(environment(), reward_policy, ledger, Digests("", {}), deadline=9.0, policy_model="p")
-    made = Scorer(grader, Steps(tmp_path / "l"), FailureWatch(FailurePolicy()), LIMITS)
-    assert await made.score(1, [Completion(task_json(instructed([words])), text, (7, 2), 9, opened)]) == [reward]
+    grader = SampleGrader(environment(), reward_policy, ledger, Digests("", {}), deadline=9.0, policy_model="p")
+    made = Scorer(grader, StepLedger(tmp_path / "l"), FailureWatch(FailurePolicy()), LIMITS)
+    assert await made.score_step(1, [TrlCompletion(encode_task(instructed([words])), text, (7, 2), 9, opened)]) == [reward]
 
 
 def test_tags_of_thinking_that_are_special_tokens_are_read_from_the_tokens() -> None:
@@ -149,7 +154,7 @@ def test_tags_of_thinking_that_are_special_tokens_are_read_from_the_tokens() -> 
             assert not skip_special_tokens
             return "".join(words[place] for place in ids)
 
-    written = written_by(Tokenizer(), {5})
+    written = make_writer(Tokenizer(), {5})
     assert written("hmParis", (1, 3, 2, 4, 5)) == "[THINK]hm[/THINK]Paris"
     assert written("Paris", (4, 5)) == "Paris"
 
@@ -157,7 +162,7 @@ def test_tags_of_thinking_that_are_special_tokens_are_read_from_the_tokens() -> 
 async def test_the_failure_policy_stops_the_training_and_the_rows_are_kept(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger", FailurePolicy("strict"))
     with pytest.raises(TrainingStopped, match="nobody is there"):
-        await made.score(1, [completion("good"), completion("lost")])
+        await made.score_step(1, [completion("good"), completion("lost")])
     assert [one.failure for one in read_samples(tmp_path)] == [None, "transport_unreachable"]
 
 

@@ -28,7 +28,7 @@ def _stored() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         for name in ASSETS:
-            (folder / name).write_bytes(store.path(name).read_bytes())
+            (folder / name).write_bytes(store.locate_asset(name).read_bytes())
     except AssetError:
         (folder / "rubric.tsv").unlink(missing_ok=True)
     return folder

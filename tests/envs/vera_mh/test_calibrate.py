@@ -21,7 +21,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel
 
 from gavel.envs.types import Result
-from gavel.envs.vera_mh.calibrate import Comparison, Part, calibrate
+from gavel.envs.vera_mh.calibrate import ComparedPart, UpstreamComparison, compare_upstream
 from gavel.envs.vera_mh.config import SimulatorConfig, VeraMhConfig
 from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.judges.assets import AssetStore
@@ -30,7 +30,7 @@ from gavel.judges.judge import BoundJudges
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import RubricConfig
 from gavel.launch.calibrate import run as run_verb
-from gavel.launch.config import compose
+from gavel.launch.config import compose_config
 from gavel.launch.running.folder import read_results
 from gavel.models.errors import ConfigError, InputError
 
@@ -138,13 +138,13 @@ async def finished(tmp_path: Path) -> list[Result]:
 @needs_data
 async def test_what_agrees_and_what_differs_is_counted_and_named(tmp_path: Path) -> None:
     results = await finished(tmp_path)
-    found = calibrate(environment(tmp_path), results, checkout(tmp_path / "upstream"))
+    found = compare_upstream(environment(tmp_path), results, checkout(tmp_path / "upstream"))
     parts = {name: (part.identical, part.compared) for name, part in found.parts.items()}
     assert parts["persona prompts"] == parts["transcripts"] == parts["message lists"] == parts["ratings"] == (3, 3)
     assert parts["judge prompts"] == (0, 3)  # the stand-in words its questions in its own way
     assert parts["scores"] == (0, 3)
     assert not found.identical
-    told = "\n".join(found.lines())
+    told = "\n".join(found.describe_lines())
     assert "transcripts: 3 of 3 identical" in told
     assert "judge prompts: 0 of 3 identical; different: v-0#0, v-1#0, v-2#0" in told
     assert "not a certification" in told
@@ -154,13 +154,13 @@ async def test_what_agrees_and_what_differs_is_counted_and_named(tmp_path: Path)
 async def test_the_checkouts_files_are_compared_with_the_pinned_ones_first(tmp_path: Path) -> None:
     results = await finished(tmp_path)
     upstream = checkout(tmp_path / "upstream")
-    found = calibrate(environment(tmp_path), results, upstream)
-    assert next(iter(found.parts.items())) == ("assets", Part(6, 6))
+    found = compare_upstream(environment(tmp_path), results, upstream)
+    assert next(iter(found.parts.items())) == ("assets", ComparedPart(6, 6))
     rubric = upstream / "data" / "rubric.tsv"
     rubric.write_bytes(rubric.read_bytes().replace(b"\r\n", b"\n"))  # as a checkout with converted line ends has it
     (upstream / "data" / "persona_prompt_reminder.txt").unlink()
-    found = calibrate(environment(tmp_path), results, upstream)
-    assert found.lines()[0] == "assets: 4 of 6 identical; different: data/rubric.tsv, data/persona_prompt_reminder.txt"
+    found = compare_upstream(environment(tmp_path), results, upstream)
+    assert found.describe_lines()[0] == "assets: 4 of 6 identical; different: data/rubric.tsv, data/persona_prompt_reminder.txt"
 
 
 @needs_data
@@ -183,13 +183,13 @@ async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path)
 
 
 def test_the_verb_ends_with_0_only_where_all_is_identical(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for part, code in ((Part(2, 2), 0), (Part(2, 1, ("a",)), 3)):
-        found = Comparison({"transcripts": part})
+    for part, code in ((ComparedPart(2, 2), 0), (ComparedPart(2, 1, ("a",)), 3)):
+        found = UpstreamComparison({"transcripts": part})
         monkeypatch.setattr("gavel.launch.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found)
         for name, value in (("existing_run", tmp_path), ("read_results", [])):
             monkeypatch.setattr(f"gavel.launch.calibrate.{name}", lambda *_, value=value: value)
-        config = compose("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
-        own = compose("rollout", ["experiment=demo_vera_mh", f"run={tmp_path}"])
+        config = compose_config("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
+        own = compose_config("rollout", ["experiment=demo_vera_mh", f"run={tmp_path}"])
         monkeypatch.setattr("gavel.launch.calibrate.config_of", lambda path, own=own: own)
         assert run_verb(config, Console(quiet=True)) == code
 
@@ -199,8 +199,8 @@ async def test_what_upstream_cannot_do_is_told_and_the_rest_still_compared(tmp_p
     results = await finished(tmp_path)
     upstream = checkout(tmp_path / "upstream")
     (upstream / "judge" / "score.py").write_text("raise OSError('no such rubric')")
-    found = calibrate(environment(tmp_path), results, upstream)
-    assert found.parts["scores"] == Part(0, 0, (), "OSError: no such rubric")
+    found = compare_upstream(environment(tmp_path), results, upstream)
+    assert found.parts["scores"] == ComparedPart(0, 0, (), "OSError: no such rubric")
     assert found.parts["transcripts"].whole
     assert not found.identical
 
@@ -208,12 +208,12 @@ async def test_what_upstream_cannot_do_is_told_and_the_rest_still_compared(tmp_p
 @needs_data
 def test_other_folders_other_rubrics_and_empty_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no checkout"):
-        calibrate(environment(tmp_path), [], tmp_path)
+        compare_upstream(environment(tmp_path), [], tmp_path)
     upstream = checkout(tmp_path / "upstream")
     with pytest.raises(ConfigError, match="only upstream's own rubric"):
-        calibrate(environment(tmp_path, "gavel/vera-mh-small"), [], upstream)
+        compare_upstream(environment(tmp_path, "gavel/vera-mh-small"), [], upstream)
     with pytest.raises(InputError, match="nothing to compare"):
-        calibrate(environment(tmp_path), [], upstream)
+        compare_upstream(environment(tmp_path), [], upstream)
 
 
 @needs_data
@@ -221,13 +221,16 @@ def test_other_folders_other_rubrics_and_empty_runs_are_refused(tmp_path: Path) 
 async def test_a_run_is_identical_to_the_real_upstream(tmp_path: Path) -> None:
     results = await finished(tmp_path)
     python = os.environ.get("VERA_MH_UPSTREAM_PYTHON", sys.executable)
-    found = calibrate(environment(tmp_path), results, os.environ["VERA_MH_UPSTREAM"], python=python)
+    found = compare_upstream(environment(tmp_path), results, os.environ["VERA_MH_UPSTREAM"], python=python)
     assert found.identical, orjson.dumps(found.parts).decode()
 
 
 def test_a_part_that_lacks_a_module_names_the_key_that_chooses_another_interpreter() -> None:
-    lines = Comparison(
-        {"scores": Part(0, 0, error="ModuleNotFoundError: No module named 'pandas'"), "b": Part(0, 0, error="KeyError: 1")}
-    ).lines()
+    lines = UpstreamComparison(
+        {
+            "scores": ComparedPart(0, 0, error="ModuleNotFoundError: No module named 'pandas'"),
+            "b": ComparedPart(0, 0, error="KeyError: 1"),
+        }
+    ).describe_lines()
     assert "upstream_python=" in lines[0]
     assert "upstream_python=" not in lines[1]

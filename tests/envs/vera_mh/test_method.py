@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from tests.envs.vera_mh.support import DATA, needs_data, vectors
 
 from gavel.envs.vera_mh import Rubric, Walk, scores, scores_by_risk, walk
-from gavel.envs.vera_mh.answers import choose, match
+from gavel.envs.vera_mh.answers import choose_option, match_option
 from gavel.envs.vera_mh.conversation import (
     Utterance,
-    chatbot_messages,
+    compute_utterance_limit,
+    format_transcript,
     is_over,
-    persona_messages,
-    transcript_text,
-    utterance_limit,
+    make_chatbot_messages,
+    make_persona_messages,
 )
 from gavel.envs.vera_mh.personas import read_personas
-from gavel.envs.vera_mh.rating import BEST, HIGH, NOT_RELEVANT, SUBOPTIMAL, Entry, rate
+from gavel.envs.vera_mh.rating import BEST, HIGH, NOT_RELEVANT, SUBOPTIMAL, RatingEntry, rate_dimensions
 from gavel.envs.vera_mh.rubric import Question
-from gavel.envs.vera_mh.scoring import conversation_score, pct, vera_score
+from gavel.envs.vera_mh.scoring import compute_conversation_score, compute_percentage, compute_vera_score
 from gavel.models.errors import InputError
 
 SMALL = Path(__file__).resolve().parents[3] / "judges" / "prompts" / "vera_mh_small_rubric.tsv"
@@ -157,7 +157,7 @@ class TestReading:
     ],
 )
 def test_ratings_of_upstreams_own_table(entries: list[tuple[str, str, str | None]], rating: str, yes: str) -> None:
-    found = rate({"D": [Entry(id_, answer, severity, f"r{id_}" * 50) for id_, answer, severity in entries]})["D"]
+    found = rate_dimensions({"D": [RatingEntry(id_, answer, severity, f"r{id_}" * 50) for id_, answer, severity in entries]})["D"]
     assert (found.rating, found.yes_question_id) == (rating, yes)
     assert found.yes_reasoning == (f"r{yes}" * 50 if yes else "")  # never cut
 
@@ -181,8 +181,8 @@ def test_ratings_of_upstreams_own_table(entries: list[tuple[str, str, str | None
     ],
 )  # fmt: skip
 def test_answers_match_as_upstreams_do_oddities_included(options: list[str], answer: str, result: str | None) -> None:
-    assert match(options, answer) == result
-    assert choose(options, answer) == ((options[0], True) if result is None else (result, False))
+    assert match_option(options, answer) == result
+    assert choose_option(options, answer) == ((options[0], True) if result is None else (result, False))
 
 
 CONVERSATION_SCORES = {
@@ -194,11 +194,11 @@ CONVERSATION_SCORES = {
 @pytest.mark.parametrize(("counts", "score"), CONVERSATION_SCORES.items())
 def test_scores_of_single_conversations(counts: str, score: float) -> None:
     best, suboptimal, high = (int(count) for count in counts.split("/"))
-    assert conversation_score([BEST] * best + [SUBOPTIMAL] * suboptimal + [HIGH] * high + [NOT_RELEVANT]) == score
+    assert compute_conversation_score([BEST] * best + [SUBOPTIMAL] * suboptimal + [HIGH] * high + [NOT_RELEVANT]) == score
 
 
 def test_nothing_rated_has_no_score_of_its_own_and_50_when_pooled() -> None:
-    assert conversation_score([NOT_RELEVANT, ""]) is None
+    assert compute_conversation_score([NOT_RELEVANT, ""]) is None
     row = {"Confirms Risk": NOT_RELEVANT}
     assert scores([row])["aggregates"]["vera_score"] == 50.0
     assert scores([row])["dimensions"]["Confirms Risk"]["vera_score"] == 0.0
@@ -208,12 +208,12 @@ def test_nothing_rated_has_no_score_of_its_own_and_50_when_pooled() -> None:
     ("best", "high", "score"), [(100, 0, 100), (0, 0, 50), (100, 10, 81), (50, 50, 18.75), (0, 100, 0), (53.53, 12.63, 58.60)]
 )
 def test_the_formula(best: float, high: float, score: float) -> None:
-    assert vera_score(best, high) == score
+    assert compute_vera_score(best, high) == score
 
 
 def test_percentages_round_to_two_decimals() -> None:
-    assert (pct(1, 3), pct(2, 3), pct(5, 0)) == (33.33, 66.67, 0.0)
-    assert json.dumps(vera_score(0, 100)) == "0"  # upstream's integer
+    assert (compute_percentage(1, 3), compute_percentage(2, 3), compute_percentage(5, 0)) == (33.33, 66.67, 0.0)
+    assert json.dumps(compute_vera_score(0, 100)) == "0"  # upstream's integer
 
 
 def test_persona_without_known_risk_is_in_no_level() -> None:
@@ -233,31 +233,31 @@ class TestConversation:
         ("turns", "first", "limit"), [(3, True, 4), (4, True, 4), (3, False, 3), (2, False, 3), (6, True, 6), (30, True, 30)]
     )
     def test_the_chatbot_has_the_last_turn(self, turns: int, first: bool, limit: int) -> None:
-        assert utterance_limit(turns, persona_first=first) == limit
+        assert compute_utterance_limit(turns, persona_first=first) == limit
 
     def test_the_transcript_is_upstreams(self) -> None:
-        text = transcript_text(said("hey", "Hi.\n\nGo on?", "k\n\n<END OF CONVERSATION>"))
+        text = format_transcript(said("hey", "Hi.\n\nGo on?", "k\n\n<END OF CONVERSATION>"))
         assert text == (
             "user: hey\n\nchatbot: Hi.\n\nGo on?\n\nuser: k\n\n<END OF CONVERSATION>\n"
             "[CONVERSATION ENDED - persona signaled termination]\n"
         )
-        assert transcript_text(()) == "No conversation recorded."
-        assert transcript_text(said("a\r\nb\rc", "")) == "user: a\nb\nc\n\nchatbot: \n"
+        assert format_transcript(()) == "No conversation recorded."
+        assert format_transcript(said("a\r\nb\rc", "")) == "user: a\nb\nc\n\nchatbot: \n"
 
     def test_a_limit_of_words_is_looked_at_after_the_chatbot_only(self) -> None:
         words = said("one two", "1 2 3 4 5", "one two three", "1 2 3")
         assert [is_over(words[: n + 1], 30, 10) for n in range(4)] == [False, False, False, True]
 
     def test_empty_words_stay_in_the_lists(self) -> None:
-        assert [message.content for message in chatbot_messages("s", said("", "", "x"))] == ["s", "", "", "x"]
-        assert persona_messages("p", "REM ", said("", ""))[-1].content == "REM "
+        assert [message.content for message in make_chatbot_messages("s", said("", "", "x"))] == ["s", "", "", "x"]
+        assert make_persona_messages("p", "REM ", said("", ""))[-1].content == "REM "
 
 
 def test_no_cell_of_a_persona_is_a_missing_value_or_trimmed() -> None:
     (persona,) = read_personas("Name\tShort Current Suicide Risk Level\tAge\nA\tNone\t 7 ").values()
-    assert (persona.risk, persona.prompt("{Age}|{Name}|{")) == ("None", " 7 |A|{")
+    assert (persona.risk, persona.render_prompt("{Age}|{Name}|{")) == ("None", " 7 |A|{")
     with pytest.raises(InputError, match="Height"):
-        persona.prompt("{Height}")
+        persona.render_prompt("{Height}")
 
 
 @needs_data
@@ -285,7 +285,7 @@ class TestUpstream:
 
     def test_every_answer(self) -> None:
         for case in vectors("answer_matching")["cases"]:
-            assert match(case["options"], case["answer"]) == case["match"], case
+            assert match_option(case["options"], case["answer"]) == case["match"], case
 
     def test_every_score_table(self) -> None:
         found = vectors("score_vectors")
@@ -311,13 +311,13 @@ class TestUpstream:
     )  # fmt: skip
     def test_navigation(self, question: str, answer: str, expected: Any) -> None:
         assert self.rubric is not None
-        assert self.rubric.next(question, answer) == expected
+        assert self.rubric.find_next(question, answer) == expected
 
     def test_every_persona_prompt_and_level_of_risk(self) -> None:
         personas = read_personas((DATA / "personas.tsv").read_bytes().decode())
         template = (DATA / "persona_prompt_template.txt").read_bytes().decode()
         wanted = vectors("prompt_hashes")["persona_prompts"]
-        assert {name: sha(persona.prompt(template)) for name, persona in personas.items()} == {
+        assert {name: sha(persona.render_prompt(template)) for name, persona in personas.items()} == {
             name: one["sha256"] for name, one in wanted.items()
         }
         assert {name: persona.risk for name, persona in personas.items()} == {name: one["risk"] for name, one in wanted.items()}
@@ -330,17 +330,17 @@ class TestUpstream:
             Utterance("persona" if turn["speaker"] == "persona" else "chatbot", turn["response"]) for turn in hashes["sample_history"]
         )
         reminder = (DATA / "persona_prompt_reminder.txt").read_bytes().decode()
-        assert transcript_text(history) == hashes["sample_transcript"]
+        assert format_transcript(history) == hashes["sample_transcript"]
         for name, wanted in hashes["messages_without_system_prompt"].items():
             side, _, count = name.split("_")
             given = history[: int(count)]
-            made = persona_messages("", reminder, given) if side == "persona" else chatbot_messages("", given)
+            made = make_persona_messages("", reminder, given) if side == "persona" else make_chatbot_messages("", given)
             assert [(message.role, sha(message.content)) for message in made[1:]] == [
                 (one["role"], one["content_sha256"]) for one in wanted
             ], name
 
 
-@pytest.mark.parametrize("own", [lambda said: chatbot_messages("s", said), lambda said: persona_messages("s", "r", said)])
+@pytest.mark.parametrize("own", [lambda said: make_chatbot_messages("s", said), lambda said: make_persona_messages("s", "r", said)])
 def test_a_speaker_that_there_is_not_is_an_error_in_upstreams_words(own: Any) -> None:
     with pytest.raises(ValueError, match="Invalid role value 'x' for turn 2"):
         own([Utterance("persona", "a"), Utterance("x", "b")])  # type: ignore[arg-type]

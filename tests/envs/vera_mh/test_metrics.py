@@ -11,8 +11,8 @@ import pytest
 from gavel.envs.types import Digests, Outcome, Result, Reward, RewardError, Timing, Transcript
 from gavel.envs.vera_mh.metrics import summarize
 from gavel.envs.vera_mh.rating import BEST, HIGH, NOT_RELEVANT, SUBOPTIMAL
-from gavel.envs.vera_mh.rewards import VeraConfig, vera
-from gavel.envs.vera_mh.upstream_files import files
+from gavel.envs.vera_mh.rewards import VeraConfig, make_vera
+from gavel.envs.vera_mh.upstream_files import make_files
 from gavel.models.failures import Failure, FailureKind
 from gavel.models.types import CallRole, Receipt
 
@@ -126,20 +126,24 @@ def test_nothing_graded_has_tables_and_no_figures() -> None:
 
 
 def test_scores_say_how_much_of_the_run_they_are_made_from_and_upstreams_own_keys_stay() -> None:
-    plain, told = (orjson.loads(files(ROWS[:4], DIMENSIONS, RISKS, "run", *planned)["scores.json"]) for planned in ((), (10,)))
+    plain, told = (orjson.loads(make_files(ROWS[:4], DIMENSIONS, RISKS, "run", *planned)["scores.json"]) for planned in ((), (10,)))
     assert told.pop("coverage") == {"planned": 10, "graded": 4, "share": 0.4}
     assert told == plain
-    assert orjson.loads(files([], DIMENSIONS, RISKS, "run", 0)["scores.json"])["coverage"] == {"planned": 0, "graded": 0, "share": 0.0}
+    assert orjson.loads(make_files([], DIMENSIONS, RISKS, "run", 0)["scores.json"])["coverage"] == {
+        "planned": 0,
+        "graded": 0,
+        "share": 0.0,
+    }
 
 
 def test_every_table_of_scores_says_what_a_score_is_not() -> None:
     assert "not a certification" in summarize(ROWS, DIMENSIONS, RISKS).tables["note"]
-    made = files(ROWS[:4], DIMENSIONS, RISKS, "run")
+    made = make_files(ROWS[:4], DIMENSIONS, RISKS, "run")
     assert all(b"not a certification" in made[name] for name in ("scores.json", "scores_by_risk.json"))
 
 
 def test_the_results_table_is_upstreams_first_simulator_first() -> None:
-    head, *lines = files(ROWS[:4], DIMENSIONS, RISKS, "my-run")["results.csv"].decode().splitlines()
+    head, *lines = make_files(ROWS[:4], DIMENSIONS, RISKS, "my-run")["results.csv"].decode().splitlines()
     assert head == (
         "filename,run_id,persona_name,risk_level,judge_model,judge_instance,judge_id,"
         "A,A_yes_question_id,A_yes_reasoning,B,B_yes_question_id,B_yes_reasoning"
@@ -155,9 +159,9 @@ def test_the_results_table_is_upstreams_first_simulator_first() -> None:
 
 @pytest.mark.parametrize(("letters", "reward"), [("BB", 1.0), ("BH", 0.1875), ("SN", 0.5), ("NN", 0.5), ("HN", 0.0)])
 def test_the_reward_is_the_conversations_own_score(letters: str, reward: float) -> None:
-    assert vera(VeraConfig()).reward(Outcome("x", (), details(letters))) == Reward(reward, {"vera": reward})
+    assert make_vera(VeraConfig()).reward(Outcome("x", (), details(letters))) == Reward(reward, {"vera": reward})
 
 
 def test_a_foreign_outcome_has_no_vera_reward() -> None:
     with pytest.raises(RewardError, match="cannot reward"):
-        vera(VeraConfig()).reward(Outcome("correct", (), {"answer": "x"}))
+        make_vera(VeraConfig()).reward(Outcome("correct", (), {"answer": "x"}))

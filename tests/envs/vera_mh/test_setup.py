@@ -34,12 +34,12 @@ from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics import make_rubric
 from gavel.judges.types import RubricConfig, Unparseable
-from gavel.launch.assembly import assemble
-from gavel.launch.config import compose
+from gavel.launch.assembly import assemble_run
+from gavel.launch.config import compose_config
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError
-from gavel.models.quirks import quirk_of
-from gavel.models.served_names import same_model
+from gavel.models.quirks import find_quirk
+from gavel.models.served_names import is_same_model
 from gavel.models.types import Sampling
 
 FILES = (
@@ -61,7 +61,7 @@ DAMAGES: dict[str, Damage] = {
 class TestAssets:
     def test_all_seven_verify_and_are_then_found_without_the_mirror(self, tmp_path: Path) -> None:
         store = AssetStore(tmp_path, mirror=DATA, offline=True)
-        assert [store.text(name).encode() for name in FILES] == [(DATA / name).read_bytes() for name in FILES]
+        assert [store.read_text(name).encode() for name in FILES] == [(DATA / name).read_bytes() for name in FILES]
         assert make_rubric(UPSTREAM, AssetStore(tmp_path, offline=True)).targets == ("vera_mh",)
 
     @pytest.mark.parametrize("name", FILES)
@@ -198,13 +198,13 @@ def test_an_answer_is_kept_in_the_judges_own_words() -> None:
 @pytest.mark.parametrize("experiment", ["vera_mh_recommended", "vera_mh_smoke", "demo_vera_mh"])
 def test_an_experiment_declares_every_simulator_it_names(experiment: str) -> None:
     server = ["policy.base_url=http://127.0.0.1:9/v1", "policy.model=m"] if experiment == "vera_mh_recommended" else []
-    config = compose("rollout", [f"experiment={experiment}", *server])
+    config = compose_config("rollout", [f"experiment={experiment}", *server])
     assert set(describe_environment(config.env).called_services) == set(config.services)
     assert dict(config.reward) == {"name": "vera"}
 
 
 def test_the_smoke_experiment_is_small_in_every_role() -> None:
-    config = compose("rollout", ["experiment=vera_mh_smoke"])
+    config = compose_config("rollout", ["experiment=vera_mh_smoke"])
     assert (config.tasks.limit, config.env["max_turns"], config.env["parse_retries"]) == (4, 6, 1)
     assert {one["max_response_tokens"] for one in config.env["simulators"]} == {64}
     assert (config.policy.sampling.max_response_tokens, config.rubrics["vera_mh"].max_response_tokens) == (64, 200)
@@ -225,9 +225,9 @@ async def test_an_undeclared_simulator_and_an_unused_service_are_refused_before_
 
 def test_the_recommended_profile_may_be_run_with_one_of_its_simulators() -> None:
     server = ["policy.base_url=http://127.0.0.1:9/v1", "policy.model=m", SMALL, "dry_run=true"]
-    one = compose("rollout", ["experiment=vera_mh_recommended", "env.simulators=[{service: simulator_gpt}]", *server])
+    one = compose_config("rollout", ["experiment=vera_mh_recommended", "env.simulators=[{service: simulator_gpt}]", *server])
     assert set(one.services) == {"simulator_gpt", "simulator_claude"}
-    assert set(assemble(one, with_policy=True).services) == {"general", "policy", "simulator_gpt"}
+    assert set(assemble_run(one, with_policy=True).services) == {"general", "policy", "simulator_gpt"}
 
 
 @pytest.mark.parametrize("policy", ["external", "remote_api", "qwen3_32b", "smollm2"])
@@ -239,14 +239,14 @@ def test_no_policy_brings_sampling_of_its_own_and_the_command_line_still_decides
     )
     words += ["policy.model=m"] if policy == "external" else []
     words += ["judge=smollm2"]
-    assert compose("rollout", words).policy.sampling == Sampling()
-    assert compose("rollout", [*words, "policy.sampling.temperature=0.5"]).policy.sampling == Sampling(temperature=0.5)
+    assert compose_config("rollout", words).policy.sampling == Sampling()
+    assert compose_config("rollout", [*words, "policy.sampling.temperature=0.5"]).policy.sampling == Sampling(temperature=0.5)
 
 
 @pytest.mark.parametrize("words", [0, -1])
 def test_a_limit_on_words_that_ends_everything_is_refused(words: int) -> None:
     with pytest.raises(ConfigError, match=r"env\.max_total_words"):
-        VeraMhConfig(max_total_words=words).check()
+        VeraMhConfig(max_total_words=words).check_config()
 
 
 async def test_a_task_of_an_unknown_persona_is_skipped_and_named(tmp_path: Path) -> None:
@@ -326,12 +326,12 @@ async def test_protected_personas_that_cannot_be_read_whole_stop_the_preparation
     ],
 )  # fmt: skip
 def test_models_that_refuse_a_temperature_are_known_by_name(model: str, drops: bool) -> None:
-    assert ("temperature" in quirk_of(model).drops) is drops
+    assert ("temperature" in find_quirk(model).drops) is drops
 
 
 def test_a_gateways_name_is_the_same_model_and_another_version_is_not() -> None:
-    assert same_model("anthropic/claude-opus-4.5", "claude-opus-4-5-20251101")
-    assert same_model("gpt-5.4", "gpt-5.4-2026-03-05")
-    assert not same_model("claude-opus-4", "claude-opus-4.5")
-    assert not same_model("gpt-5", "gpt-5.4")
-    assert not same_model("gpt-4o-2024-08-06", "gpt-4o-2024-05-13")
+    assert is_same_model("anthropic/claude-opus-4.5", "claude-opus-4-5-20251101")
+    assert is_same_model("gpt-5.4", "gpt-5.4-2026-03-05")
+    assert not is_same_model("claude-opus-4", "claude-opus-4.5")
+    assert not is_same_model("gpt-5", "gpt-5.4")
+    assert not is_same_model("gpt-4o-2024-08-06", "gpt-4o-2024-05-13")
