@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gavel.models.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gavel.envs.registry import Entry, SourceEntry
+    from gavel.envs.entries import Entry, SourceEntry
     from gavel.judges.rubrics import Profile
 
 GROUP = "gavel.plugins"

@@ -6,43 +6,17 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
+from gavel.envs.entries import Entry as Entry
+from gavel.envs.entries import SourceEntry as SourceEntry
 from gavel.envs.plugins import find_added, find_note
 from gavel.envs.sources import SourceAdapter
 from gavel.envs.types import Environment, EnvironmentInfo, HasInfo, RewardPolicy, Task
 from gavel.judges.types import Judge
-from gavel.models.codec import decode, record
+from gavel.models.codec import decode
 from gavel.models.errors import ConfigError, GavelError, find_nearest, shorten_value
 from gavel.models.types import ChatModel
 
 E = TypeVar("E")
-
-
-@record
-class Entry:
-    """Where a choice lives: ``config`` (a ``@record`` class) and ``make`` (a callable) in ``module``."""
-
-    module: str
-    config: str
-    make: str
-
-    def load_parts(self) -> tuple[type[Any], Any]:
-        """Import the module; return the config class and the maker."""
-        module = import_module(self.module)
-        return getattr(module, self.config), getattr(module, self.make)
-
-
-@record
-class SourceEntry:
-    """Where a source's adapter lives, and which environment's rows it adapts; None: those of the environment it is made for."""
-
-    module: str
-    adapter: str
-    env: str | None
-
-    def load_adapter(self, env: str | None = None) -> SourceAdapter:
-        """Import the module; return the adapter."""
-        made = getattr(import_module(self.module), self.adapter)
-        return cast("SourceAdapter", made() if self.env is not None else made(env))
 
 
 _ABSTENTION = "gavel.envs.abstention"

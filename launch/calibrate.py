@@ -29,12 +29,12 @@ from gavel.launch.qualifying import (
     print_line,
     report_folder,
 )
-from gavel.launch.rollout import resolve_task_path
 from gavel.launch.running.budget import Allowance, check_budget
 from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.folder import read_results
 from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, STOPPED, WHOLE, run_async
 from gavel.launch.schema import CalibrateConfig
+from gavel.launch.task_paths import resolve_task_path
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
 from gavel.models.service import get_config_key

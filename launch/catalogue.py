@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gavel.envs.entries import Entry, SourceEntry
 from gavel.envs.plugins import find_added
-from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, Entry, SourceEntry
+from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES
 from gavel.judges.rubrics import PROFILES, Profile
+from gavel.launch.console import print_line
 from gavel.launch.groups import list_choices
-from gavel.launch.running.session import print_line
 from gavel.launch.schema import ListConfig
 from gavel.models.codec import record, to_plain
 from gavel.models.errors import ConfigError, find_nearest

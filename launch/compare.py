@@ -18,13 +18,13 @@ from gavel.launch.comparing.identities import judge_notes, list_identity_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, choose_method, compare_arms, make_arm
 from gavel.launch.comparing.runs import Named, expand_names, find_clusters, is_training, read_config, read_training_runs
 from gavel.launch.comparing.training import compare_training
+from gavel.launch.console import print_line
 from gavel.launch.report.compared import make_comparison_page
 from gavel.launch.running.child import find_existing_run
 from gavel.launch.running.files import write_whole
 from gavel.launch.running.folder import read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import read_manifest
-from gavel.launch.running.session import print_line
 from gavel.launch.schema import CompareConfig
 from gavel.models.codec import to_json
 from gavel.models.errors import ConfigError

@@ -12,7 +12,7 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from hydra import compose as compose_groups
@@ -32,10 +32,8 @@ from gavel.launch.own_config import check_begun, read_own_sections
 from gavel.launch.rubric_files import bind_rubric_files, find_meant_groups, read_rubric_files
 from gavel.launch.services_check import check_read, check_services
 from gavel.launch.verbs import GROUPS, VERBS, find_verb
-from gavel.models.codec import decode, to_plain
+from gavel.models.codec import decode
 from gavel.models.errors import ConfigError, find_nearest, shorten_value
-
-T = TypeVar("T")
 
 
 def compose_config(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()) -> Any:
@@ -115,24 +113,6 @@ def _read_named_run(word: GroupChoice | Setting | Removal, schema: type[Any]) ->
     if not isinstance(word, Setting) or word.key != "run" or word.text.lstrip().startswith(("{", "$")):
         return word
     return Setting("run.dir", word.text) if any(field.name == "run" for field in fields(schema)) else word
-
-
-def to_yaml(config: object) -> str:
-    """Return a config as YAML, every key written out; secrets are not in it, for a config holds only names of variables."""
-    return str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=120))
-
-
-def from_yaml(cls: type[T], text: str, *, where: str = "") -> T:
-    """Read what ``to_yaml`` wrote.
-
-    Raises:
-        ConfigError: it is not YAML, or does not fit the class.
-    """
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as failed:
-        raise explain_error(failed, where) from None
-    return decode(cls, value, where=where, error=ConfigError)
 
 
 def _name_runs(verb: str, runs: Sequence[str]) -> list[Setting]:

@@ -43,3 +43,8 @@ def make_console(*, terminal: bool) -> Console:
     if terminal:
         return SafeConsole(highlight=False)
     return SafeConsole(highlight=False, soft_wrap=True, width=_LOG_WIDTH)
+
+
+def print_line(console: Console, line: str, style: str | None = None) -> None:
+    """Print one line as it is."""
+    console.print(line, highlight=False, soft_wrap=True, markup=False, style=style)

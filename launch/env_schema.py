@@ -15,9 +15,9 @@ from rich.console import Console
 from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, choose_entry, describe_environment
 from gavel.envs.types import Task
+from gavel.launch.console import print_line
 from gavel.launch.os_errors import make_file_place
 from gavel.launch.running.files import write_whole
-from gavel.launch.running.session import print_line
 from gavel.launch.schema import TaskSchemaConfig
 from gavel.models.errors import ConfigError
 from gavel.models.types import Message

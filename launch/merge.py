@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Result
 from gavel.launch.assembly import assemble_run
-from gavel.launch.config import to_yaml
+from gavel.launch.console import print_line
 from gavel.launch.running.accounting import list_prices
 from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.files import read_document, read_lines, read_places
@@ -23,26 +23,16 @@ from gavel.launch.running.folder import RunFolder
 from gavel.launch.running.inputs import PlannedRow, read_inputs
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import FolderLock, RunFolderError
-from gavel.launch.running.manifest import Manifest, RunHead, check_free, read_manifest
-from gavel.launch.running.merge_checks import check_rows, check_same_run, check_shards, check_whole
+from gavel.launch.running.manifest import RunHead, check_free, read_manifest
+from gavel.launch.running.merge_checks import MergePart, check_rows, check_same_run, check_shards, check_whole
 from gavel.launch.running.origin import is_written_here
-from gavel.launch.running.session import INCOMPLETE, WHOLE, compute_config_digest, describe_left, print_line, write_report
-from gavel.launch.running.shard import Shard, read_shard
+from gavel.launch.running.session import INCOMPLETE, WHOLE, compute_config_digest, describe_left, write_report
+from gavel.launch.running.shard import read_shard
 from gavel.launch.running.tally import RunTally, make_closing_table
-from gavel.launch.schema import MergeConfig, RolloutConfig, RunConfig
+from gavel.launch.schema import MergeConfig, RunConfig
+from gavel.launch.stored_config import to_yaml
 from gavel.models.codec import load, to_json
 from gavel.models.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class MergePart:
-    """One shard: where it is, what its manifest and config say, which rows it planned."""
-
-    path: Path
-    manifest: Manifest
-    config: RolloutConfig
-    shard: Shard
-    rows: Sequence[PlannedRow]
 
 
 def run(config: MergeConfig, console: Console) -> int:

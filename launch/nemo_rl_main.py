@@ -22,8 +22,9 @@ import yaml
 import gavel
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, read_config
+from gavel.envs.interfaces.nemo_rl.controller_hooks import install_single_controller
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, install_single_controller, widen_executor
+from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.launch.training.arithmetic import find_contradictions

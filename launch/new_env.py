@@ -18,9 +18,9 @@ from rich.console import Console
 
 from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS
+from gavel.launch.console import print_line
 from gavel.launch.groups import PACKAGE
 from gavel.launch.running.files import write_whole
-from gavel.launch.running.session import print_line
 from gavel.launch.schema import NewConfig
 from gavel.models.errors import ConfigError, shorten_value
 

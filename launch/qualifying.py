@@ -16,8 +16,8 @@ from gavel.judges.certificate import write_certificate
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probe import ProbeReport
 from gavel.launch.assembly import Assembly, make_asset_store
-from gavel.launch.config import to_yaml
 from gavel.launch.schema import CalibrateConfig, ProbeConfig
+from gavel.launch.stored_config import to_yaml
 from gavel.models.codec import to_json
 from gavel.models.contact import check_first_contact
 from gavel.models.errors import InputError

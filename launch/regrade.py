@@ -15,7 +15,6 @@ from gavel.envs.types import Environment
 from gavel.judges.bindings import describe_output_limit
 from gavel.judges.types import StoredAnswer
 from gavel.launch.assembly import Assembly, assemble_run
-from gavel.launch.config import to_yaml
 from gavel.launch.running.accounting import list_prices
 from gavel.launch.running.budget import check_budget
 from gavel.launch.running.child import describe_parent, find_existing_run, make_child_path, read_run_config
@@ -29,6 +28,7 @@ from gavel.launch.running.manifest import RunHead, read_manifest
 from gavel.launch.running.origin import is_written_here
 from gavel.launch.running.session import Session, compute_config_digest, run_async, run_session
 from gavel.launch.schema import RegradeConfig, RolloutConfig
+from gavel.launch.stored_config import to_yaml
 from gavel.models.errors import ConfigError
 
 _ONLY = ("ungraded", "all")

@@ -13,7 +13,7 @@ from rich.console import Console
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import RewardPolicy
 from gavel.launch.assembly import assemble_run
-from gavel.launch.config import to_yaml
+from gavel.launch.console import print_line
 from gavel.launch.qualification import read_run_standings
 from gavel.launch.running.accounting import list_prices
 from gavel.launch.running.child import describe_parent, find_existing_run, format_options, make_child_path, read_run_config
@@ -22,9 +22,10 @@ from gavel.launch.running.folder import RunFolder, read_results
 from gavel.launch.running.inputs import read_inputs
 from gavel.launch.running.manifest import RunHead, read_manifest
 from gavel.launch.running.origin import is_written_here
-from gavel.launch.running.session import exit_code, print_line, write_report
+from gavel.launch.running.session import exit_code, write_report
 from gavel.launch.running.tally import RunTally, make_closing_table
 from gavel.launch.schema import RescoreConfig
+from gavel.launch.stored_config import to_yaml
 
 
 def run(config: RescoreConfig, console: Console) -> int:

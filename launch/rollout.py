@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +19,7 @@ from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Result
 from gavel.judges.bindings import check_verifiers, describe_output_limit
 from gavel.launch.assembly import Assembly, assemble_run
-from gavel.launch.config import to_yaml
+from gavel.launch.console import print_line
 from gavel.launch.estimate import describe_estimate, estimate_calls
 from gavel.launch.exporting.start import check_export
 from gavel.launch.running.accounting import list_prices
@@ -38,7 +37,6 @@ from gavel.launch.running.session import (
     Session,
     check_external_services,
     compute_config_digest,
-    print_line,
     run_async,
     run_session,
 )
@@ -46,11 +44,11 @@ from gavel.launch.running.shard import WHOLE as WHOLE_RUN
 from gavel.launch.running.shard import Shard, read_shard
 from gavel.launch.running.story import tell_story
 from gavel.launch.schema import RolloutConfig
+from gavel.launch.stored_config import to_yaml
+from gavel.launch.task_paths import resolve_task_path
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import ConfigError, InputError, find_nearest
 from gavel.models.service import get_config_key
-
-_PACKAGE = "pkg:"
 
 
 def run(config: RolloutConfig, console: Console) -> int:
@@ -146,13 +144,6 @@ def _read_tasks(config: RolloutConfig, assembly: Assembly) -> TaskFile:
         first = tasks.bad[0].error
         raise InputError(f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}", where=str(tasks.path))
     return tasks
-
-
-def resolve_task_path(text: str) -> Path:
-    """Return the file a config names; ``pkg:`` stands for the folder of the installed package."""
-    if text.startswith(_PACKAGE):
-        return Path(str(resources.files("gavel"))) / text.removeprefix(_PACKAGE)
-    return Path(text).expanduser()
 
 
 def plan_rows(tasks: Sequence[PlannedTask], rollouts_per_task: int) -> list[PlannedRow]:

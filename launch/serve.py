@@ -18,7 +18,8 @@ from gavel.envs.interfaces.http.records import ServiceLoad
 from gavel.envs.interfaces.http.running import Running
 from gavel.judges.bindings import describe_output_limit
 from gavel.launch.assembly import make_asset_store
-from gavel.launch.running.session import print_line, run_async
+from gavel.launch.console import print_line
+from gavel.launch.running.session import run_async
 from gavel.launch.schema import ServeConfig
 from gavel.launch.serving.gym import POLICY, describe_gym, list_played, make_gym_app
 from gavel.launch.serving.parts import Offer, list_services, make_offers

@@ -18,14 +18,14 @@ from rich.text import Text
 from gavel.launch.comparing.curves import WINDOW, compute_mean, format_metric
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.runs import find_bounds, find_clusters, read_config
-from gavel.launch.running.session import print_line
+from gavel.launch.console import print_line
 from gavel.launch.schema import StatusConfig
-from gavel.launch.train import find_job
 from gavel.launch.training import judge_folder, slurm
 from gavel.launch.training.attempts import TrainingAttempt, read_attempts
 from gavel.launch.training.judge_canary import describe_round, read_rounds
 from gavel.launch.training.plan import PLAN, RunPlan, read_judge_plan, read_plan
 from gavel.launch.training.progress import plan_steps, read_rows
+from gavel.launch.training.start import find_job
 from gavel.launch.training.sweep_index import INDEX, read_index
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, GavelError, InputError

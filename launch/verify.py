@@ -19,6 +19,7 @@ from rich.console import Console
 from gavel.envs.registry import make_reward
 from gavel.envs.types import Result, RewardPolicy
 from gavel.launch.assembly import Assembly, assemble_run
+from gavel.launch.console import print_line
 from gavel.launch.running.child import find_existing_run, read_run_config
 from gavel.launch.running.files import is_altered
 from gavel.launch.running.folder import read_results
@@ -26,7 +27,6 @@ from gavel.launch.running.identity import list_differences, make_identity
 from gavel.launch.running.inputs import PlannedRow, read_inputs
 from gavel.launch.running.manifest import Manifest, read_manifest
 from gavel.launch.running.rereading import Rereader
-from gavel.launch.running.session import print_line
 from gavel.launch.running.stored import describe_fault
 from gavel.launch.schema import VerifyConfig
 from gavel.models.codec import compute_digest, to_plain

@@ -9,6 +9,7 @@ from typing import Any
 
 from gavel.envs.endings import is_cut, is_empty, unfinished
 from gavel.envs.judged.criteria import CRITERIA, CriteriaAsker, compute_earned_score, count_batches, make_plain_criterion, read_criteria
+from gavel.envs.judged.labels import PASSES
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.slot_texts import fill_slots, find_form, format_visible
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
@@ -21,10 +22,6 @@ from gavel.models.types import ChatModel, Message, Receipt
 
 NAME = "judged"
 TARGET_FORMAT = "judged"
-PASSES = 0.5
-"""The score from which a reply passes a rubric."""
-GATES = ("truncated", "no_answer")
-"""Labels of replies that no judge is asked about: cut at the limit of tokens, or nothing is said."""
 
 
 @record

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gavel.envs.judged.environment import GATES, PASSES
+from gavel.envs.judged.labels import GATES, PASSES
 from gavel.envs.slices import slice_rows
 from gavel.envs.statistics import compute_mean, compute_pass_at, compute_share, encode_names
 from gavel.envs.types import Metric, Result, Summary

@@ -6,9 +6,10 @@ import shlex
 
 from rich.console import Console
 
+from gavel.launch.console import print_line
 from gavel.launch.exporting.start import check_export, export_run, is_wanted
 from gavel.launch.running.child import find_existing_run
-from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, print_line, run_async
+from gavel.launch.running.session import BEGINS_ANEW, INCOMPLETE, WHOLE, run_async
 from gavel.launch.schema import ExportRunConfig
 from gavel.models.errors import ConfigError
 

@@ -6,25 +6,21 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aiohttp import web
 from rich.console import Console
 
 from gavel.envs.interfaces.http.gate import is_local_host
+from gavel.launch.console import print_line
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.index import make_index, sort_failures_first
 from gavel.launch.report.overview import make_overview, slice_names
 from gavel.launch.report.page import encode_script, make_page_policy, render_page
 from gavel.launch.report.records import Overview
-from gavel.launch.report.source import ReportSource, RunSource
+from gavel.launch.report.source import ReportSource
 from gavel.launch.report.training_source import TrainingSource
-from gavel.launch.running.child import find_existing_run
-from gavel.launch.running.session import print_line, run_async
-from gavel.launch.schema import ViewConfig
-from gavel.launch.training.plan import PLAN
 from gavel.models.codec import to_json
-from gavel.models.errors import ConfigError, RecordError
+from gavel.models.errors import RecordError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _REST = 4.0
@@ -142,26 +138,6 @@ async def _guard_request(request: web.Request, handler: Handler) -> web.StreamRe
         "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
     })  # fmt: skip
     return answer
-
-
-def run(config: ViewConfig, console: Console) -> int:
-    """Run the verb until Ctrl-C; see ``gavel view --help``. Returns the exit code."""
-    if not 0 <= config.port <= 65535:
-        raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
-    source = open_source(config.run.dir)
-    return run_async(lambda: serve_run(source, config.port, console), console, "the page is served no more")
-
-
-def open_source(name: str | None) -> ReportSource:
-    """Return the rollout or the training run that stands in a folder.
-
-    Raises:
-        ConfigError: no run was named.
-        RunFolderError: there is no run there.
-    """
-    if name and (Path(name).expanduser() / PLAN).is_file():
-        return TrainingSource.open_training(Path(name).expanduser())
-    return RunSource.open_run(find_existing_run(name, "view"))
 
 
 async def serve_run(source: ReportSource, port: int, console: Console) -> int:

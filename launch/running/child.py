@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gavel.launch.config import from_yaml
 from gavel.launch.running.child_name import make_child_name
 from gavel.launch.running.existing import find_existing_run
 from gavel.launch.running.manifest import Manifest
 from gavel.launch.schema import RolloutConfig
+from gavel.launch.stored_config import from_yaml
 from gavel.models.errors import ConfigError
 
 __all__ = ["make_child_path", "read_run_config", "find_existing_run", "format_options", "describe_parent"]

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
 from gavel.launch.running.identity import list_differences
+from gavel.launch.running.inputs import PlannedRow
 from gavel.launch.running.journal import RowKey
 from gavel.launch.running.lease import RunFolderError
+from gavel.launch.running.manifest import Manifest
 from gavel.launch.running.shard import WHOLE, Shard
+from gavel.launch.schema import RolloutConfig
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import shorten_value
 
-if TYPE_CHECKING:
-    from gavel.launch.merge import MergePart
+
+@dataclass(frozen=True, slots=True)
+class MergePart:
+    """One shard: where it is, what its manifest and config say, which rows it planned."""
+
+    path: Path
+    manifest: Manifest
+    config: RolloutConfig
+    shard: Shard
+    rows: Sequence[PlannedRow]
 
 
 def check_same_run(parts: Sequence[MergePart]) -> None:

@@ -19,6 +19,7 @@ from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.play import EpisodePlayer
 from gavel.envs.types import Digests, Result, RewardPolicy
 from gavel.launch.assembly import Assembly, make_asset_store
+from gavel.launch.console import print_line
 from gavel.launch.exporting.start import export_run
 from gavel.launch.qualification import describe_qualification
 from gavel.launch.running.budget import find_spent
@@ -210,11 +211,6 @@ def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, g
     if given_up:
         print_line(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); once more: {again}")
     return INCOMPLETE
-
-
-def print_line(console: Console, line: str, style: str | None = None) -> None:
-    """Print one line as it is."""
-    console.print(line, highlight=False, soft_wrap=True, markup=False, style=style)
 
 
 def _list_owed(session: Session, folder: RunFolder, tally: RunTally) -> list[OwedRow]:

@@ -19,15 +19,15 @@ from rich.console import Console
 
 from gavel.launch.assembly import assemble_run
 from gavel.launch.config import compose_config
+from gavel.launch.console import print_line
 from gavel.launch.groups import list_choices, list_groups, search_path
-from gavel.launch.running.session import print_line
 from gavel.launch.schema import TrainConfig
-from gavel.launch.train import Findings, find_job
 from gavel.launch.training import slurm
 from gavel.launch.training.attempts import AGAIN, is_finished
 from gavel.launch.training.layout import list_managed
 from gavel.launch.training.probe_command import spell_out
 from gavel.launch.training.render import SBATCH
+from gavel.launch.training.start import Findings, find_job
 from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, merge_index, write_index
 from gavel.launch.training.sweep_output import Told, format_findings
 from gavel.launch.verbs import find_verb

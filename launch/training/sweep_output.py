@@ -13,7 +13,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from gavel.launch.running.session import print_line
+from gavel.launch.console import print_line
 from gavel.launch.training.sweep_index import SweepPoint
 
 _FRAME = re.compile(r"[\s━─│┃╇┼]+")

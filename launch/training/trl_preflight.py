@@ -12,8 +12,8 @@ from pathlib import Path
 from gavel.envs.assembly import Assembly
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import find_unused, read_options
-from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import TrainConfig
+from gavel.launch.task_paths import resolve_task_path
 from gavel.launch.training.nemo_rl_config import count_policy_turns
 from gavel.models import embedded
 from gavel.models.codec import to_plain

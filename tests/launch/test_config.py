@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gavel.envs.registry import ENVIRONMENTS, reward_names
-from gavel.launch.config import compose_config, from_yaml, to_yaml
+from gavel.launch.config import compose_config
 from gavel.launch.groups import CONF, PACKAGE, list_choices, list_groups
-from gavel.launch.rollout import resolve_task_path
 from gavel.launch.schema import RolloutConfig
+from gavel.launch.stored_config import from_yaml, to_yaml
+from gavel.launch.task_paths import resolve_task_path
 from gavel.launch.verbs import GROUPS, VERBS
 from gavel.models.errors import ConfigError
 

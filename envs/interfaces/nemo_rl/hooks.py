@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
-from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, list_unknown_parameters, settle_baseline
 from gavel.envs.interfaces.nemo_rl.bounds import wrap_bounded_advantage
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, LOGGING, NEEDED, TESTED
@@ -82,24 +80,6 @@ def require_names() -> None:
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
         )  # fmt: skip
-
-
-def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy) -> None:
-    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process.
-
-    Raises:
-        ConfigError: as ``install_hooks``.
-    """
-    from functools import partial
-
-    require_names()
-
-    from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
-
-    data: Any = import_module("nemo_rl.data.utils")
-    data.setup_response_data = wrap_setup(data.setup_response_data)
-    manager: Any = import_module("nemo_rl.experience.rollout_manager")
-    manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)
 
 
 def settle_estimators() -> None:

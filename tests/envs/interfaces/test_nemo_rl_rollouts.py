@@ -24,8 +24,9 @@ from tests.envs.interfaces import nemo_rl_harness as harness
 from tests.envs.interfaces.nemo_rl_speed import IDEAL, Speed, measure
 from tests.envs.interfaces.nemo_rl_tokenizers import FAMILIES, released
 
+from gavel.envs.interfaces.nemo_rl.controller_hooks import install_single_controller
 from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped
-from gavel.envs.interfaces.nemo_rl.hooks import install_single_controller, widen_executor
+from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
 from gavel.envs.interfaces.nemo_rl.register import DATASET, register_environments
 from gavel.models.errors import ConfigError
 

@@ -1,0 +1,9 @@
+"""The labels of judged replies that the environment and its metrics share."""
+
+from __future__ import annotations
+
+PASSES = 0.5
+"""The score from which a reply passes a rubric."""
+
+GATES = ("truncated", "no_answer")
+"""Labels of replies that no judge is asked about: cut at the limit of tokens, or nothing is said."""
