@@ -22,7 +22,7 @@ import aiohttp
 import orjson
 from tests.support.fault_server import server_process
 
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, Message, Sampling
 

@@ -24,9 +24,9 @@ from pathlib import Path
 import aiohttp
 from tests.support.fault_server import server_process
 
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.retry import Backoff
 from gavel.models.failures import ModelFailure
-from gavel.models.retry import Backoff
 from gavel.models.service import Service, Timeout
 from gavel.models.types import ChatRequest, Message, Receipt, Sampling
 

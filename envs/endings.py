@@ -9,9 +9,9 @@ into failures itself; this guards against those that come another way (stored ro
 from __future__ import annotations
 
 from gavel.envs.types import Finish, Outcome
+from gavel.models.calls.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
 from gavel.models.failures import Failure, FailureKind, ModelFailure
-from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
-from gavel.models.textwork import LONGEST, describe_too_long
+from gavel.models.texts.textwork import LONGEST, describe_too_long
 from gavel.models.types import Reply
 
 _GRADED = (STOP, LENGTH, TOOLS, FILTERED)

@@ -17,14 +17,14 @@ from gavel.models.errors import ConfigError
 
 if TYPE_CHECKING:
     from gavel.envs.entries import Entry, SourceEntry
-    from gavel.judges.rubrics import Profile
+    from gavel.judges.rubrics.table import Profile
 
 GROUP = "gavel.plugins"
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics``, by name; a name of ours cannot be
+    """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics.table``, by name; a name of ours cannot be
     taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from ``read_rubric_file``."""
 
     environments: Mapping[str, Entry] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def find_added_rubrics(names: Iterable[str]) -> Mapping[str, Profile]:
     Raises:
         ConfigError: a plugin cannot be imported, or two have one name.
     """
-    from gavel.judges.rubrics import PROFILES  # whoever only lists folders needs no rubric
+    from gavel.judges.rubrics.table import PROFILES  # whoever only lists folders needs no rubric
 
     return find_added("rubric") if any(name and name not in PROFILES for name in names) else {}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from gavel.envs.endings import is_cut
 from gavel.envs.types import Result
+from gavel.models.calls.quirks import FILTERED, finish_word
+from gavel.models.calls.served_names import is_same_model
 from gavel.models.failures import FailureKind
-from gavel.models.quirks import FILTERED, finish_word
-from gavel.models.served_names import is_same_model
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ import orjson
 
 from gavel.envs.types import Task, TaskError, Transcript
 from gavel.judges.form_types import ABSENT, RubricForm
-from gavel.judges.prompt_rubric import PromptRubric
+from gavel.judges.rubrics.prompt import PromptRubric
 from gavel.judges.types import Rubric
 from gavel.models.codec import to_plain
-from gavel.models.thinking import split_reply
+from gavel.models.texts.thinking import split_reply
 from gavel.models.types import Message
 
 Texts = Mapping[str, str]

@@ -18,15 +18,15 @@ from gavel.models.statistics import Codes, Floats, compute_clustered_mean, compu
 __all__ = [
     "Codes",
     "Floats",
-    "find_cluster",
     "compute_consistency",
-    "encode_names",
     "compute_mean",
     "compute_pass_at",
     "compute_ratio",
     "compute_share",
     "compute_t975",
     "compute_wilson",
+    "encode_names",
+    "find_cluster",
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import PROFILES, Profile, make_rubric
+from gavel.judges.rubrics.table import PROFILES, Profile, make_rubric
 from gavel.judges.types import BindingConfig, Rubric, RubricConfig, is_target_taken
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError, find_nearest

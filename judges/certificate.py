@@ -14,7 +14,7 @@ import orjson
 
 from gavel.judges.bindings import Binding
 from gavel.judges.calibration.report import CalibrationReport
-from gavel.judges.probe import ProbeReport
+from gavel.judges.probing.probe import ProbeReport
 from gavel.models.codec import dump, load, record, to_plain
 from gavel.models.errors import InputError, shorten_value
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from gavel.judges.answers import get_current_log, make_answer_key
 from gavel.judges.bindings import Binding, advise_limit
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
+from gavel.models.calls.incomplete import describe_incomplete
+from gavel.models.calls.quirks import LENGTH, STOP, finish_word
 from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.incomplete import describe_incomplete
-from gavel.models.quirks import LENGTH, STOP, finish_word
-from gavel.models.textwork import LONGEST, describe_too_long, run_on_text
-from gavel.models.thinking import split_reply
+from gavel.models.texts.textwork import LONGEST, describe_too_long, run_on_text
+from gavel.models.texts.thinking import split_reply
 from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
 
 RETRY_SAMPLE = 1_000_000

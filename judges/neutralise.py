@@ -147,7 +147,7 @@ class Neutraliser:
 
     ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their letters do not
     matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the special tokens
-    of the judge's own tokenizer (``gavel.models.special_tokens``).
+    of the judge's own tokenizer (``gavel.models.calls.special_tokens``).
     """
 
     delimiters: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gavel.judges import rubric_nvidia_abstention
+from gavel.judges.rubrics import nvidia_abstention as rubric_nvidia_abstention
 
 NOTHING_RIGHT = "(none: this question has no right answer; only to say so, or that one does not know, is right)"
 

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gavel.judges.calibration.report import CalibrationReport
 from gavel.judges.calibration.statistics import Interval
-from gavel.judges.probe import ProbeReport
+from gavel.judges.probing.probe import ProbeReport
 from gavel.models.failures import FailureKind
 
 

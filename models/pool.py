@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from gavel.models.cache import ReplyCache, find_default_replies
-from gavel.models.client import ChatClient
+from gavel.models.calls.cache import ReplyCache, find_default_replies
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.guard import GuardedModel
+from gavel.models.calls.meter import Meter
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.guard import GuardedModel
-from gavel.models.meter import Meter
 from gavel.models.pinned import find_default_cache
 from gavel.models.service import Service, get_config_key, get_display_name
 from gavel.models.service_check import check_service

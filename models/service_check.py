@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from gavel.models.calls.quirks import RESERVED_FIELDS
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, shorten_value
-from gavel.models.quirks import RESERVED_FIELDS
 from gavel.models.secrets import find_suspect_field, is_credential_header, is_credential_name, is_likely_key
 from gavel.models.service import OMITTED, RESERVED_PORTS, Service
 

@@ -25,7 +25,7 @@ class Usage:
 class Reply:
     """What a model answered.
 
-    ``finish_reason`` is one of ``gavel.models.quirks.ENDED`` (``stop``, ``length``, ``tool_calls``, ``content_filter``), into which the
+    ``finish_reason`` is one of ``gavel.models.calls.quirks.ENDED`` (``stop``, ``length``, ``tool_calls``, ``content_filter``), into which the
     servers' words are translated; any other word says that the reply was never finished.
     ``reasoning`` is the text a server keeps apart from the answer. ``think_prefilled`` says that the prompt already opened the
     thinking block, so the text starts inside it.

@@ -13,7 +13,7 @@ from tests.support.fault_server import server_process
 from tests.support.runs import rows
 
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, Entry
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding_an_environment.md").read_text(encoding="utf-8")
 

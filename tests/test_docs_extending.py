@@ -34,9 +34,9 @@ assert gavel.check_instruction("Dit is goed. Dat ook.", "change_case:first_lette
 """,
     "A rubric": """
 from gavel.judges.assets import AssetsConfig
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig
-rubric = make_rubric(RubricConfig("example/short-answers-v1"), AssetsConfig().store())
+rubric = make_rubric(RubricConfig("example/short-answers-v1"), AssetsConfig().make_store())
 assert (rubric.parse("Yes.").label, len(rubric.controls) >= 8) == ("correct", True)
 assert "Kenya" in rubric.render({"question": "Capital of Kenya?", "reference": "Nairobi", "answer": "Nairobi"})[0].content
 from gavel.launch.cli import main
@@ -57,7 +57,7 @@ sys.path.insert(0, os.path.abspath("scratch"))
 import my_quiz
 """,
     "A trainer": """
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
 config = compose_config("train", ["trainer=my_trainer", "env=instruction_following", "judge=none"])
 assert (config.trainer.kind, config.trainer.model) == ("command", "my-model")
 """,

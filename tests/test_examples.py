@@ -16,7 +16,7 @@ from tests.support.fault_server import server_process
 from tests.support.runs import arguments, write_tasks
 from tests.support.serving import NOWHERE, serving
 
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

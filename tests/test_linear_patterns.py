@@ -24,9 +24,9 @@ import gavel
 FOLDERS = ("models", "judges", "envs", "launch")
 CONFIG_ONLY = (
     # configuration, file names, sources of Python, logs of our own servers
-    "gavel.models.service_check", "gavel.models.secrets", "gavel.models.pinned", "gavel.models.quirks", "gavel.models.vllm",
-    "gavel.models.files", "gavel.models.embedded", "gavel.models.install", "gavel.judges.template", "gavel.judges.assets",
-    "gavel.launch.literals", "gavel.launch.running.deadline", "gavel.launch.overrides", "gavel.launch.keys", "gavel.launch.training",
+    "gavel.models.service_check", "gavel.models.secrets", "gavel.models.pinned", "gavel.models.calls.quirks", "gavel.models.vllm",
+    "gavel.models.files", "gavel.models.vllm.embedded", "gavel.models.install", "gavel.judges.rubrics.template", "gavel.judges.assets",
+    "gavel.launch.config.literals", "gavel.launch.rollout.deadline", "gavel.launch.compose.overrides", "gavel.launch.config.keys", "gavel.launch.training",
 )  # fmt: skip
 SIZE = 800
 """Characters; the other measure is twice as long. What looks slow is measured again at ``LARGER``."""

@@ -21,9 +21,9 @@ CHECK = """
 import importlib.util, pathlib, sys
 import gavel
 from gavel.envs.registry import ENVIRONMENTS, reward_names
-from gavel.launch.config import compose_config
-from gavel.launch.groups import CONF, list_choices
-from gavel.launch.verbs import VERBS
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.groups import CONF, list_choices
+from gavel.launch.compose.verbs import VERBS
 
 mine = ["policy=external", "policy.base_url=http://127.0.0.1:1/v1", "policy.model=m"]  # what some experiments leave to their user
 composed = 0

@@ -21,8 +21,8 @@ from tests.support.runs import JUDGE, STRICT, expected_label, number_of, source_
 from tests.support.runs import arguments as rollout_words
 
 import gavel
-from gavel.launch.cli import main
-from gavel.launch.running.lease import RunFolderError
+from gavel.launch.cli.command_line import main
+from gavel.launch.runs.lease import RunFolderError
 
 SOURCE = str(Path(gavel.__file__).parents[1])
 RULE = row(0, [instruction("punctuation:no_comma")])

@@ -10,10 +10,11 @@ import orjson
 import pytest
 
 from gavel.envs.abstention.extraction import extract_answer
-from gavel.judges import rubric_gavel_abstention, rubric_gavel_instruction_following
+from gavel.judges.rubrics import gavel_abstention as rubric_gavel_abstention
+from gavel.judges.rubrics import gavel_instruction_following as rubric_gavel_instruction_following
 from gavel.judges.types import Unparseable
-from gavel.models.error_words import read_meaning
-from gavel.models.served_names import is_same_model
+from gavel.models.calls.error_words import read_meaning
+from gavel.models.calls.served_names import is_same_model
 from gavel.models.types import Reply
 
 REPORTS = Path(__file__).parents[2] / "shared" / "data" / "reports"

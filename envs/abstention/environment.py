@@ -11,15 +11,15 @@ from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
 from gavel.envs.slot_texts import fill_slots, find_form
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
-from gavel.judges.abstention_controls import LABELS as VERDICTS
-from gavel.judges.abstention_controls import QUESTION_SLOTS
 from gavel.judges.bindings import parse_verifier
+from gavel.judges.controls.abstention import LABELS as VERDICTS
+from gavel.judges.controls.abstention import QUESTION_SLOTS
 from gavel.judges.references import write_references
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery, Rubric
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.failures import Failure
-from gavel.models.textwork import run_on_text
+from gavel.models.texts.textwork import run_on_text
 from gavel.models.types import ChatModel, Receipt
 
 NAME = "abstention"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gavel.envs.endings import is_cut, is_empty
 from gavel.models.codec import record
-from gavel.models.thinking import split_reply
+from gavel.models.texts.thinking import split_reply
 from gavel.models.types import Reply
 
 _BOX = "\\boxed{"
@@ -41,7 +41,7 @@ def extract_answer(reply: Reply) -> Extraction:
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
     block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is thinking says
-    ``gavel.models.thinking``.
+    ``gavel.models.texts.thinking``.
     """
     if is_cut(reply):
         return Extraction(None, gate="truncated")

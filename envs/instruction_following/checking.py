@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gavel.envs.instruction_following.checks_case import CASE
-from gavel.envs.instruction_following.checks_content import CONTENT
-from gavel.envs.instruction_following.checks_format import FORMAT
-from gavel.envs.instruction_following.checks_keywords import KEYWORDS
-from gavel.envs.instruction_following.checks_length import LENGTH
-from gavel.envs.instruction_following.checks_letters import LETTERS
-from gavel.envs.instruction_following.checks_punctuation import PUNCTUATION
-from gavel.envs.instruction_following.checks_startend import START_END
+from gavel.envs.instruction_following.checks.case import CASE
+from gavel.envs.instruction_following.checks.content import CONTENT
+from gavel.envs.instruction_following.checks.format import FORMAT
+from gavel.envs.instruction_following.checks.keywords import KEYWORDS
+from gavel.envs.instruction_following.checks.length import LENGTH
+from gavel.envs.instruction_following.checks.letters import LETTERS
+from gavel.envs.instruction_following.checks.punctuation import PUNCTUATION
+from gavel.envs.instruction_following.checks.startend import START_END
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.instructions import find_instruction, read_arguments, require_language
 from gavel.envs.instruction_following.table_fast import FAST

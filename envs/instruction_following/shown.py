@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from gavel.models.quoting import find_code_spans, find_fences
+from gavel.models.texts.quoting import find_code_spans, find_fences
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _DEFINITION = re.compile(

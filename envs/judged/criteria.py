@@ -8,8 +8,8 @@ from typing import Any
 
 from gavel.envs.slot_texts import fill_slots
 from gavel.envs.types import Check, Task, TaskError, Transcript
-from gavel.judges.form_rubric import number_texts
 from gavel.judges.form_types import CRITERION, RubricForm
+from gavel.judges.rubrics.form_rubric import number_texts
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import decode, record
 from gavel.models.errors import shorten_value

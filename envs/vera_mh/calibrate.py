@@ -22,7 +22,7 @@ from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.envs.vera_mh.scoring import DISCLAIMER
 from gavel.envs.vera_mh.upstream_files import make_files
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubric_vera_mh import ASSETS, PROFILE
+from gavel.judges.rubrics.vera_mh import ASSETS, PROFILE
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, InputError, shorten_value
 from gavel.models.pinned import RepositoryFile

@@ -17,7 +17,7 @@ from gavel.envs.vera_mh.rubric import QuestionRubric
 from gavel.envs.vera_mh.simulator import Simulators
 from gavel.envs.vera_mh.target import VeraMhTarget, parse_target
 from gavel.judges.bindings import parse_verifier
-from gavel.judges.rubric_vera_mh import VeraMhRubric, require_vera_mh_rubric
+from gavel.judges.rubrics.vera_mh import VeraMhRubric, require_vera_mh_rubric
 from gavel.judges.types import Judge
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError, find_nearest, shorten_value

@@ -12,7 +12,7 @@ from gavel.envs.vera_mh.rating import BEST, HIGH, NOT_RELEVANT, SUBOPTIMAL
 from gavel.envs.vera_mh.rubric import Question, QuestionRubric
 from gavel.envs.vera_mh.scoring import compute_conversation_score
 from gavel.envs.vera_mh.walk import Trail, Walk, WalkStep, follow_trail
-from gavel.judges.rubric_vera_mh import VeraMhRubric
+from gavel.judges.rubrics.vera_mh import VeraMhRubric
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.failures import Failure, FailureKind

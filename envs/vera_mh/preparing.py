@@ -17,7 +17,7 @@ from gavel.envs.vera_mh.environment import NAME, VeraMhEnvironment
 from gavel.envs.vera_mh.personas import Persona
 from gavel.envs.vera_mh.protected import read_protected
 from gavel.envs.vera_mh.target import VeraMhTarget
-from gavel.judges.rubric_vera_mh import TARGETS
+from gavel.judges.rubrics.vera_mh import TARGETS
 from gavel.judges.types import Judge
 from gavel.models.codec import compute_digest, dump, record, to_plain
 from gavel.models.errors import ConfigError, find_nearest

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from gavel.judges.form_types import ABSENT
-from gavel.judges.prompt_rubric import PromptRubric
 from gavel.judges.references import write_references
+from gavel.judges.rubrics.prompt import PromptRubric
 from gavel.judges.types import Rubric
 from gavel.models.codec import compute_digest, record
 from gavel.models.errors import InputError, shorten_value

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gavel.launch.qualification import read_run_standings
-from gavel.launch.running.child import read_run_config
-from gavel.launch.running.identity import list_differences
-from gavel.launch.running.manifest import Manifest, read_manifest
+from gavel.launch.assembly.qualification import read_run_standings
+from gavel.launch.runs.child import read_run_config
+from gavel.launch.runs.identity import list_differences
+from gavel.launch.runs.manifest import Manifest, read_manifest
 from gavel.models.codec import to_plain
 from gavel.models.errors import GavelError
 

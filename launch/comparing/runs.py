@@ -14,9 +14,9 @@ import yaml
 from gavel.envs.registry import describe_environment, find_reward
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun
-from gavel.launch.running.child import format_options
-from gavel.launch.training.plan import PLAN
-from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, read_index
+from gavel.launch.runs.child import format_options
+from gavel.launch.runs.sweep_index import INDEX, SweepIndex, SweepPoint, read_index
+from gavel.launch.runs.training_plan import PLAN
 from gavel.models.errors import ConfigError, GavelError
 
 _SEED = re.compile(r"\+?seed=")

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs.types import Metric
-from gavel.launch.cells import escape_cell
+from gavel.launch.comparing.cells import escape_cell
 from gavel.launch.comparing.curves import Value, compute_checks, reward_of
 from gavel.launch.comparing.pictures import draw_runs
 from gavel.launch.comparing.training import GroupDifference, RunCurve, TrainedRun, TrainingComparison
-from gavel.launch.running.files import write_whole
+from gavel.launch.runs.files import write_whole
 from gavel.models.codec import to_json
 
 RUNS = ("run", "steps", "graded", "ungraded", "first", "low", "high", "last", "low", "high", "change", "low", "high")

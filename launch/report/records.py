@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gavel.envs.types import Metric
-from gavel.launch.qualification import Standing
+from gavel.launch.assembly.qualification import Standing
 from gavel.models.codec import record
 
 LATENCY_EDGES = tuple(round(10 ** (power / 4), 4) for power in range(-12, 9))

@@ -8,7 +8,7 @@ from typing import Any
 
 from gavel.envs.registry import REWARDS, choose_entry, make_reward, reward_names
 from gavel.envs.types import RewardPolicy
-from gavel.launch.running.child import format_options
+from gavel.launch.runs.child import format_options
 from gavel.models.errors import GavelError
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from gavel.launch.running.accounting import ServiceAccount, describe_money
-from gavel.launch.running.child import format_options
-from gavel.launch.running.manifest import Manifest
-from gavel.launch.schema import RolloutConfig
+from gavel.launch.config.schema import RolloutConfig
+from gavel.launch.runs.accounting import ServiceAccount, describe_money
+from gavel.launch.runs.child import format_options
+from gavel.launch.runs.manifest import Manifest
 from gavel.models.codec import decode
 from gavel.models.errors import InputError
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from rich.console import Console
 
 from gavel.envs.interfaces.http.gate import is_local_host
-from gavel.launch.console import print_line
+from gavel.launch.config.console import print_line
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.index import make_index, sort_failures_first
 from gavel.launch.report.overview import make_overview, slice_names

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import orjson
 
 from gavel.judges.bindings import Binding
-from gavel.launch.assembly import assemble_run
-from gavel.launch.qualification import Standing, read_run_standings
+from gavel.launch.assembly.assemble import assemble_run
+from gavel.launch.assembly.qualification import Standing, read_run_standings
+from gavel.launch.config.schema import RolloutConfig, TrainConfig
 from gavel.launch.report.entry import ReportEntry, make_entry
 from gavel.launch.report.run_facts import describe_cost, describe_run, read_metrics
-from gavel.launch.running.child import read_run_config
-from gavel.launch.running.journal import RowKey
-from gavel.launch.running.manifest import Manifest, read_lineage, read_manifest
-from gavel.launch.schema import RolloutConfig, TrainConfig
+from gavel.launch.runs.child import read_run_config
+from gavel.launch.runs.journal import RowKey
+from gavel.launch.runs.manifest import Manifest, read_lineage, read_manifest
 from gavel.models.errors import GavelError, RecordError
 from gavel.models.files import is_altered, parse_line
 

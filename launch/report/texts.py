@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gavel.envs.types import Metric
-from gavel.launch.cells import escape_cell
+from gavel.launch.comparing.cells import escape_cell
 from gavel.launch.report.entry import ReportEntry
 from gavel.launch.report.overview import make_overview, slice_names
 from gavel.launch.report.records import Overview

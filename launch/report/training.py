@@ -12,7 +12,7 @@ from gavel.launch.comparing.pictures import CURVE, draw_runs
 from gavel.launch.comparing.runs import Named, read_training_runs
 from gavel.launch.comparing.tables import CURVES, format_csv, format_markdown, list_notes, make_curve_rows
 from gavel.launch.comparing.training import TrainedRun, compare_training
-from gavel.launch.running.files import write_whole
+from gavel.launch.runs.files import write_whole
 
 _STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}" + (
     "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #8884}svg{background:#fff}"

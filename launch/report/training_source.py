@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from gavel.judges.bindings import Binding
+from gavel.launch.assembly.qualification import Standing, read_run_standings
 from gavel.launch.comparing.ledgers import LEDGER
-from gavel.launch.qualification import Standing, read_run_standings
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.config.stored import from_yaml
 from gavel.launch.report.entry import ReportEntry, make_entry
 from gavel.launch.report.source import Tail, bind_offline, check_row, read_line
-from gavel.launch.running.child import format_options
-from gavel.launch.schema import TrainConfig
-from gavel.launch.stored_config import from_yaml
+from gavel.launch.runs.child import format_options
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
 from gavel.models.files import parse_line

@@ -18,9 +18,9 @@ from typing import Any, Self, TypeVar
 
 from gavel.envs.interfaces.served import Said, ServedEnvironment
 from gavel.envs.types import Digests, Environment, Result, RewardPolicy, Task
-from gavel.launch.config import compose_config
-from gavel.launch.overrides import read_head
-from gavel.launch.schema import ServeConfig
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.compose.overrides import read_head
+from gavel.launch.config.schema import ServeConfig
 from gavel.launch.serving.parts import Offer, list_services, make_offers
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError, shorten_value

@@ -15,10 +15,10 @@ from gavel.envs.interfaces.nemo_gym.names import make_agent_name
 from gavel.envs.interfaces.nemo_gym.routes import make_gym_routes
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.envs.types import Result
-from gavel.launch.schema import ServeConfig
+from gavel.launch.config.schema import ServeConfig
 from gavel.launch.serving.parts import Offer
+from gavel.models.calls.transport import read_credentials
 from gavel.models.service import Service, get_config_key
-from gavel.models.transport import read_credentials
 from gavel.models.types import ChatModel
 
 POLICY = "policy"

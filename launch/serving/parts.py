@@ -12,14 +12,14 @@ from gavel.envs.assembly import Assembly, assemble_parts
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.envs.registry import describe_environment, list_sources, make_reward
 from gavel.envs.types import Digests
-from gavel.launch.assembly import make_parts
-from gavel.launch.config import compose_config
-from gavel.launch.overrides import read_head
-from gavel.launch.schema import ServeConfig
+from gavel.launch.assembly.assemble import make_parts
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.compose.overrides import read_head
+from gavel.launch.config.schema import ServeConfig
+from gavel.models.calls.transport import read_credentials
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.service import Service, get_config_key
-from gavel.models.transport import read_credentials
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SHARED = ("policy", "judge", "services", "assets", "http", "run", "name", "also", "experiment", "dry_run")

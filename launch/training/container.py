@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import gavel
-from gavel.launch.schema import TrainConfig
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.config.training_schema import ClusterConfig
 from gavel.launch.training.render import find_ray_sub
-from gavel.launch.training.schema import ClusterConfig
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service, get_config_key
 

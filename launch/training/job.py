@@ -19,12 +19,14 @@ from typing import Any
 
 import yaml
 
-from gavel.launch.running.lease import FolderLock
-from gavel.launch.training import attempts, judge_folder, judge_job
+from gavel.launch.runs.lease import FolderLock
+from gavel.launch.runs.training_plan import RunPlan, read_plan
+from gavel.launch.training import attempts
 from gavel.launch.training.attempts import Record
-from gavel.launch.training.judge_canary import GoldenFailed, ask_golden, prepare_canaries
-from gavel.launch.training.judge_watch import JudgeAway, JudgeLost, judge_of, split_gpus
-from gavel.launch.training.plan import RunPlan, read_plan
+from gavel.launch.training.judge import folder as judge_folder
+from gavel.launch.training.judge import serve as judge_job
+from gavel.launch.training.judge.canary import GoldenFailed, ask_golden, prepare_canaries
+from gavel.launch.training.judge.watch import JudgeAway, JudgeLost, judge_of, split_gpus
 from gavel.launch.training.progress import judge_progress
 from gavel.launch.training.slurm import query_seconds_left
 from gavel.launch.training.trainer_config import with_addresses

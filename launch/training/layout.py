@@ -7,8 +7,8 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from gavel.launch.schema import TrainConfig
-from gavel.launch.training.schema import JudgeJob, Placement, PlacementMode
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.config.training_schema import JudgeJob, Placement, PlacementMode
 from gavel.models.codec import record, to_plain
 from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.service import Service, get_config_key

@@ -17,19 +17,19 @@ import yaml
 import gavel
 from gavel.envs.interfaces.nemo_rl.contract import TESTED
 from gavel.judges.certificate import require_certificate
-from gavel.launch.assembly import Assembly, assemble_run
-from gavel.launch.schema import TrainConfig
+from gavel.launch.assembly.assemble import Assembly, assemble_run
+from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training import layout as layouts
-from gavel.launch.training.arithmetic import find_contradictions
-from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
 from gavel.launch.training.container import list_container_findings
 from gavel.launch.training.layout import Layout, compute_layout, list_managed
-from gavel.launch.training.nemo_rl_preflight import list_findings as trainer_findings
+from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
+from gavel.launch.training.nemo_rl.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.nemo_rl.preflight import list_findings as trainer_findings
 from gavel.launch.training.render import find_ray_sub
 from gavel.launch.training.tasks import has_judged_task, list_task_findings
 from gavel.launch.training.trainer_config import make_trainer_config
-from gavel.launch.training.trl_preflight import list_findings as trl_findings
-from gavel.launch.training.trl_preflight import list_machine_findings as trl_machine_findings
+from gavel.launch.training.trl.preflight import list_findings as trl_findings
+from gavel.launch.training.trl.preflight import list_machine_findings as trl_machine_findings
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.service import Service, get_config_key
 from gavel.models.vllm.arguments import check_engine_args

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from gavel.judges.certificate import PROBE_AGAIN
-from gavel.launch.schema import ProbeConfig
-from gavel.launch.verbs import VERBS
+from gavel.launch.compose.verbs import VERBS
+from gavel.launch.config.schema import ProbeConfig
 
 _NOT_ITS_OWN = frozenset(("run", "dry_run", "concurrency"))
 """Keys that both verbs have, and that say nothing about which judge it is."""

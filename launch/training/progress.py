@@ -17,7 +17,7 @@ import orjson
 
 from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
-from gavel.launch.training.wrong_values import find_wrong_values
+from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.models.codec import record
 from gavel.models.errors import GavelError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gavel.launch.groups import PACKAGE
+from gavel.launch.config.groups import PACKAGE
+from gavel.launch.config.training_schema import ClusterConfig
 from gavel.launch.training.layout import Layout
-from gavel.launch.training.schema import ClusterConfig
 from gavel.models.errors import ConfigError
 
 _UNSAFE = "\n\r\0"

@@ -13,15 +13,16 @@ import orjson
 from rich.console import Console
 
 import gavel
-from gavel.launch.console import print_line
-from gavel.launch.schema import TrainConfig
-from gavel.launch.stored_config import to_yaml
-from gavel.launch.training import judge_folder, render, slurm
+from gavel.launch.config.console import print_line
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.config.stored import to_yaml
+from gavel.launch.runs.training_plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
+from gavel.launch.training import render, slurm
 from gavel.launch.training.attempts import is_finished
+from gavel.launch.training.judge import folder as judge_folder
+from gavel.launch.training.judge.shared import ensure_judge
 from gavel.launch.training.layout import Layout, list_managed
-from gavel.launch.training.plan import PLAN, JudgePlan, RunPlan, read_plan, write_plan
 from gavel.launch.training.preflight import Checked, make_python_path
-from gavel.launch.training.shared_judge import ensure_judge
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
@@ -72,7 +73,7 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
     served = list_managed(checked.assembly.services)
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
-    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl_main"
+    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl.main"
     command = chosen.command if chosen.kind == "command" else (
         chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}",
     )  # fmt: skip

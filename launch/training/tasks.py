@@ -13,9 +13,9 @@ from gavel.envs.hygiene import compute_file_sha256
 from gavel.envs.registry import can_generate
 from gavel.envs.tasks import PlannedTask, read_tasks
 from gavel.judges.bindings import check_verifiers
-from gavel.launch.assembly import Assembly
-from gavel.launch.schema import TasksConfig, TrainConfig
-from gavel.launch.task_paths import resolve_task_path
+from gavel.launch.assembly.assemble import Assembly
+from gavel.launch.config.schema import TasksConfig, TrainConfig
+from gavel.launch.config.task_paths import resolve_task_path
 from gavel.models.codec import encode_canonical, to_plain
 from gavel.models.errors import ConfigError, GavelError, InputError, shorten_value
 

@@ -11,11 +11,11 @@ import yaml
 
 from gavel.envs.assembly import Assembly, Parts
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
-from gavel.launch.assembly import make_parts
-from gavel.launch.schema import TrainConfig
-from gavel.launch.task_paths import resolve_task_path
+from gavel.launch.assembly.assemble import make_parts
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.config.task_paths import resolve_task_path
 from gavel.launch.training.layout import Layout
-from gavel.launch.training.nemo_rl_config import SECTION, Overlaid, TrainerConfig, find_overlaid, render_config
+from gavel.launch.training.nemo_rl.config import SECTION, Overlaid, TrainerConfig, find_overlaid, render_config
 from gavel.models.codec import to_plain
 from gavel.models.service import Service
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gavel.models import embedded
 from gavel.models.codec import record
 from gavel.models.service import Service, get_config_key
-from gavel.models.vllm import memory
+from gavel.models.vllm import embedded, memory
 from gavel.models.vllm.arguments import check_engine_args, find_interpreter, launch_key
 from gavel.models.vllm.gpus import Gpu, assign_gpus, check_split, find_visible_gpus
 from gavel.models.vllm.ports import pick_port

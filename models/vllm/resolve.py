@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gavel.models.calls.special_tokens import find_snapshot
 from gavel.models.errors import ConfigError
 from gavel.models.install import install_hint
 from gavel.models.service import Service
-from gavel.models.special_tokens import find_snapshot
 from gavel.models.vllm.arguments import find_interpreter
 from gavel.models.vllm.memory import ModelShape, find_known_shape, read_shape
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from gavel.judges.types import JudgeFailure as JudgeFailure
     from gavel.judges.types import JudgeQuery as JudgeQuery
     from gavel.judges.types import Rubric as Rubric
-    from gavel.launch.running.stored_run import StoredRun as StoredRun
-    from gavel.launch.running.stored_run import load_run as load_run
+    from gavel.launch.runs.stored_run import StoredRun as StoredRun
+    from gavel.launch.runs.stored_run import load_run as load_run
     from gavel.launch.serving.grader import Grader as Grader
     from gavel.launch.serving.grader import grade as grade
     from gavel.models.codec import record as record
@@ -64,7 +64,7 @@ _HOMES = {
         "RewardError", "RewardPolicy", "Summary", "Task", "TaskError", "Transcript",
     ),
     "gavel.judges.types": ("Grade", "Judge", "JudgeFailure", "JudgeQuery", "Rubric"),
-    "gavel.launch.running.stored_run": ("StoredRun", "load_run"),
+    "gavel.launch.runs.stored_run": ("StoredRun", "load_run"),
     "gavel.launch.serving.grader": ("Grader", "grade"),
     "gavel.models.codec": ("record",),
     "gavel.models.errors": ("ConfigError", "GavelError", "InputError", "RecordError"),

@@ -7,11 +7,12 @@ from gavel.envs.abstention.environment import AbstentionConfig, AbstentionEnviro
 from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.abstention.target import AbstentionTarget
 from gavel.envs.types import Finish, Task, Transcript
-from gavel.judges import rubric_gavel_abstention, rubric_nvidia_abstention
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
-from gavel.judges.prompt_rubric import PromptRubric
-from gavel.judges.template import parse_template
+from gavel.judges.rubrics import gavel_abstention as rubric_gavel_abstention
+from gavel.judges.rubrics import nvidia_abstention as rubric_nvidia_abstention
+from gavel.judges.rubrics.prompt import PromptRubric
+from gavel.judges.rubrics.template import parse_template
 from gavel.judges.types import Rubric
 from gavel.models.failures import ModelFailure
 from gavel.models.types import ChatModel, ChatRequest, Completion, Message, Receipt, Reply, Sampling

@@ -16,9 +16,9 @@ from gavel.envs.types import Opening, TaskError
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.service import Service

@@ -20,12 +20,12 @@ from gavel.envs.play import EpisodePlayer
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Digests, Finish, Outcome, RewardError, Task, TaskError, Timing, Transcript
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import list_attacks
-from gavel.judges.form_rubric import number_texts
-from gavel.judges.prompt_rubric import PromptRubric
-from gavel.judges.reader_checks import check_reader
-from gavel.judges.rubric_file import read_rubric_file
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.probing.attacks import list_attacks
+from gavel.judges.probing.reader_checks import check_reader
+from gavel.judges.rubrics.file import read_rubric_file
+from gavel.judges.rubrics.form_rubric import number_texts
+from gavel.judges.rubrics.prompt import PromptRubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, RubricConfig, Unparseable
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind

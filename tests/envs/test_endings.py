@@ -10,7 +10,7 @@ from tests.envs.instruction_following.environment_support import instruction, ta
 from gavel.envs.abstention.rules import NATIVE, STRICT
 from gavel.envs.endings import unfinished
 from gavel.envs.types import Finish
-from gavel.models.textwork import LONGEST
+from gavel.models.texts.textwork import LONGEST
 from gavel.models.types import Reply
 
 UNFINISHED = ["abort", "error", "cancelled", "canceled", "insufficient_system_resource", "null", ""]

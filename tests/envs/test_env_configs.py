@@ -10,7 +10,7 @@ from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES, make_reward
 from gavel.envs.source_files import SourceConfig
-from gavel.judges.rubrics import find_profile
+from gavel.judges.rubrics.table import find_profile
 from gavel.judges.types import Judging, RubricConfig
 from gavel.models.codec import decode, to_plain
 

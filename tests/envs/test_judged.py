@@ -20,8 +20,8 @@ from gavel.envs.registry import make_environment
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Check, Finish, Observe, Outcome, RewardError, Task, TaskError, Transcript
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubric_file import read_rubric_file
-from gavel.judges.rubrics import Profile, make_form_profile, make_rubric
+from gavel.judges.rubrics.file import read_rubric_file
+from gavel.judges.rubrics.table import Profile, make_form_profile, make_rubric
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, RubricConfig
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind

@@ -31,9 +31,9 @@ from gavel.envs.types import Digests, EnvironmentInfo, Finish, Opening, Outcome,
 from gavel.envs.types import Transcript as Said
 from gavel.judges.bindings import Binding
 from gavel.judges.types import JudgeFailure
-from gavel.launch.running.collector import Collector, OwedRow
-from gavel.launch.running.inputs import PlannedRow
-from gavel.launch.running.journal import read_journal
+from gavel.launch.rollout.collector import Collector, OwedRow
+from gavel.launch.runs.inputs import PlannedRow
+from gavel.launch.runs.journal import read_journal
 from gavel.models.codec import dump
 from gavel.models.errors import ConfigError
 from gavel.models.failures import Failure, FailureKind

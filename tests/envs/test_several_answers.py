@@ -22,7 +22,7 @@ from gavel.envs.interfaces.nemo_gym.shapes import find_shape
 from gavel.envs.preparing import PrepareError, PrepareReport, prepare_tasks
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Digests, Finish, Result, Task, TaskError, Timing
-from gavel.launch.env_schema import make_task_schema
+from gavel.launch.commands.schema import make_task_schema
 from gavel.models.codec import dump
 from gavel.models.errors import ConfigError, InputError
 

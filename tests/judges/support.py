@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.support.fault_server import FaultServer
 
-from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import list_attacks
 from gavel.judges.bindings import Binding, bind_rubrics
+from gavel.judges.controls.abstention import ABSTENTION_CONTROLS
 from gavel.judges.judge import BoundJudges
+from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.types import BindingConfig, RubricConfig
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
 from gavel.models.service import Service
 
 NATIVE, STRICT = "nvidia/qa-abstention-v1", "gavel/qa-abstention-v1"

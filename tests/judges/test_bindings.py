@@ -10,7 +10,7 @@ from tests.judges.support import STRICT
 
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding, advise_limit, bind_rubrics, check_verifiers, describe_output_limit, parse_verifier
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service

@@ -12,7 +12,7 @@ from gavel.judges.answers import get_current_log, keep_answers, make_answer_key
 from gavel.judges.types import JudgeFailure, JudgeQuery, StoredAnswer
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind
-from gavel.models.textwork import LONGEST
+from gavel.models.texts.textwork import LONGEST
 
 ASK = JudgeQuery("abstention", QUERY, prefix_key="q")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.growth import growth
 
 from gavel.judges.neutralise import Neutraliser, find_hostile, make_fence
-from gavel.judges.rubric_gavel_abstention import NEUTRALISER
+from gavel.judges.rubrics.gavel_abstention import NEUTRALISER
 
 TOKENS = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|user|>", "[INST]", "[/INST]", "<<SYS>>",

@@ -12,11 +12,11 @@ from tests.judges.support import NATIVE, STRICT, Reply, knowing, prompt, scripte
 from tests.support.fault_server import FaultServer
 
 from gavel.judges import certificate
-from gavel.judges.attacks import list_attacks
-from gavel.judges.canary import Canaries, CanaryRules
 from gavel.judges.certificate import CertificateError, Qualification
-from gavel.judges.identity import ServerFacts, check_identity, inspect_server
-from gavel.judges.probe import Determinism, Overflow, ProbeReport, probe_binding, run_controls
+from gavel.judges.probing.attacks import list_attacks
+from gavel.judges.probing.canary import Canaries, CanaryRules
+from gavel.judges.probing.identity import ServerFacts, check_identity, inspect_server
+from gavel.judges.probing.probe import Determinism, Overflow, ProbeReport, probe_binding, run_controls
 from gavel.judges.tables import make_checks_table, make_facts_table
 from gavel.models.service import Service
 from gavel.models.types import Receipt
@@ -299,7 +299,7 @@ def test_every_attack_of_the_catalogue_is_there_and_none_may_pass_as_correct(tmp
 
 async def test_controls_can_be_put_to_anything_that_grades(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: word(STRICT, "correct"), tmp_path) as (_, binding, judge):
-        from gavel.judges.probe import make_grader
+        from gavel.judges.probing.probe import make_grader
 
         rows = await run_controls("control", binding.rubric.controls[:1], make_grader(binding, judge))
     assert [(row.name, row.passed) for row in rows] == [("correct", True)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import Rubric, RubricConfig
 from gavel.models.pinned import find_default_cache
 

@@ -12,20 +12,20 @@ from tests.judges.support import DATA, NATIVE, STRICT, WORDS, service, store
 from tests.support.fault_server import FaultServer
 from tests.support.rubric_files import CONTROLS, FORM, PROMPT, write_rubric
 
-from gavel.judges import rubric_gavel_abstention as strict
-from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.assets import AssetStore
-from gavel.judges.attacks import list_attacks
 from gavel.judges.bindings import bind_rubrics
 from gavel.judges.calibration.labelled import read_labelled
+from gavel.judges.controls.abstention import ABSTENTION_CONTROLS
 from gavel.judges.judge import BoundJudges
-from gavel.judges.probe import probe_binding, read_quotations
-from gavel.judges.prompt_rubric import PromptRubric
-from gavel.judges.rubric_file import read_rubric_file
-from gavel.judges.rubric_form import lint_form
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.probing.attacks import list_attacks
+from gavel.judges.probing.probe import probe_binding, read_quotations
+from gavel.judges.rubrics import gavel_abstention as strict
+from gavel.judges.rubrics.file import read_rubric_file
+from gavel.judges.rubrics.form import lint_form
+from gavel.judges.rubrics.prompt import PromptRubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import BindingConfig, Control, JudgeQuery, RubricConfig, Unparseable, Verdict
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
 from gavel.models.errors import ConfigError
 
 CALIBRATION = Path(__file__).parents[2] / "envs" / "abstention" / "data" / "calibration.jsonl"

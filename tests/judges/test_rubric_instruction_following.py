@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubric_gavel_instruction_following import PROFILE, parse
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.gavel_instruction_following import PROFILE, parse
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig, Unparseable
 
 RUBRIC = make_rubric(RubricConfig(PROFILE), AssetStore())

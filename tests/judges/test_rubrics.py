@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.judges.support import DATA, NATIVE, QUERY, STRICT, store
 
-from gavel.judges import rubric_gavel_abstention as strict
-from gavel.judges import rubric_nvidia_abstention as native
-from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import PROFILES, make_rubric
+from gavel.judges.controls.abstention import ABSTENTION_CONTROLS
+from gavel.judges.rubrics import gavel_abstention as strict
+from gavel.judges.rubrics import nvidia_abstention as native
+from gavel.judges.rubrics.table import PROFILES, make_rubric
 from gavel.judges.types import Rubric, RubricConfig, Unparseable
 from gavel.models.errors import ConfigError, InputError
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.judges.template import parse_template
+from gavel.judges.rubrics.template import parse_template
 from gavel.models.errors import InputError
 
 SLOTS = {"question", "answer"}

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.growth import growth
 
-from gavel.judges import rubric_gavel_abstention, rubric_gavel_instruction_following, rubric_nvidia_abstention, rubric_vera_mh
+from gavel.judges.rubrics import gavel_abstention as rubric_gavel_abstention
+from gavel.judges.rubrics import gavel_instruction_following as rubric_gavel_instruction_following
+from gavel.judges.rubrics import nvidia_abstention as rubric_nvidia_abstention
+from gavel.judges.rubrics import vera_mh as rubric_vera_mh
 from gavel.judges.types import Unparseable
 
 READ = rubric_gavel_instruction_following.parse

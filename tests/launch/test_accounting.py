@@ -13,8 +13,8 @@ from rich.console import Console
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, number_of, reply, source_row, write_tasks
 
-from gavel.launch.running.accounting import Accounts, ServiceAccount
-from gavel.launch.running.tally import RunMetrics, make_closing_table
+from gavel.launch.rollout.tally import RunMetrics, make_closing_table
+from gavel.launch.runs.accounting import Accounts, ServiceAccount
 from gavel.models.types import Attempt, Receipt, Usage
 
 

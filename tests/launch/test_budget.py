@@ -9,10 +9,10 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, expected_label, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.budget import check_budget, find_spent
-from gavel.launch.schema import BudgetConfig
+from gavel.launch.config.schema import BudgetConfig
+from gavel.launch.rollout.budget import check_budget, find_spent
+from gavel.models.calls.meter import Meter
 from gavel.models.errors import ConfigError
-from gavel.models.meter import Meter
 from gavel.models.types import Usage
 
 

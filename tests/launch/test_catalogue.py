@@ -12,11 +12,11 @@ import pytest
 
 from gavel.envs.plugins import find_added
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, SOURCES
-from gavel.judges.rubrics import PROFILES
-from gavel.launch.catalogue import KINDS, list_items
-from gavel.launch.cli import main
-from gavel.launch.env_schema import make_task_schema
-from gavel.launch.groups import CONF, list_choices, search_path
+from gavel.judges.rubrics.table import PROFILES
+from gavel.launch.cli.command_line import main
+from gavel.launch.commands.list import KINDS, list_items
+from gavel.launch.commands.schema import make_task_schema
+from gavel.launch.config.groups import CONF, list_choices, search_path
 
 ENVS = sorted(ENVIRONMENTS)
 

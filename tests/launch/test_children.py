@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, essence, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.child_name import LONGEST, describe_grading_changes, make_child_name, reward_changes
+from gavel.launch.runs.child_name import LONGEST, describe_grading_changes, make_child_name, reward_changes
 
 
 def _fingerprint(run: Path) -> dict[str, str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gavel.launch import cli
-from gavel.launch.cli import main, parse_words
-from gavel.launch.groups import CONF, list_choices
-from gavel.launch.verbs import GROUPS, VERBS
+from gavel.launch.cli import command_line as cli
+from gavel.launch.cli.command_line import main, parse_words
+from gavel.launch.compose.verbs import GROUPS, VERBS
+from gavel.launch.config.groups import CONF, list_choices
 from gavel.models.errors import ConfigError
 
 REMOTE = (
@@ -33,9 +33,9 @@ def rollout(monkeypatch: pytest.MonkeyPatch) -> Verb:
     """Put a function in the place of the rollout verb."""
 
     def put(run: Callable[..., int]) -> None:
-        module = types.ModuleType("gavel.launch.rollout")
+        module = types.ModuleType("gavel.launch.commands.rollout")
         module.run = run  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "gavel.launch.rollout", module)
+        monkeypatch.setitem(sys.modules, "gavel.launch.commands.rollout", module)
 
     return put
 
@@ -85,8 +85,8 @@ def test_help_shows_the_choices_of_ones_own_folder(tmp_path: Path, capsys: Captu
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
-    from gavel.launch.config import compose_config
-    from gavel.launch.training.sweep import expand_points
+    from gavel.launch.compose.compose import compose_config
+    from gavel.launch.training.sweep.run import expand_points
 
     for tail, _ in verb.examples:
         line = parse_words([verb.name, *tail.split(" ")])
@@ -103,8 +103,8 @@ def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
 def test_every_key_in_the_help_exists(verb: cli.Verb) -> None:
-    from gavel.launch import schema
-    from gavel.launch.keys import find_place
+    from gavel.launch.config import schema
+    from gavel.launch.config.keys import find_place
 
     placeholders = {"reward.…": "reward", "services.NAME.…": "services.x"}
     for shown, _ in verb.keys:

@@ -9,12 +9,12 @@ import pytest
 from gavel.envs.statistics import compute_mean, encode_names, find_cluster
 from gavel.envs.types import Digests, EnvironmentInfo, Outcome, Result, Reward, Timing, Transcript
 from gavel.envs.vera_mh.config import VeraMhConfig
-from gavel.launch.compare import describe_intervals
+from gavel.launch.commands.compare import describe_intervals
 from gavel.launch.comparing.paired import compare_arms, group_by_cluster, make_arm
 from gavel.launch.comparing.runs import find_clusters
 from gavel.launch.report.entry import make_entry
 from gavel.launch.report.overview import _choose_clusters, _count_labels
-from gavel.launch.running.tally import RunTally
+from gavel.launch.rollout.tally import RunTally
 from gavel.models.codec import to_plain
 
 PERSONAS = [f"p{number}" for number in range(20)]

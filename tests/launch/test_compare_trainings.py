@@ -13,7 +13,7 @@ from tests.support.runs import gavel
 
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.training import TrainedRun, compare_training
-from gavel.launch.training.sweep_index import SweepIndex, SweepPoint, write_index
+from gavel.launch.runs.sweep_index import SweepIndex, SweepPoint, write_index
 
 TASKS = "abcdef"
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gavel.envs.registry import ENVIRONMENTS, reward_names
-from gavel.launch.config import compose_config
-from gavel.launch.groups import CONF, PACKAGE, list_choices, list_groups
-from gavel.launch.schema import RolloutConfig
-from gavel.launch.stored_config import from_yaml, to_yaml
-from gavel.launch.task_paths import resolve_task_path
-from gavel.launch.verbs import GROUPS, VERBS
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.compose.verbs import GROUPS, VERBS
+from gavel.launch.config.groups import CONF, PACKAGE, list_choices, list_groups
+from gavel.launch.config.schema import RolloutConfig
+from gavel.launch.config.stored import from_yaml, to_yaml
+from gavel.launch.config.task_paths import resolve_task_path
 from gavel.models.errors import ConfigError
 
 REMOTE = (
@@ -416,5 +416,5 @@ def test_composing_leaves_hydras_global_state_as_it_was() -> None:
 
 
 def test_nothing_below_the_launch_layer_imports_hydra() -> None:
-    code = "import sys, gavel.envs.registry, gavel.launch.schema; print(sorted({'hydra', 'omegaconf'} & set(sys.modules)))"
+    code = "import sys, gavel.envs.registry, gavel.launch.config.schema; print(sorted({'hydra', 'omegaconf'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

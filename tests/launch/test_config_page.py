@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gavel.launch.cli import main
-from gavel.launch.config import compose_config
-from gavel.launch.groups import CONF, list_choices
-from gavel.launch.verbs import VERBS
+from gavel.launch.cli.command_line import main
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.compose.verbs import VERBS
+from gavel.launch.config.groups import CONF, list_choices
 
 PAGE = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
 

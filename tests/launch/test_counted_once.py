@@ -10,8 +10,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, gavel, reply, rows, write_tasks
 
-from gavel.launch.cells import escape_cell
-from gavel.models.cache import _decode_reply
+from gavel.launch.comparing.cells import escape_cell
+from gavel.models.calls.cache import _decode_reply
 
 
 def _garbage(body: dict[str, object]) -> str:

@@ -26,11 +26,11 @@ from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import GrpoOptions
 from gavel.envs.interfaces.trl.scoring import TrlCompletion
 from gavel.launch.comparing.ledgers import read_samples
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.preflight import check_run
 from gavel.launch.training.tasks import has_judged_task
-from gavel.launch.training.trl_main import format_progress
+from gavel.launch.training.trl.main import format_progress
 
 SMOKE = "trainer=cpu_smoke"
 TASKS = ROOT / "envs" / "interfaces" / "trl" / "data" / "brevity.jsonl"
@@ -146,7 +146,7 @@ def test_a_dry_run_shows_the_config_and_the_command_and_writes_nothing(tmp_path:
     python = python_with(tmp_path / "p", *MODULES)
     done = gavel(["train", SMOKE, f"trainer.python={python}", f"run.dir={tmp_path / 'run'}", "dry_run=true"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"{python} -m gavel.launch.training.trl_main --config '{{config}}'" in done.stdout
+    assert f"{python} -m gavel.launch.training.trl.main --config '{{config}}'" in done.stdout
     assert "no judge is asked" in done.stdout
     assert not (tmp_path / "run").exists()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, essence, gavel, reply, rows, write_tasks
 
-from gavel.launch.running.deadline import Deadline, parse_seconds
+from gavel.launch.rollout.deadline import Deadline, parse_seconds
 from gavel.models.errors import ConfigError
 
 ROWS = 60

@@ -13,10 +13,10 @@ from tests.launch.test_nemo_rl_arithmetic import WORDS
 from tests.launch.test_nemo_rl_launch import checkout, emitted
 
 from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
-from gavel.launch.cli import main
-from gavel.launch.config import compose_config
-from gavel.launch.nemo_rl_main import main as entrypoint
-from gavel.launch.training.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.cli.command_line import main
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.training.nemo_rl.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.nemo_rl.main import main as entrypoint
 from gavel.launch.training.preflight import check_run, make_python_path
 from gavel.models.errors import ConfigError
 

@@ -17,11 +17,11 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.cli import main
-from gavel.launch.exporting.payload import make_payload
-from gavel.launch.exporting.start import export_run
-from gavel.launch.running.manifest import read_manifest
-from gavel.launch.schema import ExportConfig, MlflowExport, WandbExport
+from gavel.launch.cli.command_line import main
+from gavel.launch.config.schema import ExportConfig, MlflowExport, WandbExport
+from gavel.launch.report.trackers.payload import make_payload
+from gavel.launch.report.trackers.start import export_run
+from gavel.launch.runs.manifest import read_manifest
 
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra `wandb`")
 needs_mlflow = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="needs the extra `mlflow`")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.launch.running.files import JsonLines, read_lines, write_whole
-from gavel.launch.running.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
+from gavel.launch.runs.files import JsonLines, read_lines, write_whole
+from gavel.launch.runs.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
 from gavel.models.errors import RecordError
 
 DOCUMENTS = st.lists(st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8)

@@ -11,7 +11,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, POLICY, STRICT, arguments, gavel, number_of, reply, rows, source_row, write_tasks
 
 from gavel.envs.registry import check_reward
-from gavel.models.contact import check_first_contact
+from gavel.models.calls.contact import check_first_contact
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 

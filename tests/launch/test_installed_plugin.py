@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gavel.envs.plugins import GROUP
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 ROOT = Path(__file__).resolve().parents[2]
 

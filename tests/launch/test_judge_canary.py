@@ -18,10 +18,10 @@ from tests.support.preloaded import SOURCES
 from tests.support.processes import matching, wait_until
 from tests.support.training import COMMON, gavel, judge_words
 
-from gavel.judges.abstention_controls import ABSTENTION_CONTROLS
-from gavel.judges.canary import CanaryRules
-from gavel.launch.config import compose_config
-from gavel.launch.training.judge_canary import FILE, GoldenFailed, StepTail, ask_golden, prepare_canaries, read_rounds
+from gavel.judges.controls.abstention import ABSTENTION_CONTROLS
+from gavel.judges.probing.canary import CanaryRules
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.training.judge.canary import FILE, GoldenFailed, StepTail, ask_golden, prepare_canaries, read_rounds
 from gavel.launch.training.preflight import check_run
 
 RULES = CanaryRules(every=10, max_drift=0.1, stop=True)

@@ -20,8 +20,8 @@ from rich.console import Console
 from tests.support.fake_vllm import fake_python, model_directory
 from tests.support.processes import matching, wait_until
 
-from gavel.launch.judge import serve_judge
-from gavel.launch.schema import JudgeConfig, RunConfig
+from gavel.launch.commands.judge import serve_judge
+from gavel.launch.config.schema import JudgeConfig, RunConfig
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.config import compose_config
-from gavel.launch.literals import escape_interpolation, refuse_resolvers
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.literals import escape_interpolation, refuse_resolvers
 from gavel.models.errors import ConfigError
 
 

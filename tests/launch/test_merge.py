@@ -11,8 +11,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, essence, gavel, number_of, reply, rows, source_row, write_tasks
 
-from gavel.launch.running.lease import FolderLock
-from gavel.launch.running.shard import read_shard
+from gavel.launch.runs.lease import FolderLock
+from gavel.launch.runs.shards import read_shard
 from gavel.models.errors import ConfigError
 
 ROLLOUTS = ("rollouts_per_task=2",)

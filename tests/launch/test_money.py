@@ -13,8 +13,8 @@ from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.config import compose_config
-from gavel.launch.running.accounting import Accounts, describe_money, list_prices, show_money
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.runs.accounting import Accounts, describe_money, list_prices, show_money
 from gavel.models.errors import ConfigError
 from gavel.models.service import Price, Service
 from gavel.models.types import Usage

@@ -11,13 +11,13 @@ from tests.envs.interfaces.nemo_rl_support import ROOT, task, write_tasks
 from tests.launch.test_nemo_rl_launch import checkout, emitted
 
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.launch.config import compose_config
-from gavel.launch.training.arithmetic import describe_arithmetic, divide_gpus, find_contradictions
-from gavel.launch.training.nemo_rl_config import EXEMPLARS, find_recipe
-from gavel.launch.training.nemo_rl_preflight import list_findings
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.training.nemo_rl.arithmetic import describe_arithmetic, divide_gpus, find_contradictions
+from gavel.launch.training.nemo_rl.config import EXEMPLARS, find_recipe
+from gavel.launch.training.nemo_rl.preflight import list_findings
+from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.launch.training.preflight import check_run
 from gavel.launch.training.progress import plan_steps
-from gavel.launch.training.wrong_values import find_wrong_values
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 

@@ -17,11 +17,11 @@ from tests.support.runs import Done
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import read_config
-from gavel.launch.assembly import assemble_run, make_parts
-from gavel.launch.config import compose_config
-from gavel.launch.nemo_rl_main import read_yaml, resolve_config
-from gavel.launch.training.nemo_rl_config import EXEMPLARS, SCRIPTS, TrainerConfig, render_config
-from gavel.launch.training.nemo_rl_preflight import list_findings
+from gavel.launch.assembly.assemble import assemble_run, make_parts
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.training.nemo_rl.config import EXEMPLARS, SCRIPTS, TrainerConfig, render_config
+from gavel.launch.training.nemo_rl.main import read_yaml, resolve_config
+from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.models.errors import ConfigError
 
 BASE = """

@@ -15,8 +15,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import gavel, rows
 
-from gavel.launch.cli import main
-from gavel.launch.new_env import FILES, check_name
+from gavel.launch.cli.command_line import main
+from gavel.launch.commands.new import FILES, check_name
 from gavel.models.errors import ConfigError
 
 NAME = "capital_quiz"
@@ -158,7 +158,7 @@ def test_what_is_written_is_whole_or_not_there(
 ) -> None:
     place = tmp_path / "my quiz"
     with monkeypatch.context() as patched:
-        patched.setattr("gavel.launch.new_env.write_whole", _full_after(3))
+        patched.setattr("gavel.launch.commands.new.write_whole", _full_after(3))
         assert main(["new", "env", "other_quiz", f"into='{place}'"]) != 0
     assert list(tmp_path.iterdir()) == []
     capsys.readouterr()

@@ -8,11 +8,11 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.launch.cli import parse_words
-from gavel.launch.keys import Place, find_place, list_known_keys
-from gavel.launch.overrides import GroupChoice, Removal, Setting, read_override, read_value
-from gavel.launch.schema import RolloutConfig
-from gavel.launch.verbs import GROUPS
+from gavel.launch.cli.command_line import parse_words
+from gavel.launch.compose.overrides import GroupChoice, Removal, Setting, read_override, read_value
+from gavel.launch.compose.verbs import GROUPS
+from gavel.launch.config.keys import Place, find_place, list_known_keys
+from gavel.launch.config.schema import RolloutConfig
 from gavel.models.errors import ConfigError
 
 TEXT = Place(str | None, None)

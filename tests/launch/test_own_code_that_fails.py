@@ -14,7 +14,7 @@ from tests.support.runs import arguments, rows, write_tasks
 from gavel.envs.abstention.environment import AbstentionEnvironment
 from gavel.envs.abstention.rewards import LabelRewards
 from gavel.envs.types import Finish, Outcome, Reward, Task, TaskError, Transcript
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.support.fault_server import server_process
 from tests.support.rubric_files import PROMPT, write_rubric
 from tests.support.runs import rows
 
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "question": "What is the capital of France?", "reference": "Paris", "topic": "places"},
@@ -159,7 +159,7 @@ def test_a_probe_shows_every_prompt_certifies_and_a_changed_rubric_has_no_certif
 
 
 def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_line_comes_first(tmp_path: Path) -> None:
-    from gavel.launch.config import compose_config
+    from gavel.launch.compose.compose import compose_config
 
     path = write_rubric(tmp_path)
     models = ["policy.base_url=http://h/v1", "policy.model=p", "judge.base_url=http://h/v1", "judge.model=j"]
@@ -177,8 +177,8 @@ def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_li
 
 @pytest.mark.parametrize("name", ["helpful", "my_quiz_2"])
 def test_a_new_rubric_is_whole_and_nothing_is_written_over(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from gavel.judges.rubric_file import read_rubric_file
-    from gavel.judges.rubric_form import lint_form
+    from gavel.judges.rubrics.file import read_rubric_file
+    from gavel.judges.rubrics.form import lint_form
 
     folder = tmp_path / "new"
     assert main(["new", "rubric", name, f"into={folder}"]) == 0

@@ -8,7 +8,7 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, write_tasks
 
-from gavel.launch.cli import parse_words
+from gavel.launch.cli.command_line import parse_words
 
 
 async def test_a_path_with_equals_is_a_run_for_every_verb(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.runs import STRICT, source_row, write_tasks
 
 from gavel.envs.tasks import dump_task, read_tasks
 from gavel.envs.types import EnvironmentInfo
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {

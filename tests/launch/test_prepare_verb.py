@@ -8,7 +8,7 @@ import orjson
 import pytest
 from tests.support.runs import STRICT, source_row
 
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gavel.launch.cli import main
-from gavel.launch.running.existing import find_existing_run
-from gavel.launch.training.plan import PLAN
-from gavel.launch.training.sweep_index import INDEX, SweepIndex, SweepPoint, _describe_missing
+from gavel.launch.cli.command_line import main
+from gavel.launch.runs.existing import find_existing_run
+from gavel.launch.runs.sweep_index import INDEX, SweepIndex, SweepPoint, _describe_missing
+from gavel.launch.runs.training_plan import PLAN
 from gavel.models.errors import GavelError
 
 NAMES = ("q;touch PWN3;", "a b", "$x", "it's", '"q"', "$(touch PWN3)", "a&touch PWN3&", "`touch PWN3`", "*")

@@ -9,8 +9,8 @@ from tests.support.provider_table import COUNT, NATIVE, ROLES, commands, prompts
 from tests.support.providers import KEY, PLAIN, PROVIDERS, serve
 from tests.support.runs import STRICT, expected_label, rows, write_tasks
 
-from gavel.launch.cli import main
-from gavel.launch.groups import CONF, list_choices
+from gavel.launch.cli.command_line import main
+from gavel.launch.config.groups import CONF, list_choices
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.support.runs import arguments, write_tasks
 
-from gavel.launch.cli import main
-from gavel.launch.os_errors import REMEDIES, explain_os_error
+from gavel.launch.cli.command_line import main
+from gavel.launch.config.os_errors import REMEDIES, explain_os_error
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.runs import STRICT
 
 from gavel.judges.certificate import PROBE_AGAIN
-from gavel.launch.cli import main
-from gavel.launch.config import compose_config
+from gavel.launch.cli.command_line import main
+from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.probe_command import probe_command, spell_out
 from gavel.models.errors import ConfigError
 

@@ -18,12 +18,12 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import JUDGE, arguments, gavel, reply, write_tasks
 
 from gavel.judges.certificate import make_path
-from gavel.launch.assembly import assemble_run
-from gavel.launch.qualification import read_run_standings
+from gavel.launch.assembly.assemble import assemble_run
+from gavel.launch.assembly.qualification import read_run_standings
 from gavel.launch.report import page as pages
 from gavel.launch.report.page import encode_script, make_report
 from gavel.launch.report.source import RunSource
-from gavel.launch.running.child import read_run_config
+from gavel.launch.runs.child import read_run_config
 
 
 def opened(run: Path) -> RunSource:

@@ -25,8 +25,8 @@ from tests.support.serving import NOWHERE, judged_at
 
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.openapi import make_document
-from gavel.launch.cli import main
-from gavel.launch.serving.schema import HttpConfig
+from gavel.launch.cli.command_line import main
+from gavel.launch.config.serving_schema import HttpConfig
 from gavel.models.vllm.supervisor import find_descendants
 
 KEY = "only-the-variable-holds-this"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from gavel.launch.config import compose_config
-from gavel.launch.stored_config import from_yaml, to_yaml
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.stored import from_yaml, to_yaml
 from gavel.models.codec import decode
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service

@@ -16,9 +16,9 @@ from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, gavel, judge_words
 
+from gavel.launch.runs.sweep_index import read_index
 from gavel.launch.training.attempts import read_attempts
-from gavel.launch.training.judge_folder import LINGER_S
-from gavel.launch.training.sweep_index import read_index
+from gavel.launch.training.judge.folder import LINGER_S
 
 pytestmark = pytest.mark.timeout(240)
 WORDS = ("cluster=slurm", "cluster.gpus_per_node=0", "cluster.time='01:00:00'")

@@ -18,9 +18,9 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, start, write_tasks
 
-from gavel.launch.running.folder import RunFolder
-from gavel.launch.running.session import _keep_lease
-from gavel.launch.running.signals import cancel_by_signals
+from gavel.launch.rollout.session import _keep_lease
+from gavel.launch.runs.folder import RunFolder
+from gavel.launch.runs.signals import cancel_by_signals
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -58,7 +58,7 @@ async def test_a_service_ends_on_either_signal_though_sigint_was_ignored(verb: t
 def test_a_loop_that_is_held_up_is_broken_off(tmp_path: Path) -> None:
     code = (
         "import asyncio, os, signal, time\n"
-        "from gavel.launch.running.signals import cancel_by_signals\n"
+        "from gavel.launch.runs.signals import cancel_by_signals\n"
         "async def work():\n"
         "    with cancel_by_signals():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"

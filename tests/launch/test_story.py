@@ -15,7 +15,7 @@ from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer
 from tests.support.runs import POLICY, arguments, gavel, source_row
 
-from gavel.launch.console import SafeConsole
+from gavel.launch.config.console import SafeConsole
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \x9b31m[red]\x08[/]"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07 \x9b31m[red]\x08[/]"

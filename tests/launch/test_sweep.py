@@ -14,10 +14,10 @@ from tests.support.training import COMMON, judge_words
 from tests.support.training import gavel as training
 
 from gavel.launch.comparing.identities import shorten_names
-from gavel.launch.groups import list_choices, search_path
-from gavel.launch.training.sweep import expand_glob, expand_points
-from gavel.launch.training.sweep_index import read_index
-from gavel.launch.training.sweep_output import format_ranges
+from gavel.launch.config.groups import list_choices, search_path
+from gavel.launch.runs.sweep_index import read_index
+from gavel.launch.training.sweep.output import format_ranges
+from gavel.launch.training.sweep.run import expand_glob, expand_points
 from gavel.models.errors import ConfigError
 
 

@@ -27,17 +27,18 @@ from tests.support.training import COMMON, gavel, judge_words
 
 from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.types import EnvironmentInfo
-from gavel.launch import train
-from gavel.launch.cli import main
-from gavel.launch.config import compose_config
-from gavel.launch.status import RunProgress, count_progress, describe_state
-from gavel.launch.training import judge_folder
+from gavel.launch.cli.command_line import main
+from gavel.launch.commands import train
+from gavel.launch.commands.status import RunProgress, count_progress, describe_state
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.runs.sweep_index import read_index
 from gavel.launch.training.attempts import read_attempts
-from gavel.launch.training.judge_watch import split_gpus
+from gavel.launch.training.judge import folder as judge_folder
+from gavel.launch.training.judge.watch import split_gpus
 from gavel.launch.training.preflight import check_run
 from gavel.launch.training.slurm import query_seconds_left, read_left
-from gavel.launch.training.sweep import expand_points
-from gavel.launch.training.sweep_index import read_index
+from gavel.launch.training.start import prepare_run
+from gavel.launch.training.sweep.run import expand_points
 from gavel.launch.training.trainer_config import with_addresses
 
 WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
@@ -217,7 +218,7 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
     assert not (tmp_path / "run").exists(), "a dry run writes nothing"
     cluster = yaml.safe_load(checked.config_text)["cluster"]
     assert (cluster["num_nodes"], cluster["gpus_per_node"]) == (nodes, gpus)
-    prepared = train.prepare_run(config, tmp_path / "run", checked)
+    prepared = prepare_run(config, tmp_path / "run", checked)
     script = tmp_path / "train.sbatch"
     script.write_text(prepared.files["train.sbatch"])
     assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""

@@ -19,13 +19,13 @@ from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, gavel, judge_words
 
-from gavel.launch import train
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.training_schema import ClusterConfig, JudgeJob
 from gavel.launch.training.attempts import read_attempts
 from gavel.launch.training.container import is_mounted
 from gavel.launch.training.preflight import check_run
 from gavel.launch.training.render import judge_script
-from gavel.launch.training.schema import ClusterConfig, JudgeJob
+from gavel.launch.training.start import prepare_run
 
 WORDS = [
     "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",
@@ -53,7 +53,7 @@ def contained(tmp_path: Path, *more: str) -> list[str]:
 
 def script(words: list[str], root: Path, run: Path) -> str:
     config = compose_config("train", [*words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"])
-    text = train.prepare_run(config, run, check_run(config, run)).files["train.sbatch"]
+    text = prepare_run(config, run, check_run(config, run)).files["train.sbatch"]
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return text
@@ -122,7 +122,7 @@ def test_the_pages_way_of_four_nodes_with_a_container_is_one_that_is_rendered(
     assert {one.partition(": ")[0].partition("/")[0] for one in checked.findings} == missing, checked.findings
     asked, probed = (composed[verb].judge for verb in ("train", "probe"))
     assert (asked.model, asked.quantization, asked.gpus) == (probed.model, probed.quantization, probed.gpus)
-    text = train.prepare_run(config, run, checked).files["train.sbatch"]
+    text = prepare_run(config, run, checked).files["train.sbatch"]
     parts = text.partition("#SBATCH hetjob")
     assert [f"#SBATCH --nodes={count}" in part for count, part in ((4, parts[0]), (1, parts[2]))] == [True, True]
     assert f"export CONTAINER={tmp_path}/nemo-rl.sqsh MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8" in text

@@ -17,8 +17,8 @@ from tests.support.processes import matching, wait_until
 from tests.support.slurm import Slurm
 from tests.support.training import COMMON, gavel, judge_words
 
+from gavel.launch.runs.sweep_index import read_index
 from gavel.launch.training.attempts import read_attempts
-from gavel.launch.training.sweep_index import read_index
 
 pytestmark = pytest.mark.timeout(240)
 HET = ("cluster=slurm", "cluster.gpus_per_node=2", "placement.mode=het", "cluster.time=null")  # four such parts fit a node at once

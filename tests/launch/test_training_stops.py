@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gavel.launch.runs.training_plan import PLAN, RunPlan, read_plan, write_plan
 from gavel.launch.training import attempts, job
 from gavel.launch.training.attempts import Record, read_attempts
-from gavel.launch.training.plan import PLAN, RunPlan, read_plan, write_plan
 
 pytestmark = pytest.mark.timeout(60)
 NEVER_ENDS = (sys.executable, "-c", "import time; time.sleep(3600)")

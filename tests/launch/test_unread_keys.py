@@ -15,11 +15,11 @@ import pytest
 from gavel.envs.abstention.environment import AbstentionConfig
 from gavel.envs.instruction_following.environment import InstructionFollowingConfig
 from gavel.envs.vera_mh.config import VeraMhConfig
-from gavel.launch import schema as schemas
-from gavel.launch.config import compose_config
-from gavel.launch.keys import list_known_keys
-from gavel.launch.services_check import READS, check_read, check_services
-from gavel.launch.verbs import VERBS as VERB_TABLE
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.compose.services import READS, check_read, check_services
+from gavel.launch.compose.verbs import VERBS as VERB_TABLE
+from gavel.launch.config import schema as schemas
+from gavel.launch.config.keys import list_known_keys
 from gavel.models.codec import decode, to_plain
 from gavel.models.errors import ConfigError, GavelError
 

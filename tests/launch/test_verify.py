@@ -11,7 +11,7 @@ import pytest
 from tests.support.fault_server import server_process
 from tests.support.runs import arguments, rows, write_tasks
 
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 from gavel.models.files import LINE_DIGEST, add_digest, is_altered
 
 Edit = Callable[[bytes], bytes]

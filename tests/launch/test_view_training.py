@@ -16,12 +16,12 @@ from tests.support.runs import STRICT
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
-from gavel.launch.config import compose_config
+from gavel.launch.commands.view import open_source
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.stored import to_yaml
 from gavel.launch.report.overview import make_overview
 from gavel.launch.report.training_source import TrainingSource, TrainingStep
-from gavel.launch.stored_config import to_yaml
-from gavel.launch.training.plan import PLAN
-from gavel.launch.view_verb import open_source
+from gavel.launch.runs.training_plan import PLAN
 from gavel.models.codec import to_json
 from gavel.models.errors import RecordError
 

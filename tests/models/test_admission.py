@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gavel.models.admission import Admission, Aimd, Bucket, Ticket
+from gavel.models.calls.admission import Admission, Aimd, Bucket, Ticket
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gavel.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, SPAN, THRESHOLD, Breaker
+from gavel.models.calls.breaker import FIRST_PAUSE, LONGEST_PAUSE, SPAN, THRESHOLD, Breaker
 from gavel.models.failures import FailureKind
 
 UNREACHABLE, QUOTA, UNAVAILABLE = (

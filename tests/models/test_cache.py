@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gavel.models.cache import ReplyCache, StoredReply, find_file_system, is_cacheable, make_cache_key, make_cache_seed
+from gavel.models.calls.cache import ReplyCache, StoredReply, find_file_system, is_cacheable, make_cache_key, make_cache_seed
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, Message, ResponseFormat, Sampling, Usage
@@ -93,7 +93,7 @@ def test_what_was_kept_is_found_before_and_after_it_is_written_and_by_another_pr
         cache.put(b"k", replace(REPLY, text="B"))
         cache.flush()
         reader = (
-            "import sys; from pathlib import Path; from gavel.models.cache import ReplyCache\n"
+            "import sys; from pathlib import Path; from gavel.models.calls.cache import ReplyCache\n"
             "print(ReplyCache(Path(sys.argv[1])).get(b'k').text)"
         )
         told = subprocess.run([sys.executable, "-c", reader, str(path)], capture_output=True, text=True, check=True)

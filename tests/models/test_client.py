@@ -11,11 +11,11 @@ import pytest
 from tests.support.fault_server import FaultServer, server_process
 from tests.support.faults import Answer, Fault
 
-from gavel.models.client import ChatClient, call_id
+from gavel.models.calls.client import ChatClient, call_id
+from gavel.models.calls.retry import Backoff
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.retry import Backoff
 from gavel.models.service import Service, Timeout
 from gavel.models.types import ChatRequest, Message, Receipt, Sampling, Usage
 

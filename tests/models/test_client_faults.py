@@ -9,9 +9,9 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.faults import NAMES, UNFINISHED, Fault
 
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.retry import Backoff
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.retry import Backoff
 from gavel.models.service import Service, Timeout
 from gavel.models.types import CallRole, ChatRequest, Message, Sampling
 

@@ -13,11 +13,11 @@ from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer, Fault
 from tests.support.quota import Quota
 
-from gavel.models import breaker
-from gavel.models.cache import ReplyCache
-from gavel.models.client import ChatClient
+from gavel.models.calls import breaker
+from gavel.models.calls.cache import ReplyCache
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.retry import Backoff
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.retry import Backoff
 from gavel.models.service import Service, Timeout
 from gavel.models.types import ChatRequest, Completion, Message, Sampling
 

@@ -13,10 +13,10 @@ import pytest
 from tests.support.fake_vllm import fake_python, safetensors
 from tests.support.processes import wait_until
 
-from gavel.models import embedded
-from gavel.models.embedded import MODELS, Embedded, EmbeddedError, compute_weights_digest, make_prepared_path, prepare_embedded
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError, Pin
+from gavel.models.vllm import embedded
+from gavel.models.vllm.embedded import MODELS, Embedded, EmbeddedError, compute_weights_digest, make_prepared_path, prepare_embedded
 
 GOOD, BAD = b"weights", b"cannot be converted"
 

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gavel.models.error_words import read_meaning
+from gavel.models.calls.error_words import read_meaning
+from gavel.models.calls.retry import Refusal, classify_error_body, classify_status
+from gavel.models.calls.wire import BadBody, decode_body, read_error_text
 from gavel.models.failures import FailureKind
-from gavel.models.retry import Refusal, classify_error_body, classify_status
-from gavel.models.wire import BadBody, decode_body, read_error_text
 
 _K = FailureKind
 

@@ -16,11 +16,11 @@ from tests.support.runs import arguments, essence, gavel, reply, write_tasks
 
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
-from gavel.judges.prompt_rubric import PromptRubric
-from gavel.judges.template import parse_template
+from gavel.judges.rubrics.prompt import PromptRubric
+from gavel.judges.rubrics.template import parse_template
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Unparseable, Verdict
-from gavel.models import cache
-from gavel.models.cache import find_default_replies
+from gavel.models.calls import cache
+from gavel.models.calls.cache import find_default_replies
 from gavel.models.errors import ConfigError
 from gavel.models.pool import open_services
 from gavel.models.service import Service, Timeout

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.models.replicas import FIRST_PAUSE, FLOOR, LONGEST_PAUSE, PROBE_PATIENCE, SPILL, STRIKES, Ring
+from gavel.models.calls.replicas import FIRST_PAUSE, FLOOR, LONGEST_PAUSE, PROBE_PATIENCE, SPILL, STRIKES, Ring
 
 NAMES = ("http://a/v1", "http://b/v1", "http://c/v1")
 PREFIXES = [f"question {number}" for number in range(3000)]

@@ -20,12 +20,12 @@ from tests.support.fake_vllm import fake_python, model_directory
 from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer, Fault
 
-from gavel.models import replicas
-from gavel.models.client import ChatClient
+from gavel.models.calls import replicas
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.retry import Backoff
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.pool import open_services
-from gavel.models.retry import Backoff
 from gavel.models.service import Service, Timeout
 from gavel.models.service_check import check_service
 from gavel.models.types import ChatRequest, Message, Sampling

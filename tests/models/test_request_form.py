@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gavel.models.quirks import find_quirk
+from gavel.models.calls.quirks import find_quirk
+from gavel.models.calls.request_form import RequestForm, learn_form, make_form
+from gavel.models.calls.wire import BadBody, decode_body, make_plan
 from gavel.models.receipts import encode_messages
-from gavel.models.request_form import RequestForm, learn_form, make_form
 from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
-from gavel.models.wire import BadBody, decode_body, make_plan
 
 SERVICE = Service(mode="external", model="m", base_url="http://h/v1")
 SENT = {

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gavel.models.calls.pace import parse_retry_after, read_pace
+from gavel.models.calls.retry import Backoff, classify_error_body, classify_status
 from gavel.models.failures import FailureKind
-from gavel.models.pace import parse_retry_after, read_pace
-from gavel.models.retry import Backoff, classify_error_body, classify_status
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

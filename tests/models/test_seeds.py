@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.support.fault_server import FaultServer
 
-from gavel.models.client import ChatClient
-from gavel.models.retry import Backoff
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.retry import Backoff
 from gavel.models.service import Service
 from gavel.models.types import CallRole, ChatRequest, Message, Sampling
 

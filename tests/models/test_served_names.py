@@ -8,9 +8,9 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer
 
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.served_names import is_same_model
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.served_names import is_same_model
 from gavel.models.service import Service
 from gavel.models.types import CallRole, ChatRequest, Message
 

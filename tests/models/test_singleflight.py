@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from gavel.models.calls.singleflight import SingleFlight
 from gavel.models.failures import FailureKind, ModelFailure
-from gavel.models.singleflight import SingleFlight
 
 
 @pytest.mark.parametrize("value", [None, 0, "", (), "text"])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.support.fault_server import FaultServer
 
-from gavel.models.client import ChatClient
+from gavel.models.calls.client import ChatClient
+from gavel.models.calls.special_tokens import find_tokenizer_folder, read_special_tokens
 from gavel.models.service import Service
-from gavel.models.special_tokens import find_tokenizer_folder, read_special_tokens
 from gavel.models.types import NO_TOKENS
 
 DECODER = {

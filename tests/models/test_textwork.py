@@ -9,8 +9,8 @@ import time
 import pytest
 
 from gavel.judges.neutralise import find_hostile
-from gavel.models.textwork import LONG, _get_workers, run_on_text
-from gavel.models.thinking import split_thinking
+from gavel.models.texts.textwork import LONG, _get_workers, run_on_text
+from gavel.models.texts.thinking import split_thinking
 
 
 async def test_a_long_text_is_worked_on_in_another_process_and_a_short_one_here() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.growth import growth
 
-from gavel.models.thinking import is_thinking_open, split_reply, split_thinking
+from gavel.models.texts.thinking import is_thinking_open, split_reply, split_thinking
 from gavel.models.types import Reply
 
 PAIRS = [

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gavel.models.calls.served_names import is_same_model
+from gavel.models.calls.wire import BadBody, decode_body, make_plan, read_error_text, unwrap_choice
 from gavel.models.errors import ConfigError
 from gavel.models.receipts import encode_messages
-from gavel.models.served_names import is_same_model
 from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
-from gavel.models.wire import BadBody, decode_body, make_plan, read_error_text, unwrap_choice
 
 SERVICE = Service(mode="external", model="m", base_url="http://h/v1")
 FULL = Sampling(temperature=0.0, top_p=0.9, max_response_tokens=7, seed=3, reasoning_effort="low", stop=("END",), extra={"top_k": 5})

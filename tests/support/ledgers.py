@@ -9,7 +9,7 @@ import yaml
 
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
 from gavel.envs.types import Check, Digests, Outcome, Result, Reward, Timing, Transcript
-from gavel.launch.training.plan import PLAN
+from gavel.launch.runs.training_plan import PLAN
 from gavel.models.failures import Failure, FailureKind
 
 Rewards = Mapping[int, Mapping[str, Sequence[float | None]]]

@@ -177,12 +177,19 @@ class Server:
 
 def import_all() -> None:
     """Import what the verbs import, and fill what a first composing fills (decoders, parsers)."""
-    from gavel.launch.cli import main
-    from gavel.launch.verbs import VERBS
+    from gavel.launch.cli.command_line import main
+    from gavel.launch.compose.verbs import VERBS
 
     for verb in VERBS.values():
         importlib.import_module(verb.module)
-    for name in ("hydra", "numpy", "aiohttp.web", "gavel.launch.console", "gavel.launch.help", "gavel.launch.config"):
+    for name in (
+        "hydra",
+        "numpy",
+        "aiohttp.web",
+        "gavel.launch.config.console",
+        "gavel.launch.cli.help",
+        "gavel.launch.compose.compose",
+    ):
         importlib.import_module(name)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         main(["rollout", "experiment=demo", "dry_run=true"])

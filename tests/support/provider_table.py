@@ -18,7 +18,7 @@ from tests.envs.instruction_following.environment_support import row as instruct
 from tests.support.providers import KEY, PLAIN, PROVIDERS, Provider, ProviderServer, serve, words_of
 from tests.support.runs import STRICT, rows, write_tasks
 
-from gavel.launch.cli import main
+from gavel.launch.cli.command_line import main
 
 PROMPTS = Path(__file__).parents[3] / "shared" / "data" / "abstention"
 COUNT = 4

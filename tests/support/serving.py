@@ -16,7 +16,7 @@ from gavel.envs.interfaces.http.app import GATE, build_app
 from gavel.envs.interfaces.http.gate import Gate, HttpOptions
 from gavel.envs.interfaces.http.running import IDLE, Running
 from gavel.envs.interfaces.served import ServedEnvironment
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
 from gavel.launch.serving.parts import list_services, make_offers
 from gavel.models.pool import open_services
 

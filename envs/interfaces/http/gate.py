@@ -15,9 +15,9 @@ import orjson
 from aiohttp import web
 
 from gavel.envs.interfaces.http.records import Problem, Refused
+from gavel.models.calls.transport import is_loopback_address
 from gavel.models.codec import to_json
 from gavel.models.errors import shorten_value
-from gavel.models.transport import is_loopback_address
 
 MIB = 2**20
 SMALL_BYTES = 64 * 1024

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gavel.envs.types import TaskError
+from gavel.models.calls.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
+from gavel.models.calls.wire import BadBody, decode_document
 from gavel.models.errors import shorten_value
-from gavel.models.quirks import FILTERED, LENGTH, STOP, TOOLS, finish_word
 from gavel.models.types import Message, Reply, Usage
-from gavel.models.wire import BadBody, decode_document
 
 _PREFILLED = "gavel_think_prefilled"
 _INCOMPLETE = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}

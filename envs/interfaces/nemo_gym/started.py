@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from gavel.models.calls.transport import is_loopback_address
 from gavel.models.errors import ConfigError, InputError, shorten_value
-from gavel.models.transport import is_loopback_address
 
 CONFIG, INSTANCE = "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_CONFIG_PATH"
 _BAD_CONFIG = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.models.thinking import is_thinking_open
+from gavel.models.texts.thinking import is_thinking_open
 
 TAIL = 16
 """Prompt tokens in which a pre-filled opening tag must stand."""

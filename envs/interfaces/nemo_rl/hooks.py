@@ -75,6 +75,11 @@ def install_hooks(driver: Driver) -> None:
 
 
 def require_names() -> None:
+    """Refuse a NeMo-RL that lacks what the hooks take hold of.
+
+    Raises:
+        ConfigError: names what is missing.
+    """
     if missing := list_missing_names():
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",

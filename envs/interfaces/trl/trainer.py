@@ -21,7 +21,7 @@ from gavel.envs.interfaces.trl.config import GrpoOptions
 from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
 from gavel.envs.types import Task
 from gavel.models.errors import InputError
-from gavel.models.thinking import is_thinking_open, is_thinking_tag
+from gavel.models.texts.thinking import is_thinking_open, is_thinking_tag
 
 Told = Callable[[int, Mapping[str, float]], None]
 """Told after each step: its number, and its figures."""

@@ -12,7 +12,7 @@ from gavel.envs.types import Finish, Task, Transcript
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig
 from gavel.models.failures import ModelFailure
 from gavel.models.types import ChatRequest, Completion, Message, Receipt, Reply

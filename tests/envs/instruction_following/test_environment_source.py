@@ -13,7 +13,8 @@ import pytest
 import yaml
 from tests.envs.instruction_following.environment_support import VERIFIER, environment, instruction, question, row
 
-from gavel.envs.instruction_following import checking, checks_punctuation
+from gavel.envs.instruction_following import checking
+from gavel.envs.instruction_following.checks import punctuation as checks_punctuation
 from gavel.envs.instruction_following.environment import NAME, InstructionFollowingConfig
 from gavel.envs.instruction_following.instructions import INSTRUCTIONS, LanguageUnsupported
 from gavel.envs.instruction_following.judged import check_text
@@ -25,9 +26,9 @@ from gavel.envs.preparing import prepare_tasks
 from gavel.envs.source_files import SourceConfig
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Task, TaskError
-from gavel.judges.rubric_gavel_instruction_following import PROFILE
+from gavel.judges.rubrics.gavel_instruction_following import PROFILE
 from gavel.judges.types import BindingConfig, Judging, RubricConfig
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
 from gavel.models.codec import decode, dump, to_plain
 from gavel.models.failures import FailureKind
 from gavel.models.types import Message

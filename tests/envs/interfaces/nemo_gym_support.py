@@ -12,7 +12,7 @@ from tests.support.serving import Service
 from gavel.envs.interfaces.http.app import GATE
 from gavel.envs.interfaces.http.gate import HttpOptions
 from gavel.envs.interfaces.http.running import Running
-from gavel.launch.config import compose_config
+from gavel.launch.compose.compose import compose_config
 from gavel.launch.serving.gym import list_played, make_gym_app
 from gavel.launch.serving.parts import list_services, make_offers
 from gavel.models.pool import open_services

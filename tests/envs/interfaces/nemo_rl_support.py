@@ -18,8 +18,8 @@ from tests.support.faults import Answer
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig
-from gavel.launch.assembly import assemble_run, make_parts
-from gavel.launch.config import compose_config
+from gavel.launch.assembly.assemble import assemble_run, make_parts
+from gavel.launch.compose.compose import compose_config
 from gavel.models.codec import to_plain
 
 ROOT = os.environ.get("NEMO_RL_ROOT", "")

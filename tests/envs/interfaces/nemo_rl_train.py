@@ -18,9 +18,9 @@ from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import register_environments
-from gavel.launch.assembly import assemble_run, make_parts
-from gavel.launch.config import compose_config
-from gavel.launch.training.nemo_rl_config import TrainerConfig, render_config
+from gavel.launch.assembly.assemble import assemble_run, make_parts
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.training.nemo_rl.config import TrainerConfig, render_config
 
 R, W = f"it is {RIGHT}", "it is not"
 

@@ -18,7 +18,7 @@ from tests.envs.interfaces import nemo_rl_harness as harness
 from tests.envs.interfaces.nemo_rl_train import R, Trained, W, advantages, train, trainer_process
 
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
-from gavel.launch.training.nemo_rl_config import EXEMPLARS, load_exemplar
+from gavel.launch.training.nemo_rl.config import EXEMPLARS, load_exemplar
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GRADED = [R, R, W, R, W, f"{R} or so", W]

@@ -14,7 +14,7 @@ import pytest
 from tests.support.faults import Answer
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubric_vera_mh import ASSETS
+from gavel.judges.rubrics.vera_mh import ASSETS
 from gavel.models.pinned import AssetError
 
 _SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "vera_mh"

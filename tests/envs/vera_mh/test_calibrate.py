@@ -27,11 +27,11 @@ from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.judges.assets import AssetStore
 from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig
-from gavel.launch.calibrate import run as run_verb
-from gavel.launch.config import compose_config
-from gavel.launch.running.folder import read_results
+from gavel.launch.commands.calibrate import run as run_verb
+from gavel.launch.compose.compose import compose_config
+from gavel.launch.runs.folder import read_results
 from gavel.models.errors import ConfigError, InputError
 
 STAND_INS: Mapping[str, str] = {
@@ -185,12 +185,12 @@ async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path)
 def test_the_verb_ends_with_0_only_where_all_is_identical(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for part, code in ((ComparedPart(2, 2), 0), (ComparedPart(2, 1, ("a",)), 3)):
         found = UpstreamComparison({"transcripts": part})
-        monkeypatch.setattr("gavel.launch.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found)
+        monkeypatch.setattr("gavel.launch.commands.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found)
         for name, value in (("existing_run", tmp_path), ("read_results", [])):
-            monkeypatch.setattr(f"gavel.launch.calibrate.{name}", lambda *_, value=value: value)
+            monkeypatch.setattr(f"gavel.launch.commands.calibrate.{name}", lambda *_, value=value: value)
         config = compose_config("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
         own = compose_config("rollout", ["experiment=demo_vera_mh", f"run={tmp_path}"])
-        monkeypatch.setattr("gavel.launch.calibrate.config_of", lambda path, own=own: own)
+        monkeypatch.setattr("gavel.launch.commands.calibrate.config_of", lambda path, own=own: own)
         assert run_verb(config, Console(quiet=True)) == code
 
 

@@ -32,14 +32,14 @@ from tests.support.runs import gavel, rows
 from gavel.envs.registry import describe_environment
 from gavel.envs.vera_mh.config import VeraMhConfig
 from gavel.judges.assets import AssetStore
-from gavel.judges.rubrics import make_rubric
+from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import RubricConfig, Unparseable
-from gavel.launch.assembly import assemble_run
-from gavel.launch.config import compose_config
+from gavel.launch.assembly.assemble import assemble_run
+from gavel.launch.compose.compose import compose_config
+from gavel.models.calls.quirks import find_quirk
+from gavel.models.calls.served_names import is_same_model
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError
-from gavel.models.quirks import find_quirk
-from gavel.models.served_names import is_same_model
 from gavel.models.types import Sampling
 
 FILES = (

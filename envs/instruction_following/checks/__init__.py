@@ -1,0 +1,1 @@
+"""The checks that programs make, by what they look at."""

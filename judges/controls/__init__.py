@@ -1,0 +1,1 @@
+"""Known answers that a judge must grade right, for each kind of rubric."""

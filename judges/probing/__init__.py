@@ -1,0 +1,1 @@
+"""What a judge is tried with before it counts: controls, attacks, its identity."""

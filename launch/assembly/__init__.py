@@ -1,0 +1,1 @@
+"""What a composition is made of, what it will cost, and whether its judges qualify."""

@@ -1,0 +1,137 @@
+"""``gavel doctor``: whether this machine can train. What is wrong is told, and nothing is started or written."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import gavel
+from gavel.launch.config.schema import TrainConfig
+from gavel.launch.training.nemo_rl.checkout import Checkout, is_checkout, read_checkout, run_toy_group
+from gavel.launch.training.nemo_rl.preflight import list_unreachable_services
+from gavel.launch.training.preflight import Checked, check_run, find_missing_imports, make_python_path, read_version
+from gavel.models.errors import ConfigError
+from gavel.models.service import get_display_name
+
+LEAST_FREE_GB = 20.0
+_PACKAGES = ("torch", "ray", "transformers", "vllm")
+_UNNAMED = ("no tasks are named", "no NeMo-RL is named")
+"""Findings that say only what was not asked about."""
+
+
+def run(config: TrainConfig, console: Console) -> int:
+    """Run the verb; see ``gavel doctor --help``. Returns 0 where nothing is wrong, else 2."""
+    path = Path(config.run.dir or "runs/doctor").expanduser().absolute()
+    checked = check_run(config, path)
+    table = Table("what", "how", title=f"gavel {gavel.__version__}", title_justify="left", show_edge=False)
+    for what, how in (*_list_versions(config), *_check_checkout(config), *_check_machine(config, path), *_check_judges(checked)):
+        table.add_row(what, Text(how))
+    console.print(table)
+    found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
+    if not any("trainer.nemo_rl_root" in one for one in found):  # the preflight looks for its files only where tasks are named
+        found += _list_sources(config)
+    found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
+    for one in dict.fromkeys(found):
+        console.print(Text(f"\n{one}"))
+    console.print(Text("\nnothing was found wrong" if not found else f"\n{len(dict.fromkeys(found))} findings"))
+    return ConfigError.exit_code if found else 0
+
+
+def _list_versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    yield "Python", f"{platform.python_version()} ({sys.executable})"
+    if config.trainer.python and config.trainer.python != sys.executable:
+        yield "the trainer's Python", config.trainer.python
+    for name in _PACKAGES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    if not config.trainer.nemo_rl or not config.trainer.nemo_rl_root:
+        yield "NeMo-RL", "none is named: trainer.nemo_rl_root=DIR"
+        return
+    root = Path(config.trainer.nemo_rl_root).expanduser()
+    if not is_checkout(root):
+        yield "NeMo-RL", f"there are no sources of it in {root}"
+        return
+    found = read_checkout(root)
+    commit = (
+        "commit not known" if found.commit is None else f"{found.commit[:12]}{', which was tested' if found.tested else ', not tested'}"
+    )
+    yield "NeMo-RL", f"{read_version(str(root)) or 'version not known'}, {commit}, {root}"
+    yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
+    for name, stands in found.estimators.items():
+        yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
+    yield from _check_hooks(config, found)
+
+
+def _check_hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
+    """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or incomplete."""
+    python, paths = config.trainer.python or sys.executable, make_python_path(found.root)
+    if found.missing or config.cluster.container or find_missing_imports(python, paths):
+        return
+    for name, problem in run_toy_group(python, paths).items():
+        yield f"toy group: {name}", f"failed: {problem}" if problem else "ok"
+
+
+def _list_sources(config: TrainConfig) -> Iterator[str]:
+    root = config.trainer.nemo_rl_root if config.trainer.nemo_rl else None
+    if root and not is_checkout(Path(root).expanduser()):
+        yield str(ConfigError(
+            "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=root, allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and name its folder: trainer.nemo_rl_root=DIR",
+        ))  # fmt: skip
+
+
+def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
+    yield "disk", f"{_measure_free_gb(path):.0f} GB free under {_find_existing_above(path)}"
+    if config.cluster.kind == "slurm":
+        yield "Slurm", shutil.which("sbatch") or "no sbatch here"
+    if config.cluster.container:
+        image = Path(config.cluster.container)
+        yield "container", f"{image}{'' if image.exists() or '://' in str(image) or '#' in str(image) else ' (no such file here)'}"
+
+
+def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
+    if checked.assembly is None:
+        return
+    for name, service in checked.assembly.services.items():
+        where = (
+            "none is chosen: judge=CHOICE" if service.is_none else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+        )
+        yield f"service {get_display_name(name)}", where
+    for waived in checked.unqualified:
+        yield "waived", waived
+    if checked.config_text and "grpo" in (values := yaml.safe_load(checked.config_text)):
+        yield (
+            "a step",
+            f"{values['grpo'].get('num_prompts_per_step')} prompts x {values['grpo'].get('num_generations_per_prompt')} replies",
+        )
+
+
+def _check_disk(path: Path) -> Iterator[str]:
+    free = _measure_free_gb(path)
+    if free < LEAST_FREE_GB:
+        yield str(ConfigError(
+            "checkpoints and ledgers need room", field="run.dir", found=f"{free:.1f} GB free under {_find_existing_above(path)}",
+            allowed=f"at least {LEAST_FREE_GB:g} GB", remedy="run.dir=… on a larger disk",
+        ))  # fmt: skip
+
+
+def _measure_free_gb(path: Path) -> float:
+    return shutil.disk_usage(_find_existing_above(path)).free / 1e9
+
+
+def _find_existing_above(path: Path) -> Path:
+    return next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))

@@ -1,0 +1,1 @@
+"""Rows played and graded: the session, its limits and its figures."""

@@ -1,1 +1,0 @@
-"""A run and its folder: what is planned, played, journaled and counted."""

@@ -1,0 +1,157 @@
+"""A checkout of NeMo-RL as it lies on the disk: its commit, and whether the hooks fit it. Nothing of it is imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS, NEEDED, TESTED
+from gavel.envs.interfaces.nemo_rl.returned import FIELDS, FURTHER
+from gavel.models.codec import decode, record
+from gavel.models.errors import ConfigError
+
+GIT_SECONDS, TOY_SECONDS = 10.0, 180.0
+_MARK = "nemo_rl/algorithms/grpo.py"
+
+
+@record
+class Checkout:
+    """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the hooks need and it
+    lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact, refused or unknown."""
+
+    root: str
+    commit: str | None
+    tested: bool
+    missing: tuple[str, ...]
+    estimators: dict[str, str]
+
+
+def is_checkout(root: Path) -> bool:
+    """Tell whether a folder holds NeMo-RL's sources."""
+    return (root / _MARK).is_file()
+
+
+def read_checkout(root: Path) -> Checkout:
+    """Look at a checkout; takes milliseconds."""
+    commit = read_commit(root)
+    return Checkout(str(root), commit, commit == TESTED, tuple(_list_missing(root)), _find_estimators(root))
+
+
+def require_contract(found: Checkout) -> None:
+    """Refuse a checkout whose code the hooks do not fit.
+
+    Raises:
+        ConfigError: names what is missing, and the commit that was tested.
+    """
+    if found.missing:
+        raise ConfigError(
+            "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
+            field="trainer.nemo_rl_root", found=f"{found.root} ({found.commit or 'commit not known'}) lacks {'; '.join(found.missing)}",
+            allowed=f"NVIDIA-NeMo/RL at {TESTED}, or a later one like it; release v0.6.0 and older are too old",
+            remedy=f"git -C {found.root} checkout {TESTED}",
+        )  # fmt: skip
+
+
+@cache
+def run_toy_group(python: str, paths: tuple[str, ...]) -> Mapping[str, str]:
+    """Let a trainer's interpreter run ``toy_group``. Asked once per process.
+
+    Args:
+        python: the interpreter that has NeMo-RL.
+        paths: folders that it must find: ours, and the checkout.
+
+    Returns:
+        By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could not run.
+    """
+    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            (python, "-m", "gavel.launch.training.nemo_rl.toy_group"), capture_output=True, text=True, timeout=TOY_SECONDS, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+    except OSError as failed:
+        return {"start": f"it cannot be started: {failed.strerror}"}
+    except subprocess.TimeoutExpired:
+        return {"start": f"the toy group took more than {TOY_SECONDS:g} s"}
+    try:
+        return decode(dict[str, str], done.stdout.strip().encode())
+    except ValueError:
+        return {"start": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
+
+
+def describe_failures(found: Mapping[str, str]) -> str:
+    """Return in one line what a toy group found wrong; empty where nothing is."""
+    return "; ".join(f"{name}: {problem}" for name, problem in found.items() if problem)
+
+
+def read_commit(root: Path) -> str | None:
+    """Return the commit of a checkout; None where git or its folder is not there."""
+    try:
+        done = subprocess.run(
+            ("git", "-c", "safe.directory=*", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"), capture_output=True, text=True,
+            timeout=GIT_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.split()
+    # A folder inside another repository is not that repository's commit.
+    return lines[1] if done.returncode == 0 and len(lines) == 2 and Path(lines[0]) == root.resolve() else None
+
+
+def _list_missing(root: Path) -> Iterator[str]:
+    for module, names in NEEDED.items():
+        tree = _parse_module(root, module)
+        if tree is None:
+            yield f"{module} (no such module)"
+            continue
+        defined = set(_list_names(tree))
+        yield from (f"{module}.{name}" for name in names if name not in defined)
+    if (tree := _parse_module(root, "nemo_rl.environments.interfaces")) is not None and not _is_return_fitting(tree):
+        yield f"EnvironmentReturn({', '.join(FIELDS)})"
+    tree = _parse_module(root, "nemo_rl.algorithms.utils")
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)] if tree is not None else []
+    baseline = next((one for one in functions if one.name == BASELINE), None)
+    if baseline is None or "valid_mask" not in {argument.arg for argument in baseline.args.args}:
+        yield f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"
+
+
+def _parse_module(root: Path, module: str) -> ast.Module | None:
+    path = root.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        try:
+            return ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+    return None
+
+
+def _list_names(tree: ast.Module) -> Iterator[str]:
+    """Yield what a module defines or imports at its top."""
+    for one in tree.body:
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield one.name
+        elif isinstance(one, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in one.names)
+        elif isinstance(one, ast.Assign):
+            yield from (target.id for target in one.targets if isinstance(target, ast.Name))
+
+
+def _is_return_fitting(tree: ast.Module) -> bool:
+    """Tell whether ``EnvironmentReturn`` has the six fields, and further ones only that are known or have a default."""
+    kind = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "EnvironmentReturn"), None)
+    if kind is None:
+        return False
+    fields = [(one.target.id, one.value) for one in kind.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+    first, further = fields[: len(FIELDS)], fields[len(FIELDS) :]
+    return tuple(name for name, _ in first) == FIELDS and all(name in FURTHER or value is not None for name, value in further)
+
+
+def _find_estimators(root: Path) -> dict[str, str]:
+    tree = _parse_module(root, "nemo_rl.algorithms.advantage_estimator")
+    found = [one.name for one in tree.body if isinstance(one, ast.ClassDef)] if tree is not None else []
+    classes = [name for name in found if name.endswith("AdvantageEstimator")]
+    return {ESTIMATORS.get(name, (name, ""))[0]: ESTIMATORS.get(name, ("", "unknown"))[1] for name in classes}

@@ -1,0 +1,1 @@
+"""A verb at every point of a sweep."""

@@ -1,0 +1,1 @@
+"""TRL on the CPU as a trainer."""

@@ -1,0 +1,1 @@
+"""What replies are read with: thinking, quotations, and work on texts that may be long."""
