@@ -1,5 +1,5 @@
 # make demo: a real policy and a real judge on this machine, no GPU and no key    make test: the tests
-# make check: formatting, lint, types                                             make lint: mend what can be mended
+# make check: formatting, lint, types, imports                                          make lint: mend what can be mended
 #
 # PYTHON chooses the interpreter (3.11 for the served model, 3.11 to 3.13 for the rest), VENV the environment's folder,
 # PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (two files at a time),
@@ -36,6 +36,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy -p gavel
+	$(BIN)/lint-imports --no-cache
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix $(CODE)
