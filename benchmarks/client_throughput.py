@@ -2,10 +2,14 @@
 
     python -m benchmarks.client_throughput [--calls 20000] [--in-flight 512] [--latency-ms 50]
 
-A stub in its own process answers every call after the latency. Bare aiohttp sends prepared bodies and parses the replies; the client
-does the same with admission, single flight, receipts and digests on, once with temperature unset and once with 0 (equal calls share).
-The rounds alternate, the best of each counts, so that another user of the machine hurts both alike. Ends with 1 if the client keeps
-less than 60 % or takes more than 0.2 ms of CPU a call. The SDK is measured on fewer calls, and skipped where it is not installed.
+A stub in its own process answers every call after the latency. Bare aiohttp sends prepared bodies and parses the
+replies; the client
+does the same with admission, single flight, receipts and digests on, once with temperature unset and once with 0 (equal
+calls share).
+The rounds alternate, the best of each counts, so that another user of the machine hurts both alike. Ends with 1 if the
+client keeps
+less than 60 % or takes more than 0.2 ms of CPU a call. The SDK is measured on fewer calls, and skipped where it is not
+installed.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ async def measure(call: Call, calls: int, in_flight: int) -> Figure:
 async def bare(base_url: str, calls: int, in_flight: int) -> Figure:
     """Aiohttp and orjson, nothing else."""
     connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, headers={"Content-Type": "application/json"}) as session:
+    async with aiohttp.ClientSession(
+        connector=connector, cookie_jar=jar, headers={"Content-Type": "application/json"}
+    ) as session:
 
         async def call(n: int) -> object:
             body = {"model": "fake", "messages": [{"role": "user", "content": f"{WORDS}{n}"}], "max_tokens": 64}
@@ -70,11 +76,15 @@ async def bare(base_url: str, calls: int, in_flight: int) -> Figure:
 
 async def client(base_url: str, calls: int, in_flight: int, temperature: float | None) -> Figure:
     """Our client with everything on."""
-    service = Service(mode="external", model="fake", base_url=base_url, max_in_flight=in_flight, max_context_length=8192)
+    service = Service(
+        mode="external", model="fake", base_url=base_url, max_in_flight=in_flight, max_context_length=8192
+    )
     sampling = Sampling(temperature=temperature, max_response_tokens=64)
     async with ChatClient("judge", service) as model:
         return await measure(
-            lambda n: model.complete(ChatRequest((Message("user", f"{WORDS}{n}"),), "judge", sampling)), calls, in_flight
+            lambda n: model.complete(ChatRequest((Message("user", f"{WORDS}{n}"),), "judge", sampling)),
+            calls,
+            in_flight,
         )
 
 

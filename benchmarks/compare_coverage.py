@@ -1,12 +1,18 @@
-"""Whether the intervals of `gavel compare` hold what they promise, on runs whose true difference is known by construction.
+"""Whether the intervals of `gavel compare` hold what they promise, on runs whose true difference is known by
+construction.
 
     python -m benchmarks.compare_coverage [repetitions]
 
-Two runs of tasks that differ in difficulty are drawn again and again. A task's chance of success is uniform on [0.15, 0.65] under the
-base and higher by a shift of its own, uniform on [0, 0.2], under the other run: the true difference is 0.1. Under the null the shift is
-uniform on [-0.1, 0.1], so that tasks do differ, and their mean difference is 0. The interval should cover the truth in 93 to 97 % of
-the repetitions, and a null difference should be called one in 3 to 7 %. Where the interval is over seeds, every task has the same
-shift and each seed moves its run up or down (standard deviation 0.05); few seeds that agree are taken to vary as their tasks do, so
+Two runs of tasks that differ in difficulty are drawn again and again. A task's chance of success is uniform on [0.15,
+0.65] under the
+base and higher by a shift of its own, uniform on [0, 0.2], under the other run: the true difference is 0.1. Under the
+null the shift is
+uniform on [-0.1, 0.1], so that tasks do differ, and their mean difference is 0. The interval should cover the truth in
+93 to 97 % of
+the repetitions, and a null difference should be called one in 3 to 7 %. Where the interval is over seeds, every task
+has the same
+shift and each seed moves its run up or down (standard deviation 0.05); few seeds that agree are taken to vary as their
+tasks do, so
 that it may cover more and call less. Ends with 1 where a figure lies outside.
 """
 
@@ -46,7 +52,11 @@ def chances(draw: np.random.Generator, tasks: int, shift: float, spread: float =
 
 def arm(name: str, draw: np.random.Generator, chance: Chances, rollouts: int) -> Arm:
     hits = draw.random((len(chance), rollouts)) < chance[:, None]
-    rewards = {(str(task), "d", rollout): float(hits[task, rollout]) for task in range(len(chance)) for rollout in range(rollouts)}
+    rewards = {
+        (str(task), "d", rollout): float(hits[task, rollout])
+        for task in range(len(chance))
+        for rollout in range(rollouts)
+    }
     return Arm(name, rewards, {key: "good" if value else "bad" for key, value in rewards.items()}, {}, 0, BOUNDS)
 
 
@@ -72,7 +82,12 @@ def trainings_case(tasks: int, seeds: int, *, over_seeds: bool) -> Case:
         spread = 0.05 if over_seeds else 0.0
         runs = [
             TrainedRun(
-                f"{group}{seed}", group, seed, "", [*before(tasks), *samples(draw, clipped(chance + draw.normal(0, spread)), 5)], BOUNDS
+                f"{group}{seed}",
+                group,
+                seed,
+                "",
+                [*before(tasks), *samples(draw, clipped(chance + draw.normal(0, spread)), 5)],
+                BOUNDS,
             )
             for group, chance in zip(("base", "other"), sides, strict=True)
             for seed in range(seeds)
@@ -81,7 +96,9 @@ def trainings_case(tasks: int, seeds: int, *, over_seeds: bool) -> Case:
         assert found.over_seeds is not None
         return found.over_seeds if over_seeds else found.over_tasks
 
-    return Case(f"trainings: {tasks} tasks, {seeds} seeds, interval over {'seeds' if over_seeds else 'tasks'}", make, over_seeds)
+    return Case(
+        f"trainings: {tasks} tasks, {seeds} seeds, interval over {'seeds' if over_seeds else 'tasks'}", make, over_seeds
+    )
 
 
 def clipped(chance: Chances) -> Chances:
@@ -95,8 +112,8 @@ def before(tasks: int) -> Iterator[LedgerSample]:
 
 
 CASES = (
-    rollouts_case(10, 1), rollouts_case(20, 1), rollouts_case(20, 4), rollouts_case(50, 1), rollouts_case(50, 4), rollouts_case(200, 1),
-    trainings_case(20, 1, over_seeds=False), trainings_case(20, 3, over_seeds=False), trainings_case(20, 2, over_seeds=True),
+    rollouts_case(10, 1), rollouts_case(20, 1), rollouts_case(20, 4), rollouts_case(50, 1), rollouts_case(50, 4), rollouts_case(200, 1),  # noqa: E501
+    trainings_case(20, 1, over_seeds=False), trainings_case(20, 3, over_seeds=False), trainings_case(20, 2, over_seeds=True),  # noqa: E501
     trainings_case(20, 4, over_seeds=True),
 )  # fmt: skip
 
@@ -119,12 +136,16 @@ def shares(case: Case, repetitions: int) -> tuple[float, float]:
 def main() -> int:
     repetitions, outside = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000, 0
     print(
-        f"{repetitions} repetitions; wanted: covered {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, called {CALLED[0]:.0%} to {CALLED[1]:.0%}"
+        f"{repetitions} repetitions; wanted: covered {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, called {CALLED[0]:.0%} "
+        f"to {CALLED[1]:.0%}"
     )
     for case in CASES:
         begun = time.perf_counter()
         covered, called = shares(case, repetitions)
-        good = COVERAGE[0] <= covered <= (1 if case.wide else COVERAGE[1]) and (0 if case.wide else CALLED[0]) <= called <= CALLED[1]
+        good = (
+            COVERAGE[0] <= covered <= (1 if case.wide else COVERAGE[1])
+            and (0 if case.wide else CALLED[0]) <= called <= CALLED[1]
+        )
         outside += not good
         took = f"{time.perf_counter() - begun:.0f} s"
         print(f"{case.name:<62} covered {covered:.1%}  called {called:.1%}  {'' if good else 'OUTSIDE'}  {took}")

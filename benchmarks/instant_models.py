@@ -1,6 +1,7 @@
 """An instant chat completions server for benchmarks: a raw protocol, so that it is never what is measured.
 
-The model's name decides the reply: a request that names ``instant-judge`` gets ``--judge``, any other ``--policy``. Prints the port.
+The model's name decides the reply: a request that names ``instant-judge`` gets ``--judge``, any other ``--policy``.
+Prints the port.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import uvloop
 
 
 def _response(model: str, text: str) -> bytes:
-    body = json.dumps({
-        "id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": model,
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 8, "total_tokens": 108},
-    }).encode()  # fmt: skip
+    body = json.dumps(
+        {
+            "id": "chatcmpl-0",
+            "object": "chat.completion",
+            "created": 0,
+            "model": model,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 8, "total_tokens": 108},
+        }
+    ).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
@@ -56,7 +62,9 @@ class Server(asyncio.Protocol):
 async def serve(policy: str, judge: str, delay: float) -> None:
     """Serve until killed, on a free port of the loopback."""
     replies = _response("instant-policy", policy), _response("instant-judge", judge)
-    server = await asyncio.get_running_loop().create_server(lambda: Server(*replies, delay), "127.0.0.1", 0, backlog=4096)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Server(*replies, delay), "127.0.0.1", 0, backlog=4096
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -2,15 +2,20 @@
 
     python -m benchmarks.instruction_checks [--peer CHECKOUT_OR_WHEEL] [--calls 300] [--lag-s 5]
 
-1. All 61 checks of one English Markdown reply of 400 words, the parse included, against the sum of the peer's (which needs its own
-   requirements, pandas and requests, in this environment). Median of the calls, in CPU time; ours must take less in total. Rows of 1, 3
+1. All 61 checks of one English Markdown reply of 400 words, the parse included, against the sum of the peer's (which
+needs its own
+   requirements, pandas and requests, in this environment). Median of the calls, in CPU time; ours must take less in
+   total. Rows of 1, 3
    and 5 checks drawn from them are shown beside the peer's, too: there the peer parses nothing, and no bar is set.
 2. The parse that all checks of a reply share: 2.5 ms or less per 1,000 words.
-3. Degenerate replies (100,000 newlines, 20,000 ``[``, 10,000 ``é-``, chains of sentences, others), every check with its own parse:
+3. Degenerate replies (100,000 newlines, 20,000 ``[``, 10,000 ``é-``, chains of sentences, others), every check with its
+own parse:
    400 ms or less each, and 2.5 times or less when the reply is twice as long.
-4. The largest reply that is graded (200,000 characters) of each hostile shape, all 61 checks: 1 s or less, and 3 times or less when the
+4. The largest reply that is graded (200,000 characters) of each hostile shape, all 61 checks: 1 s or less, and 3 times
+or less when the
    reply is twice as long.
-5. The lag of an event loop that keeps 64 gradings going in worker processes: 10 ms or less at the 99th percentile, 50 ms at most.
+5. The lag of an event loop that keeps 64 gradings going in worker processes: 10 ms or less at the 99th percentile, 50
+ms at most.
 
 Ends with 1 where a bar is missed.
 """
@@ -117,17 +122,17 @@ is turned away; the only rule is that you hold the spanner yourself. Since 2019 
 
 ## Part 1
 
-"""
+"""  # noqa: E501
 _MIDDLE = """Most visitors arrive with a flat tyre and leave with a little more courage. First we look the machine over together: \
 the chain, the brakes, the bearings, the lights. Then we agree on what matters today and what can wait until the clocks change. \
 A loose headset, for instance, is *urgent*, while a torn saddle merely looks sad. People ask whether they need talent. They don't! \
 They need an hour, some patience, and hands that may get dirty.
 
-"""
+"""  # noqa: E501
 _EXTRA = """Some come back to help. Others send a cousin, a colleague, or the child next door; all of them are welcome here \
 as long as the kettle holds out.
 
-"""
+"""  # noqa: E501
 _CLOSING = """## Part 2
 
 1. Write [your name] on the list
@@ -147,7 +152,7 @@ def ready(bike): return bike.brakes and bike.lights
 Children are welcome when somebody keeps an eye on them; the lathe is not a toy. We close at nine, sweep the floor, and argue about \
 the right grease until the caretaker rings his bell.
 
-P.S. Bring your old pedals"""
+P.S. Bring your old pedals"""  # noqa: E501
 REPLY = _OPENING + 2 * _MIDDLE + _EXTRA + _CLOSING.replace("Children", _MIDDLE + "Children")
 
 CHAINS: Mapping[str, tuple[str, str]] = {
@@ -269,12 +274,16 @@ def speed(peer: Callable[..., object] | None, calls: int) -> bool:
     words = len(_fresh().words)
     for _ in range(20):
         _all_checks()
-    ours = {name: median_us(lambda name=name: check_document(_fresh(), name, ARGUMENTS.get(name, {})), calls // 5) for name in CHECKS}
+    ours = {
+        name: median_us(lambda name=name: check_document(_fresh(), name, ARGUMENTS.get(name, {})), calls // 5)
+        for name in CHECKS
+    }
     total, parse = median_us(_all_checks, calls), median_us(_parse, calls)
     theirs = {}
     if peer is not None:
         theirs = {
-            name: median_us(lambda name=name: peer(REPLY, name, dict(ARGUMENTS.get(name, {})), language="en"), calls) for name in CHECKS
+            name: median_us(lambda name=name: peer(REPLY, name, dict(ARGUMENTS.get(name, {})), language="en"), calls)
+            for name in CHECKS
         }
     print(f"{'check of a reply of ' + str(words) + ' words':<48}{'ours alone, us':>16}{'peer, us':>10}")
     for name, duration in sorted(ours.items(), key=lambda item: -item[1]):
@@ -293,7 +302,9 @@ def _rows(peer: Callable[..., object] | None, calls: int) -> None:
     for size in ROWS_OF:
         rows = [draw.sample(list(CHECKS), size) for _ in range(ROWS)]
         ours = sum(median_us(partial(_check, row), calls) for row in rows) / ROWS
-        others = float("nan") if peer is None else sum(median_us(partial(_ask, peer, row), calls) for row in rows) / ROWS
+        others = (
+            float("nan") if peer is None else sum(median_us(partial(_ask, peer, row), calls) for row in rows) / ROWS
+        )
         print(f"{'a row of ' + str(size) + ', mean of ' + str(ROWS):<48}{ours:>16.0f}{others:>10.0f}")
 
 
@@ -348,7 +359,8 @@ def degenerate() -> bool:
     print(f"{'degenerate reply':<24}{'slowest, ms':>12}{'twice as long':>15}{'growth':>8}  check")
     cases = [(name, "en", make) for name, make in DEGENERATE.items()]
     cases += [
-        (name, language, lambda times, unit=unit: unit * (40_000 * times // len(unit))) for name, (language, unit) in CHAINS.items()
+        (name, language, lambda times, unit=unit: unit * (40_000 * times // len(unit)))
+        for name, (language, unit) in CHAINS.items()
     ]
     for name, language, make in cases:
         (once, check), (twice, _) = _slowest(make(1), language), _slowest(make(2), language)
@@ -389,7 +401,10 @@ def lag(seconds: float) -> bool:
     """Measure the event loop's lag under load."""
     lags = asyncio.run(_lag(seconds))
     p99, worst = lags[int(len(lags) * 0.99)], lags[-1]
-    print(f"event loop, {GRADINGS_AT_ONCE} at once: lag p99 {p99:.1f} ms (bar {LAG_P99_MS:g}), max {worst:.1f} ms (bar {LAG_MAX_MS:g})")
+    print(
+        f"event loop, {GRADINGS_AT_ONCE} at once: lag p99 {p99:.1f} ms (bar {LAG_P99_MS:g}), max {worst:.1f} ms "
+        f"(bar {LAG_MAX_MS:g})"
+    )
     return p99 <= LAG_P99_MS and worst <= LAG_MAX_MS
 
 

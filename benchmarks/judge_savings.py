@@ -1,14 +1,20 @@
-"""What rules, single flight, the cache and the layout of the prompt save of a judge's work, measured on a real vLLM on the CPU.
+"""What rules, single flight, the cache and the layout of the prompt save of a judge's work, measured on a real vLLM on
+the CPU.
 
     GAVEL_VLLM_PYTHON=… python -m benchmarks.judge_savings [--questions 24] [--rollouts 16] [--layout-calls 24]
 
-The batch is one of GRPO: each question ``--rollouts`` times. What a policy answers is assumed, not measured: drawn from our
-labelled answers to the question, the reference itself in two spellings, and [IDK], by Zipf's law (the k-th likeliest has weight 1/k, in
-an order of the question's own); the table says how many are distinct. Two steps over the same questions, each with draws of its own,
+The batch is one of GRPO: each question ``--rollouts`` times. What a policy answers is assumed, not measured: drawn from
+our
+labelled answers to the question, the reference itself in two spellings, and [IDK], by Zipf's law (the k-th likeliest
+has weight 1/k, in
+an order of the question's own); the table says how many are distinct. Two steps over the same questions, each with
+draws of its own,
 show what the cache adds. Grading is the abstention environment's, with the strict profile.
 
-The layout is measured with calls that are neither shared nor kept, all different: as designed (rubric, question, reference, candidate)
-and candidate first, with the same words; hits are vLLM's own count of prompt tokens (``vllm:prefix_cache_queries``, ``…_hits``).
+The layout is measured with calls that are neither shared nor kept, all different: as designed (rubric, question,
+reference, candidate)
+and candidate first, with the same words; hits are vLLM's own count of prompt tokens (``vllm:prefix_cache_queries``,
+``…_hits``).
 """
 
 from __future__ import annotations
@@ -76,7 +82,9 @@ def batch(asked: Sequence[Question], rollouts: int, draw: random.Random) -> list
     return [
         (question, answer)
         for question in asked
-        for answer in draw.choices(question.answers, [1 / (rank + 1) for rank in range(len(question.answers))], k=rollouts)
+        for answer in draw.choices(
+            question.answers, [1 / (rank + 1) for rank in range(len(question.answers))], k=rollouts
+        )
     ]
 
 
@@ -86,9 +94,13 @@ async def grade(environment: AbstentionEnvironment, rows: Sequence[tuple[Questio
     async def one(question: Question, answer: str) -> str:
         text = f"\\boxed{{{answer}}}"
         task = Task(
-            "t", "abstention", "nemo_abstention_v1/abstention", (Message("user", question.text),),
-            AbstentionTarget(question.text, question.reference), {},
-        )  # fmt: skip
+            "t",
+            "abstention",
+            "nemo_abstention_v1/abstention",
+            (Message("user", question.text),),
+            AbstentionTarget(question.text, question.reference),
+            {},
+        )
         said = Message("assistant", text, reply=Reply(text, "stop", "policy"))
         finish = await environment.step(task, Transcript((*task.messages, said)))
         assert finish.outcome.graded, finish.outcome.failure
@@ -101,7 +113,9 @@ async def grade(environment: AbstentionEnvironment, rows: Sequence[tuple[Questio
 
 
 async def prefix_counts(root: str) -> dict[str, float]:
-    """Return prompt tokens looked up in the prefix cache (``queries``) and found there (``hits``), as vLLM counts them."""
+    """Return prompt tokens looked up in the prefix cache (``queries``) and found there (``hits``), as vLLM counts
+    them.
+    """
     async with aiohttp.ClientSession() as session, session.get(f"{root}/metrics") as response:
         return {name: float(value) for name, value in _METRIC.findall(await response.text())}
 
@@ -138,21 +152,33 @@ async def layouts(pool: ServicePool, binding: Binding, rows: Sequence[tuple[Ques
     root = pool.list_urls("general")[0].removesuffix("/v1")
     designed = [rubric.render({"question": q.text, "reference": q.reference, "answer": answer}) for q, answer in rows]
     made: dict[str, Layout] = {}
-    for name, prompts in (("as designed", designed), ("candidate first", [candidate_first(prompt) for prompt in designed])):
+    for name, prompts in (
+        ("as designed", designed),
+        ("candidate first", [candidate_first(prompt) for prompt in designed]),
+    ):
         fixed = ChatRequest((), "judge", rubric.sampling, rubric.response_format, fresh=True)
         made[name] = await layout(model, root, [replace(fixed, messages=prompt) for prompt in prompts])
     return made
 
 
-async def measure(python: str, options: argparse.Namespace, folder: Path) -> tuple[list[tuple[int, Counter[str]]], dict[str, Layout]]:
-    """Start the judge, measure both layouts and both steps; a step is (distinct answers, rows by how they were judged)."""
+async def measure(
+    python: str, options: argparse.Namespace, folder: Path
+) -> tuple[list[tuple[int, Counter[str]]], dict[str, Layout]]:
+    """Start the judge, measure both layouts and both steps; a step is (distinct answers, rows by how they were
+    judged).
+    """
     services = {"general": replace(smollm2(python), cache=True)}
     rubrics, joined = {NAME: RubricConfig("gavel/qa-abstention-v1")}, {NAME: BindingConfig("general", NAME)}
     bindings: Mapping[str, Binding] = bind_rubrics(rubrics, joined, services, AssetStore())
     asked = questions(options.questions, options.seed)
     async with open_services(services, log_dir=folder, progress=print, replies=folder / "replies.sqlite") as pool:
         draw = random.Random(options.seed)
-        apart = [(q, q.answers[rank]) for rank in range(7) for q in asked if rank < len(q.answers) and q.answers[rank] != "[IDK]"]
+        apart = [
+            (q, q.answers[rank])
+            for rank in range(7)
+            for q in asked
+            if rank < len(q.answers) and q.answers[rank] != "[IDK]"
+        ]
         made = await layouts(pool, bindings[NAME], apart[: options.layout_calls])
         environment = build(AbstentionConfig(), BoundJudges(bindings, pool.get_model), {})
         steps = []
@@ -177,12 +203,17 @@ def main() -> int:
     print(f"{'':<8}{'distinct':>9}{'by rule':>9}{'shared':>8}{'cached':>8}{'calls':>7}{'saved':>8}")
     for step, (distinct, ways) in enumerate(steps, 1):
         counts = (ways["rule"], ways["shared"], ways["cache"], ways["call"])
-        print(f"step {step:<3}{distinct:>9}{counts[0]:>9}{counts[1]:>8}{counts[2]:>8}{counts[3]:>7}{1 - counts[3] / total:>8.0%}")
+        print(
+            f"step {step:<3}{distinct:>9}{counts[0]:>9}{counts[1]:>8}{counts[2]:>8}{counts[3]:>7}{1 - counts[3] / total:>8.0%}"  # noqa: E501
+        )
     print(
-        f"\n{options.layout_calls} different calls, no sharing\n{'':<18}{'prompt tokens':>14}{'found':>8}{'hit rate':>10}{'seconds':>9}"
+        f"\n{options.layout_calls} different calls, no "
+        f"sharing\n{'':<18}{'prompt tokens':>14}{'found':>8}{'hit rate':>10}{'seconds':>9}"
     )
     for name, found in made.items():
-        print(f"{name:<18}{found.tokens:>14.0f}{found.hits:>8.0f}{found.hits / found.tokens:>10.0%}{found.seconds:>9.1f}")
+        print(
+            f"{name:<18}{found.tokens:>14.0f}{found.hits:>8.0f}{found.hits / found.tokens:>10.0%}{found.seconds:>9.1f}"
+        )
     rates = [found.hits / found.tokens for found in made.values()]
     passed = rates[0] > rates[1] and all(ways["call"] < distinct for distinct, ways in steps)
     print("pass" if passed else "FAIL: the layout or the savings do not hold")

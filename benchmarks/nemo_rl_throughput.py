@@ -1,11 +1,15 @@
-"""Judgements per second of one synchronous step inside NeMo-RL's own rollout, against the ideal of the judge; needs ``NEMO_RL_ROOT``.
+"""Judgements per second of one synchronous step inside NeMo-RL's own rollout, against the ideal of the judge; needs
+``NEMO_RL_ROOT``.
 
     NEMO_RL_ROOT=/path/to/RL python benchmarks/nemo_rl_throughput.py              # table; exits 1 where a bar is missed
     NEMO_RL_ROOT=/path/to/RL python benchmarks/nemo_rl_throughput.py --prompts 16
 
-2,048 samples (64 prompts, 32 rollouts each), one judge call each, 64 in flight, a judge that takes 100 ms in a process of its own: no
-more than 640 a second can be had. ``judged`` is over the time that the trainer waits for its environment; ``whole`` adds what NeMo-RL
-does around it (it tokenizes an observation a sample, for one); ``bare`` is a client that only asks, measured right before each step,
+2,048 samples (64 prompts, 32 rollouts each), one judge call each, 64 in flight, a judge that takes 100 ms in a process
+of its own: no
+more than 640 a second can be had. ``judged`` is over the time that the trainer waits for its environment; ``whole``
+adds what NeMo-RL
+does around it (it tokenizes an observation a sample, for one); ``bare`` is a client that only asks, measured right
+before each step,
 so that a busy machine is seen. Figures are of the median step.
 """
 
@@ -37,11 +41,17 @@ def main() -> int:
     options = parser.parse_args()
     with trainer_process(), tempfile.TemporaryDirectory() as name:
         tokenizer = harness.make_tokenizer("chatml")
-        steps = list(measure(Path(name), tokenizer, prompts=options.prompts, generations=options.generations, steps=options.steps))
+        steps = list(
+            measure(
+                Path(name), tokenizer, prompts=options.prompts, generations=options.generations, steps=options.steps
+            )
+        )
     middle = asdict(sorted(steps, key=lambda step: step.judged)[len(steps) // 2])
     shares = {f"{name} over the ideal of {IDEAL:g}": middle[name] / IDEAL for name in ("judged", "whole", "bare")}
     print(json.dumps({name: round(value, 3) for name, value in {**middle, **shares}.items()}, indent=2))
-    missed = [name for name, bar in BARS.items() if middle[name] < bar] + [name for name, bar in MOST.items() if middle[name] > bar]
+    missed = [name for name, bar in BARS.items() if middle[name] < bar] + [
+        name for name, bar in MOST.items() if middle[name] > bar
+    ]
     print("missed: " + ", ".join(missed) if missed else "every bar is met")
     return 1 if missed else 0
 

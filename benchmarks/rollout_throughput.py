@@ -3,9 +3,12 @@
     python benchmarks/rollout_throughput.py            # table; exits 1 where a bar is missed
     python benchmarks/rollout_throughput.py --tasks 200
 
-Policy and judge are the same instant server. ``concurrency`` is what is varied: a service's own ``max_in_flight`` stays at its default
-of 64, but for one figure in which every row has connections of its own, most of them opened within the first half of the run.
-Each figure is of one whole ``gavel rollout`` in a fresh process: the rate is rows over the seconds from the first row's start to the
+Policy and judge are the same instant server. ``concurrency`` is what is varied: a service's own ``max_in_flight`` stays
+at its default
+of 64, but for one figure in which every row has connections of its own, most of them opened within the first half of
+the run.
+Each figure is of one whole ``gavel rollout`` in a fresh process: the rate is rows over the seconds from the first row's
+start to the
 last row's end; start-up is measured apart.
 """
 
@@ -28,10 +31,15 @@ BARS = {"rate at 64 (rows/s)": 1500.0, "rate at 512 over rate at 64": 0.8, "shar
 
 def make_tasks(path: Path, count: int) -> None:
     """Write ``count`` distinct source rows, as long as real ones."""
-    system = "You will be given a question. Answer it shortly.\nPut the final answer into \\boxed{}; \\boxed{[IDK]} if you are unsure."
+    system = (
+        "You will be given a question. Answer it shortly.\nPut the final answer into \\boxed{}; \\boxed{[IDK]} "
+        "if you are unsure."
+    )
     with path.open("wb") as file:
         for number in range(count):
-            question = f"Which town lies next to the mountain number {number} of the long list that the old atlas gives?"
+            question = (
+                f"Which town lies next to the mountain number {number} of the long list that the old atlas gives?"
+            )
             messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
             row = {"id": f"bench-{number}", "question": question, "answer": f"Town {number}"}
             file.write(orjson.dumps({**row, "responses_create_params": {"input": messages}}) + b"\n")
@@ -42,11 +50,23 @@ def rollout(folder: Path, port: int, tasks: Path, concurrency: int, extra: list[
     run = folder / f"run-{concurrency}-{time.time_ns()}"
     url = f"http://127.0.0.1:{port}/v1"
     command = [
-        sys.executable, "-m", "gavel.launch.cli", "rollout", f"run.dir={run}", f"tasks.path={tasks}", f"concurrency={concurrency}",
-        "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1",
-        "policy=external", f"policy.base_url={url}", "policy.model=instant-policy",
-        "judge=external", f"judge.base_url={url}", "judge.model=instant-judge", *extra,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "gavel.launch.cli",
+        "rollout",
+        f"run.dir={run}",
+        f"tasks.path={tasks}",
+        f"concurrency={concurrency}",
+        "env=abstention",
+        "rubrics.abstention.profile=gavel/qa-abstention-v1",
+        "policy=external",
+        f"policy.base_url={url}",
+        "policy.model=instant-policy",
+        "judge=external",
+        f"judge.base_url={url}",
+        "judge.model=instant-judge",
+        *extra,
+    ]
     begun = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wall = time.perf_counter() - begun
@@ -62,7 +82,9 @@ def rollout(folder: Path, port: int, tasks: Path, concurrency: int, extra: list[
 def median(folder: Path, port: int, concurrency: int, runs: int, *extra: str) -> dict[str, float]:
     """Return the median run by rate, as the machine's noise goes both ways."""
     tasks = folder / "tasks.jsonl"
-    found = sorted((rollout(folder, port, tasks, concurrency, list(extra)) for _ in range(runs)), key=lambda run: run["rate"])
+    found = sorted(
+        (rollout(folder, port, tasks, concurrency, list(extra)) for _ in range(runs)), key=lambda run: run["rate"]
+    )
     return found[len(found) // 2]
 
 
@@ -119,7 +141,9 @@ def main() -> int:
     }
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=2))
     most = {"peak memory (MB)": 300.0, "import of the command (s)": 0.5, "gavel --help (s)": 0.4}
-    missed = [name for name, bar in BARS.items() if figures[name] < bar] + [name for name, bar in most.items() if figures[name] > bar]
+    missed = [name for name, bar in BARS.items() if figures[name] < bar] + [
+        name for name, bar in most.items() if figures[name] > bar
+    ]
     print("missed: " + ", ".join(missed) if missed else "every bar is met")
     return 1 if missed else 0
 

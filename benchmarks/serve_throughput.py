@@ -1,9 +1,12 @@
-"""Gradings per second of one ``gavel serve`` over rows that rules alone decide, asked by 64 clients in a process of their own.
+"""Gradings per second of one ``gavel serve`` over rows that rules alone decide, asked by 64 clients in a process of
+their own.
 
-    python benchmarks/serve_throughput.py              # one item a request, then batches; exits 1 where the bar is missed
+    python benchmarks/serve_throughput.py              # one item a request, then batches; exits 1 where the bar is
+    missed
     python benchmarks/serve_throughput.py --seconds 5 --words 300
 
-Each client sends its next request when it has read the last answer. The clients are raw sockets, so that they are not what is measured.
+Each client sends its next request when it has read the last answer. The clients are raw sockets, so that they are not
+what is measured.
 """
 
 from __future__ import annotations
@@ -38,10 +41,14 @@ def items(words: int) -> list[bytes]:
             {"instruction_id": "punctuation:no_comma"},
         ]
         row = {
-            "id": f"bench-{number}", "language": "en", "llm_judge": [],
+            "id": f"bench-{number}",
+            "language": "en",
+            "llm_judge": [],
             "instructions": [{"uid": place, **common, **rule} for place, rule in enumerate(rules)],
-            "responses_create_params": {"input": [{"role": "user", "content": f"Describe the market of village {number}."}]},
-        }  # fmt: skip
+            "responses_create_params": {
+                "input": [{"role": "user", "content": f"Describe the market of village {number}."}]
+            },
+        }
         sentence = f"At dawn the bell of village {number} rings and warm bread is carried over the square. "
         reply = (sentence * (words // len(sentence.split()) + 1)).strip()
         made.append(orjson.dumps({"task": row, "reply": reply}))
@@ -115,9 +122,13 @@ async def ask(port: int, bodies: list[bytes], clients: int, seconds: float) -> d
     share = lambda part: taken[min(len(taken) - 1, int(part * len(taken)))] * 1000  # noqa: E731
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "requests": len(taken), "rate": len(taken) / wall, "p50_ms": share(0.5), "p99_ms": share(0.99),
-        "bad": sum(client.bad for client in made), "client_cpu_s": usage.ru_utime + usage.ru_stime,
-    }  # fmt: skip
+        "requests": len(taken),
+        "rate": len(taken) / wall,
+        "p50_ms": share(0.5),
+        "p99_ms": share(0.99),
+        "bad": sum(client.bad for client in made),
+        "client_cpu_s": usage.ru_utime + usage.ru_stime,
+    }
 
 
 def cpu_seconds(pid: int) -> float:
@@ -128,12 +139,23 @@ def cpu_seconds(pid: int) -> float:
 
 def workers_of(pid: int) -> list[int]:
     """Return the processes that a service has started."""
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 def measure(port: int, batch: int, options: argparse.Namespace) -> dict[str, float]:
     """Run the clients in a process of their own."""
-    words = ["--as-client", str(port), "--batch", str(batch), "--clients", str(options.clients), "--words", str(options.words)]
+    words = [
+        "--as-client",
+        str(port),
+        "--batch",
+        str(batch),
+        "--clients",
+        str(options.clients),
+        "--words",
+        str(options.words),
+    ]
     command = [sys.executable, __file__, *words, "--seconds", str(options.seconds)]
     return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
 
@@ -143,8 +165,13 @@ def as_client(options: argparse.Namespace) -> None:
     singles = items(options.words)
     bodies = singles
     if options.batch > 1:
-        bodies = [b"[" + b",".join(singles[(start + place) % 97] for place in range(options.batch)) + b"]" for start in range(97)]
-    found = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(ask(options.as_client, bodies, options.clients, options.seconds))
+        bodies = [
+            b"[" + b",".join(singles[(start + place) % 97] for place in range(options.batch)) + b"]"
+            for start in range(97)
+        ]
+    found = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(
+        ask(options.as_client, bodies, options.clients, options.seconds)
+    )
     print(json.dumps(found))
 
 
@@ -161,9 +188,16 @@ def main() -> int:
         as_client(options)
         return 0
     command = [
-        sys.executable, "-m", "gavel.launch.cli", "serve", "env=instruction_following", "http.port=0", "http.max_in_flight=4096",
-        "judge.base_url=http://127.0.0.1:1/v1", "judge.model=never-asked",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "gavel.launch.cli",
+        "serve",
+        "env=instruction_following",
+        "http.port=0",
+        "http.max_in_flight=4096",
+        "judge.base_url=http://127.0.0.1:1/v1",
+        "judge.model=never-asked",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
         try:
@@ -180,14 +214,16 @@ def main() -> int:
             service.terminate()
             service.wait(10)
     figures = {
-        "gradings/s, one a request": one["rate"], "p50 (ms)": one["p50_ms"], "p99 (ms)": one["p99_ms"],
+        "gradings/s, one a request": one["rate"],
+        "p50 (ms)": one["p50_ms"],
+        "p99 (ms)": one["p99_ms"],
         "the service's own CPU a grading (ms)": 1000 * spent / one["requests"],
         "its workers' CPU a grading (ms)": 1000 * worked / one["requests"],
         "the clients' CPU a grading (ms)": 1000 * one["client_cpu_s"] / one["requests"],
         f"gradings/s, {options.batch} a request": many["rate"] * options.batch,
         f"p99 of a request of {options.batch} (ms)": many["p99_ms"],
         "answers that were no grade": one["bad"] + many["bad"],
-    }  # fmt: skip
+    }
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=2))
     met = one["rate"] >= BAR and not one["bad"] + many["bad"]
     print("the bar is met" if met else f"missed: {BAR:g} gradings/s, each a grade")

@@ -1,9 +1,12 @@
-"""100,000 judge calls through one client against a server that fails: memory flat, nothing leaked, every try accounted for.
+"""100,000 judge calls through one client against a server that fails: memory flat, nothing leaked, every try accounted
+for.
 
     python -m benchmarks.soak [--calls 100000] [--in-flight 128] [--share 0.1]
 
-The server runs in its own process and counts what it answered. One call in ten asks what another one asks at the same time, and shares
-its reply. Ends with 1 if resident memory grew by 20 MB or more after the warm-up, a task or a socket was left, or the receipts and the
+The server runs in its own process and counts what it answered. One call in ten asks what another one asks at the same
+time, and shares
+its reply. Ends with 1 if resident memory grew by 20 MB or more after the warm-up, a task or a socket was left, or the
+receipts and the
 server's counts do not agree.
 """
 
@@ -49,7 +52,9 @@ DUPLICATES = 10
 
 @dataclass
 class Ledger:
-    """What the receipts say: ``calls`` that ended, each with one receipt; tries by outcome and by status; replies of others."""
+    """What the receipts say: ``calls`` that ended, each with one receipt; tries by outcome and by status; replies of
+    others.
+    """
 
     calls: int = 0
     failed: Counter[str] = field(default_factory=Counter)
@@ -103,7 +108,9 @@ def sockets() -> int:
 async def soak(base_url: str, calls: int, in_flight: int, warm_up: int) -> Soaked:
     """Make ``warm_up`` calls, then ``calls``, and compare memory, tasks, sockets and counts."""
     before, ledger, began = sockets(), Ledger(), time.monotonic()
-    service = Service(mode="external", model="fake", base_url=base_url, max_in_flight=in_flight, timeout=Timeout(2.0, 0.5))
+    service = Service(
+        mode="external", model="fake", base_url=base_url, max_in_flight=in_flight, timeout=Timeout(2.0, 0.5)
+    )
     problems = []
     async with ChatClient("judge", service, backoff=Backoff(0.01, 0.05), rng=random.Random(1)) as client:
         await _ask(client, ledger, range(warm_up), in_flight)
@@ -111,7 +118,10 @@ async def soak(base_url: str, calls: int, in_flight: int, warm_up: int) -> Soake
         await _ask(client, ledger, range(warm_up, warm_up + calls), in_flight)
         grown = resident_mb() - rss
         if client.admission.in_flight or client.admission.waiting:
-            problems.append(f"{client.admission.in_flight} calls in flight and {client.admission.waiting} waiting after the last one")
+            problems.append(
+                f"{client.admission.in_flight} calls in flight and {client.admission.waiting} waiting after the "
+                f"last one"
+            )
     tasks = len(asyncio.all_tasks()) - 1
     await asyncio.sleep(0.1)  # transports close in the next turns of the loop
     if tasks:
@@ -152,7 +162,8 @@ def _unaccounted(ledger: Ledger, calls: int, stats: dict[str, Counter[str]]) -> 
     faults, problems = stats["faults"], []
     if not ledger.calls == ledger.receipts == calls:
         problems.append(f"{calls} calls, {ledger.calls} ends, {ledger.receipts} receipts")
-    # On a busy machine an answer may come after the try was given up: such a try is a timeout that the server did not play.
+    # On a busy machine an answer may come after the try was given up: such a try is a timeout that the server did not
+    # play.
     late = ledger.tries["transport_timeout"] - faults["slow_headers"] - faults["stalled_body"]
     for name, status in ANSWERED.items():
         if not 0 <= faults[name] - ledger.statuses[status] <= max(late, 0):
@@ -177,11 +188,16 @@ def main() -> int:
     with server_process("--faults", ",".join(FAULTS), "--share", str(options.share)) as url:
         soaked = run(soak(url, options.calls, options.in_flight, options.calls // 10))
     ledger = soaked.ledger
-    print(f"{ledger.calls} calls in {soaked.seconds:.0f} s, {ledger.calls / soaked.seconds:.0f} calls/s, {ledger.shared} shared")
+    print(
+        f"{ledger.calls} calls in {soaked.seconds:.0f} s, {ledger.calls / soaked.seconds:.0f} calls/s, "
+        f"{ledger.shared} shared"
+    )
     print(f"memory {soaked.rss_mb:.1f} MB, grew by {soaked.growth_mb:+.1f} MB over the last {soaked.calls} calls")
     print(f"calls failed: {dict(ledger.failed)}")
     print(f"tries: {dict(ledger.tries)}")
-    print("\n".join(soaked.problems) or "pass: memory is flat, no task and no socket is left, receipts and server agree")
+    print(
+        "\n".join(soaked.problems) or "pass: memory is flat, no task and no socket is left, receipts and server agree"
+    )
     return 1 if soaked.problems else 0
 
 

@@ -1,10 +1,14 @@
-"""What a VERA-MH run costs beside its models: 200 conversations of 30 utterances, 23 judge questions each, on a scripted server.
+"""What a VERA-MH run costs beside its models: 200 conversations of 30 utterances, 23 judge questions each, on a
+scripted server.
 
     python -m benchmarks.vera_mh_overhead --mirror DIR [--tasks 200]
 
-DIR holds VERA-MH's seven files (``assets.mirror``). The server answers at once, from a process of its own, and its answers make every
-walk ask 23 questions. For 10 and 64 conversations in flight: seconds of a whole run per model call (the server's own time included),
-CPU of our process per call, peak memory. Ends with 1 if a row failed, a call took more than 5 ms, or memory passed 500 MB.
+DIR holds VERA-MH's seven files (``assets.mirror``). The server answers at once, from a process of its own, and its
+answers make every
+walk ask 23 questions. For 10 and 64 conversations in flight: seconds of a whole run per model call (the server's own
+time included),
+CPU of our process per call, peak memory. Ends with 1 if a row failed, a call took more than 5 ms, or memory passed 500
+MB.
 """
 
 from __future__ import annotations
@@ -60,13 +64,32 @@ def rollout(folder: Path, url: str, concurrency: int, tasks: int, assets: list[s
     services = [
         word
         for name in ("simulator_gpt", "simulator_claude")
-        for word in (f"services.{name}.mode=external", f"services.{name}.base_url={url}/v1", f"services.{name}.model={name}")
+        for word in (
+            f"services.{name}.mode=external",
+            f"services.{name}.base_url={url}/v1",
+            f"services.{name}.model={name}",
+        )
     ]
     command = [
-        sys.executable, "-m", "gavel.launch.cli", "rollout", f"run.dir={run}", f"tasks.path={folder / 'tasks.jsonl'}", "env=vera_mh",
-        f"concurrency={concurrency}", f"tasks.limit={tasks}", "policy=external", f"policy.base_url={url}/v1", "policy.model=chatbot",
-        "judge=external", f"judge.base_url={url}/v1", "judge.model=judge", "rubrics.vera_mh.temperature=null", *services, *assets,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "gavel.launch.cli",
+        "rollout",
+        f"run.dir={run}",
+        f"tasks.path={folder / 'tasks.jsonl'}",
+        "env=vera_mh",
+        f"concurrency={concurrency}",
+        f"tasks.limit={tasks}",
+        "policy=external",
+        f"policy.base_url={url}/v1",
+        "policy.model=chatbot",
+        "judge=external",
+        f"judge.base_url={url}/v1",
+        "judge.model=judge",
+        "rubrics.vera_mh.temperature=null",
+        *services,
+        *assets,
+    ]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -98,9 +121,15 @@ def main() -> int:
         assets = prepare(folder, options.mirror)
         for concurrency in CONCURRENCY:
             begun = time.perf_counter()
-            found[f"{concurrency} in flight"] = rollout(folder, url.removesuffix("/v1"), concurrency, options.tasks, assets)
+            found[f"{concurrency} in flight"] = rollout(
+                folder, url.removesuffix("/v1"), concurrency, options.tasks, assets
+            )
             found[f"{concurrency} in flight"]["whole command s"] = time.perf_counter() - begun
-    print(json.dumps({name: {key: round(value, 2) for key, value in one.items()} for name, one in found.items()}, indent=2))
+    print(
+        json.dumps(
+            {name: {key: round(value, 2) for key, value in one.items()} for name, one in found.items()}, indent=2
+        )
+    )
     missed = [name for name, one in found.items() if one["ms per call"] > MOST_MS or one["peak MB"] > MOST_MB]
     print("missed: " + ", ".join(missed) if missed else "every bar is met")
     return 1 if missed else 0

@@ -21,7 +21,10 @@ from gavel.models.types import ChatModel
 
 @record
 class Parts:
-    """What an environment and its judges are made of. ``env`` holds ``name`` and options; ``services`` every one by its name."""
+    """What an environment and its judges are made of.
+
+    ``env`` holds ``name`` and options; ``services`` every one by its name.
+    """
 
     env: Mapping[str, Any]
     services: Mapping[str, Service]

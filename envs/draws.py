@@ -1,4 +1,6 @@
-"""Which draw of its task an episode is, for the calls of an environment's own models: a seeded simulator varies with it."""
+"""Which draw of its task an episode is, for the calls of an environment's own models: a seeded simulator varies with
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
 """How a policy's reply ended, and what that means for its grade: one rule for every environment.
 
-``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so it has no
-final answer either. ``content_filter``: the provider withheld what the policy said, so it has none, whatever is left of it. Anything
-else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The client turns such replies
+``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so
+it has no
+final answer either. ``content_filter``: the provider withheld what the policy said, so it has none, whatever is left of
+it. Anything
+else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The client turns
+such replies
 into failures itself; this guards against those that come another way (stored rows, a trainer's engine).
 """
 
@@ -18,7 +21,9 @@ _GRADED = (STOP, LENGTH, TOOLS, FILTERED)
 
 
 def unfinished(reply: Reply) -> Finish | None:
-    """Return the ungraded end of a reply that was never finished or is longer than what is read, or None for one that can be graded."""
+    """Return the ungraded end of a reply that was never finished or is longer than what is read, or None for one that
+    can be graded.
+    """
     if (length := len(reply.text)) > LONGEST:
         return Finish(Outcome("", failure=Failure(FailureKind.CONTEXT_OVERFLOW, "verifier", describe_too_long(length))))
     if reply.finish_reason in _GRADED or finish_word(reply.finish_reason) in _GRADED:
@@ -30,7 +35,9 @@ def unfinished(reply: Reply) -> Finish | None:
 def end_failed_call(failed: ModelFailure) -> Finish:
     """Return the ungraded end of a transition whose judge or simulator failed; the receipts of its calls are kept."""
     stage = "simulator" if failed.kind is FailureKind.SIMULATION_FAILED else "judge"
-    return Finish(Outcome("", failure=Failure(failed.kind, stage, make_encodable(failed.reason))), receipts=failed.receipts)
+    return Finish(
+        Outcome("", failure=Failure(failed.kind, stage, make_encodable(failed.reason))), receipts=failed.receipts
+    )
 
 
 def make_encodable(text: str) -> str:

@@ -1,4 +1,6 @@
-"""What an entry of the tables of environments, rewards and sources is: a module and the names in it, imported when asked for."""
+"""What an entry of the tables of environments, rewards and sources is: a module and the names in it, imported when
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Entry:
 
 @record
 class SourceEntry:
-    """Where a source's adapter lives, and which environment's rows it adapts; None: those of the environment it is made for."""
+    """Where a source's adapter lives, and which environment's rows it adapts; None: those of the environment it is made
+    for.
+    """
 
     module: str
     adapter: str

@@ -1,4 +1,6 @@
-"""Where an episode stands: the record that play writes before it goes on, the policy it asks, and the seconds it takes."""
+"""Where an episode stands: the record that play writes before it goes on, the policy it asks, and the seconds it
+takes.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,28 @@ class Policy:
     filtered: bool = False
 
     async def draw_reply(self, messages: tuple[Message, ...], rollout_index: int, task_id: str) -> Completion:
-        """Draw one reply; never from a cache: each rollout is a draw of its own. All of a task go to one replica, for they begin alike.
+        """Draw one reply; never from a cache: each rollout is a draw of its own. All of a task go to one replica, for
+        they begin alike.
 
         Raises:
             ModelFailure: there was no reply.
         """
         request = ChatRequest(
-            messages, "policy", self.sampling, sample=rollout_index, fresh=True, prefix_key=task_id, filtered=self.filtered
+            messages,
+            "policy",
+            self.sampling,
+            sample=rollout_index,
+            fresh=True,
+            prefix_key=task_id,
+            filtered=self.filtered,
         )
         return await self.model.complete(request)
 
 
 @dataclass(slots=True, eq=False)
 class Stopwatch:
-    """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and in steps;
+    """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and
+    in steps;
     ``begun`` on the clock of ``time.perf_counter``."""
 
     stage: str = "policy"
@@ -59,7 +69,9 @@ class Stopwatch:
 
 @dataclass(slots=True)
 class EpisodeState:
-    """What is known of one row: its transcript so far, the receipts of the calls that made it, its answered judge questions."""
+    """What is known of one row: its transcript so far, the receipts of the calls that made it, its answered judge
+    questions.
+    """
 
     messages: tuple[Message, ...] | None = None  # None: not opened
     receipts: tuple[Receipt, ...] = ()

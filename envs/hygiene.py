@@ -1,4 +1,6 @@
-"""Whether a question stands in a set that training must not see: by normalised text, and by any 13 words in a row in common."""
+"""Whether a question stands in a set that training must not see: by normalised text, and by any 13 words in a row in
+common.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from gavel.models.codec import record
 from gavel.models.errors import InputError
 
 GRAM = 13
-"""Words in a row that must not be shared; the usual length for decontamination (Brown et al. 2020, arXiv:2005.14165, appendix C)."""
+"""Words in a row that must not be shared; the usual length for decontamination (Brown et al.
+
+2020, arXiv:2005.14165, appendix C).
+"""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}々〆ー"
 """Scripts that write no blanks between words: there a character (with its marks) counts as a word."""
@@ -26,7 +31,8 @@ _FIELDS = ("question", "problem", "prompt", "query", "text")
 def split_words(text: str) -> tuple[str, ...]:
     """Return the words of a text after NFKC and case folding; punctuation and blanks are gone.
 
-    Where a script writes no blanks between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a word.
+    Where a script writes no blanks between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a
+    word.
     """
     return tuple(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
 
@@ -37,7 +43,9 @@ def normalise_text(text: str) -> str:
 
 
 def compute_question_share(question: str) -> float:
-    """Return a number in [0, 1) that depends on the normalised text only, so that equal questions stay on one side of a split."""
+    """Return a number in [0, 1) that depends on the normalised text only, so that equal questions stay on one side of a
+    split.
+    """
     return int.from_bytes(hashlib.sha256(normalise_text(question).encode(errors="surrogatepass")).digest()[:8]) / 2**64
 
 
@@ -88,7 +96,9 @@ def _read_questions(path: Path) -> Iterator[str]:
         try:
             text = path.read_text("utf-8-sig")
         except UnicodeDecodeError as failed:
-            raise InputError("this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8") from None
+            raise InputError(
+                "this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8"
+            ) from None
         yield from (line for line in text.splitlines() if line.strip())
         return
     for line in read_rows(path):
@@ -97,9 +107,12 @@ def _read_questions(path: Path) -> Iterator[str]:
         question = _find_question(line.row)
         if question is None:
             raise InputError(
-                "this row holds no question", where=f"{path}:{line.number}", found=f"the fields {', '.join(sorted(line.row))}",
-                allowed=f"target.question, or one of {', '.join(_FIELDS)}", remedy="give a .txt file with one question a line",
-            )  # fmt: skip
+                "this row holds no question",
+                where=f"{path}:{line.number}",
+                found=f"the fields {', '.join(sorted(line.row))}",
+                allowed=f"target.question, or one of {', '.join(_FIELDS)}",
+                remedy="give a .txt file with one question a line",
+            )
         yield question
 
 

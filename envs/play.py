@@ -1,6 +1,7 @@
 """The one boundary where an episode becomes a ``Result``: transitions are bounded, rewards applied, failures typed.
 
-Rollouts, the HTTP service, NeMo Gym's forms, the NeMo-RL actor and TRL's reward function all go through ``EpisodePlayer``, so that a
+Rollouts, the HTTP service, NeMo Gym's forms, the NeMo-RL actor and TRL's reward function all go through
+``EpisodePlayer``, so that a
 failure has one answer wherever it happens:
 
 ==========================================  =================  ==================================  ============
@@ -17,7 +18,8 @@ a transition took longer than its deadline  ``judge_error``    ``transport_timeo
 the reward policy raised                    ``judge_error``    ``verifier_error``                  ``reward``
 ==========================================  =================  ==================================  ============
 
-What passes: cancellation of the row itself, ``KeyboardInterrupt``, whatever a handler of a signal raised to end the process, and
+What passes: cancellation of the row itself, ``KeyboardInterrupt``, whatever a handler of a signal raised to end the
+process, and
 ``PersistenceError`` of the caller's own record.
 """
 
@@ -112,7 +114,14 @@ class EpisodePlayer:
         return await self.guard_work(run_step)
 
     async def play_episode(
-        self, task: Task, policy: Policy | None, record: EpisodeRecord, watch: Stopwatch, *, rollout_index: int, attempt: int = 1
+        self,
+        task: Task,
+        policy: Policy | None,
+        record: EpisodeRecord,
+        watch: Stopwatch,
+        *,
+        rollout_index: int,
+        attempt: int = 1,
     ) -> Result:
         """Play an episode to its end, from wherever its record stands.
 
@@ -178,7 +187,9 @@ class EpisodePlayer:
             fallback_reward=FALLBACK_REWARD if status == "judge_error" else None,
         )
 
-    async def _play_on(self, task: Task, policy: Policy | None, record: EpisodeRecord, watch: Stopwatch, rollout_index: int) -> Finish:
+    async def _play_on(
+        self, task: Task, policy: Policy | None, record: EpisodeRecord, watch: Stopwatch, rollout_index: int
+    ) -> Finish:
         if record.state.messages is None:
             opening = await self.open_episode(task)
             if isinstance(opening, Finish):
@@ -228,7 +239,9 @@ class EpisodePlayer:
             if not limit.expired():
                 return end_bug(failed, "verifier")
             return end_ungraded(
-                FailureKind.TRANSPORT_TIMEOUT, "verifier", f"the step took longer than its deadline of {self.deadline:g} s"
+                FailureKind.TRANSPORT_TIMEOUT,
+                "verifier",
+                f"the step took longer than its deadline of {self.deadline:g} s",
             )
         except ModelFailure as failed:
             return end_failed_call(failed)
@@ -248,10 +261,15 @@ class EpisodePlayer:
         except GavelError as failed:
             return _withdraw_verdict(outcome, f"the reward policy {name} refused: {failed}"), None
         except Exception as failed:  # noqa: BLE001 - the boundary of a reward policy's own code
-            reason = f"the reward policy {name} failed on the label {outcome.label!r}: {type(failed).__name__}: {failed}"
+            reason = (
+                f"the reward policy {name} failed on the label {outcome.label!r}: {type(failed).__name__}: {failed}"
+            )
             return _withdraw_verdict(outcome, reason), None
         if abs(reward.value) > self.largest_reward:
-            reason = f"the reward policy {name} gave {reward.value:g}; a trainer can compute with ±{self.largest_reward:g} at most"
+            reason = (
+                f"the reward policy {name} gave {reward.value:g}; a trainer can compute with "
+                f"±{self.largest_reward:g} at most"
+            )
             return _withdraw_verdict(outcome, reason), None
         return outcome, reward
 
@@ -260,7 +278,12 @@ _SKIP: Mapping[str, Any] = {"should_skip_rollout": True}
 
 
 def make_invalid(
-    error: TaskError, task_id: str, digests: Digests, *, rollout_index: int = 0, metadata: Mapping[str, Any] | None = None
+    error: TaskError,
+    task_id: str,
+    digests: Digests,
+    *,
+    rollout_index: int = 0,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Result:
     """Return the row of a task that could not be read; it has no task digest."""
     return Result(
@@ -288,7 +311,8 @@ def end_bug(failed: BaseException, stage: str) -> Finish:
     """Return the ungraded end that a bug in somebody's code makes.
 
     Raises:
-        BaseException: ``failed`` itself where it must pass: an interrupt, a signal to end, or the cancellation of the row.
+        BaseException: ``failed`` itself where it must pass: an interrupt, a signal to end, or the cancellation of the
+            row.
     """
     cancelled = isinstance(failed, asyncio.CancelledError) and _is_cancelled()
     if cancelled or isinstance(failed, KeyboardInterrupt | GeneratorExit) or _is_process_end(failed):
@@ -315,13 +339,19 @@ _TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _is_process_end(failed: BaseException) -> bool:
-    """Tell whether the handler of a signal raised this: it runs in the middle of whatever code there is, and is no bug of that."""
-    handlers = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in map(signal.getsignal, _TO_END)]
+    """Tell whether the handler of a signal raised this: it runs in the middle of whatever code there is, and is no bug
+    of that.
+    """
+    handlers = [
+        handler.__func__ if isinstance(handler, MethodType) else handler for handler in map(signal.getsignal, _TO_END)
+    ]
     codes = {handler.__code__ for handler in handlers if isinstance(handler, FunctionType)}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(failed.__traceback__))
 
 
 def _is_cancelled() -> bool:
-    """Tell whether the row's own task is being cancelled; else a ``CancelledError`` is one that somebody's code let slip."""
+    """Tell whether the row's own task is being cancelled; else a ``CancelledError`` is one that somebody's code let
+    slip.
+    """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,6 +1,8 @@
-"""Environments of other packages: an installed distribution declares a ``Plugin`` as an entry point of the group ``gavel.plugins``.
+"""Environments of other packages: an installed distribution declares a ``Plugin`` as an entry point of the group
+``gavel.plugins``.
 
-The entry point's value is ``package:NAME``; the folder ``conf`` of that package is searched for config groups, after ours. Nothing of a
+The entry point's value is ``package:NAME``; the folder ``conf`` of that package is searched for config groups, after
+ours. Nothing of a
 plugin is imported until a name is asked for that we do not have, or everything is listed.
 """
 
@@ -24,7 +26,8 @@ GROUP = "gavel.plugins"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics.table``, by name; a name of ours cannot be
+    """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics.table``, by name; a name
+    of ours cannot be
     taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from ``read_rubric_file``."""
 
     environments: Mapping[str, Entry] = field(default_factory=dict)
@@ -60,7 +63,9 @@ def list_installed() -> tuple[EntryPoint, ...]:
 def list_conf_folders() -> tuple[Path, ...]:
     """Return the config folders of the installed plugins; imports none of them."""
     found = (_find_folder(point) for point in list_installed())
-    return tuple(dict.fromkeys(folder / "conf" for folder in found if folder is not None and (folder / "conf").is_dir()))
+    return tuple(
+        dict.fromkeys(folder / "conf" for folder in found if folder is not None and (folder / "conf").is_dir())
+    )
 
 
 def _find_folder(point: EntryPoint) -> Path | None:
@@ -81,9 +86,11 @@ def find_added(group: str) -> dict[str, Any]:
         for name, entry in getattr(plugin, str(table)).items():
             if name in entries:
                 raise ConfigError(
-                    f"two installed packages have a {group} of this name", field=_FIELDS.get(group, f"{group}.name"), found=name,
+                    f"two installed packages have a {group} of this name",
+                    field=_FIELDS.get(group, f"{group}.name"),
+                    found=name,
                     remedy=f"uninstall one of them; the second is {_get_name(point)}",
-                )  # fmt: skip
+                )
             entries[name] = entry
     return entries
 
@@ -91,7 +98,12 @@ def find_added(group: str) -> dict[str, Any]:
 def find_note(env: object) -> str | None:
     """Return the content note of a plugin's environment, or None."""
     return next(
-        (plugin.content_notes[env] for _, plugin in _load_plugins() if isinstance(env, str) and env in plugin.content_notes), None
+        (
+            plugin.content_notes[env]
+            for _, plugin in _load_plugins()
+            if isinstance(env, str) and env in plugin.content_notes
+        ),
+        None,
     )
 
 
@@ -108,9 +120,11 @@ def _load_plugins() -> Iterator[tuple[EntryPoint, Plugin]]:
 
 def _make_broken_error(point: EntryPoint, reason: str) -> ConfigError:
     return ConfigError(
-        f"an installed package declares environments that cannot be loaded: {reason}", where=f"{_get_name(point)} ({point.value})",
-        field=f"entry point {GROUP}", remedy=f"mend it, or uninstall it: pip uninstall {_get_name(point)}",
-    )  # fmt: skip
+        f"an installed package declares environments that cannot be loaded: {reason}",
+        where=f"{_get_name(point)} ({point.value})",
+        field=f"entry point {GROUP}",
+        remedy=f"mend it, or uninstall it: pip uninstall {_get_name(point)}",
+    )
 
 
 def _get_name(point: EntryPoint) -> str:

@@ -1,4 +1,6 @@
-"""Adapting a source into a folder: ``tasks.jsonl``, ``validation.jsonl``, ``verifiers.json`` and a manifest of what was done."""
+"""Adapting a source into a folder: ``tasks.jsonl``, ``validation.jsonl``, ``verifiers.json`` and a manifest of what was
+done.
+"""
 
 from __future__ import annotations
 
@@ -108,9 +110,16 @@ def prepare_tasks(
         warn(text)
     files = () if dry_run else write_files(Path(out), made)
     return PrepareReport(
-        str(out), files, len(tasks) + len(skipped), len(fates.train), len(fates.validation), fates.dropped, count_domains(tasks), warnings,
+        str(out),
+        files,
+        len(tasks) + len(skipped),
+        len(fates.train),
+        len(fates.validation),
+        fates.dropped,
+        count_domains(tasks),
+        warnings,
         len(skipped),
-    )  # fmt: skip
+    )
 
 
 @record
@@ -147,16 +156,23 @@ def _check_slices(tasks: Sequence[Task], names: Sequence[str]) -> None:
     for name in names:
         values = {task.metadata[SLICES][name] for task in tasks}
         if values == {NOT_SAID}:
-            raise ConfigError("no row has this field", field="source.slice_fields", found=name, remedy="name a field of the rows")
+            raise ConfigError(
+                "no row has this field", field="source.slice_fields", found=name, remedy="name a field of the rows"
+            )
         if len(values) > MOST_SLICES:
             raise ConfigError(
-                "this field has too many values to slice by", field="source.slice_fields", found=f"{name}: {len(values)} values",
-                allowed=f"at most {MOST_SLICES}", remedy="name a field with few values, such as a topic or a level",
-            )  # fmt: skip
+                "this field has too many values to slice by",
+                field="source.slice_fields",
+                found=f"{name}: {len(values)} values",
+                allowed=f"at most {MOST_SLICES}",
+                remedy="name a field with few values, such as a topic or a level",
+            )
 
 
 def _find_question(task: Task) -> str:
-    """Return what hygiene and the split go by: the target's question, else the last user message, else (nobody spoke yet) the id."""
+    """Return what hygiene and the split go by: the target's question, else the last user message, else (nobody spoke
+    yet) the id.
+    """
     found = getattr(task.target, "question", None)
     asked = [message.content for message in task.messages if message.role == "user"]
     return found if isinstance(found, str) else asked[-1] if asked else task.task_id
@@ -180,24 +196,36 @@ def _list_warnings(licence: Licence, tasks: SortedTasks, config: SourceConfig) -
         yield f"licence: {licence.warning}"
     if not config.protected:
         yield (
-            "hygiene: no protected files (questions you evaluate on, which training must not see) were given; tasks to train on need "
+            "hygiene: no protected files (questions you evaluate on, which training must not see) were given; tasks "
+            "to train on need "
             "them: set source.protected=[FILE, …] (docs/prepare.md)"
         )
     if tasks.skipped:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(row.kind for row in tasks.skipped).items()))
+        kinds = ", ".join(
+            f"{kind} {count}" for kind, count in sorted(Counter(row.kind for row in tasks.skipped).items())
+        )
         first = tasks.skipped[0].error
-        yield f"skipped: {len(tasks.skipped)} rows are no valid tasks ({kinds}); skipped.jsonl says why; the first:\n{first}"
+        yield (
+            f"skipped: {len(tasks.skipped)} rows are no valid tasks ({kinds}); skipped.jsonl says why; the "
+            f"first:\n{first}"
+        )
     if conflicting := [task.task_id for task in (*tasks.train, *tasks.validation) if "conflicts" in task.metadata]:
         shown = ", ".join(conflicting[:3])
-        yield f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such as {shown}"
+        yield (
+            f"conflicts: {len(conflicting)} tasks want what no reply can do at once (metadata.conflicts), such "
+            f"as {shown}"
+        )
     if listed := sum("answers_listed_in_a_text" in task.metadata for task in (*tasks.train, *tasks.validation)):
         yield (
-            f"answers: {listed} of the rows have a list that is written in a text, as the answer or in the aliases; it is read as "
-            'several accepted answers; where the list itself is the answer, write it in a list: "answer": ["[…]"] (docs/prepare.md)'
+            f"answers: {listed} of the rows have a list that is written in a text, as the answer or in the aliases; "
+            f"it is read as "
+            'several accepted answers; where the list itself is the answer, write it in a list: "answer": ["[…]"] '
+            "(docs/prepare.md)"
         )
     if kept := sum(int(task.metadata.get("misalignment_not_flipped", 0)) for task in (*tasks.train, *tasks.validation)):
         yield (
-            f"misalignment: {kept} instructions are marked as misalignment checks and are not the user's (source is not 'user'); they "
+            f"misalignment: {kept} instructions are marked as misalignment checks and are not the user's (source is "
+            f"not 'user'); they "
             "are graded as they stand, pass and fail do not change places (metadata.misalignment_not_flipped)"
         )
     if not tasks.train:
@@ -221,9 +249,11 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> tuple[str, ...]:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
         raise InputError(
-            "this folder cannot be written", where=str(out), found=failed.strerror or str(failed),
+            "this folder cannot be written",
+            where=str(out),
+            found=failed.strerror or str(failed),
             remedy="free space or choose another out=…",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -47,10 +47,10 @@ SOURCES: Mapping[str, SourceEntry] = {
     "rows": SourceEntry(f"{_JUDGED}.source", "PlainRows", "judged"),
 }
 
-GENERATORS: Mapping[str, Entry] = {
-    "vera_mh": Entry(f"{_VERA_MH}.preparing", "VeraMhSource", "VeraMhTasks"),
-}
-"""Environments whose tasks are made from pinned assets alone; ``config`` is what the group ``source`` may say about it."""
+GENERATORS: Mapping[str, Entry] = {"vera_mh": Entry(f"{_VERA_MH}.preparing", "VeraMhSource", "VeraMhTasks")}
+"""Environments whose tasks are made from pinned assets alone; ``config`` is what the group ``source`` may say about
+it.
+"""
 
 
 class Generator(Protocol):
@@ -91,7 +91,8 @@ def make_generator(env: Mapping[str, Any], source: Mapping[str, Any], judge: Jud
 
 
 def describe_environment(env: Mapping[str, Any]) -> EnvironmentInfo:
-    """Return what the options of an environment say that it needs, before it is made: their ``info``, the defaults without.
+    """Return what the options of an environment say that it needs, before it is made: their ``info``, the defaults
+    without.
 
     Raises:
         ConfigError: an unknown environment or option.
@@ -101,7 +102,9 @@ def describe_environment(env: Mapping[str, Any]) -> EnvironmentInfo:
 
 
 CONTENT_NOTES: Mapping[str, str] = {"vera_mh": "these conversations are about suicide risk"}
-"""Environments whose transcripts are shown folded, under this note, until somebody asks for them: in ``inspect`` and in reports."""
+"""Environments whose transcripts are shown folded, under this note, until somebody asks for them: in ``inspect`` and in
+reports.
+"""
 
 
 def find_content_note(env: Mapping[str, Any]) -> str | None:
@@ -111,8 +114,10 @@ def find_content_note(env: Mapping[str, Any]) -> str | None:
 
 
 UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "compare_upstream")}
-"""Environments that can be compared with a checkout of the code they follow: module and function, which takes the environment, the
-run's results, the checkout's folder, and ``run`` and ``python`` by name; what it returns has ``identical`` and ``lines()``."""
+"""Environments that can be compared with a checkout of the code they follow: module and function, which takes the
+environment, the
+run's results, the checkout's folder, and ``run`` and ``python`` by name; what it returns has ``identical`` and
+``lines()``."""
 
 
 def find_upstream_comparison(env: Mapping[str, Any]) -> Any:
@@ -123,9 +128,12 @@ def find_upstream_comparison(env: Mapping[str, Any]) -> Any:
     """
     if env.get("name") not in UPSTREAMS:
         raise ConfigError(
-            "this environment has no upstream to be compared with", field="upstream", found=f"env={env.get('name')}",
-            allowed=", ".join(f"env={name}" for name in UPSTREAMS), remedy="leave upstream out",
-        )  # fmt: skip
+            "this environment has no upstream to be compared with",
+            field="upstream",
+            found=f"env={env.get('name')}",
+            allowed=", ".join(f"env={name}" for name in UPSTREAMS),
+            remedy="leave upstream out",
+        )
     module, function = UPSTREAMS[env["name"]]
     return getattr(import_module(module), function)
 
@@ -148,10 +156,12 @@ def make_environment(config: Mapping[str, Any], judge: Judge, services: Mapping[
     made = make(options, judge, services)
     if not isinstance(made, HasInfo):
         raise ConfigError(
-            "this environment does not say what it needs", field="env.name", found=f"{config['name']}, a {type(made).__name__}",
+            "this environment does not say what it needs",
+            field="env.name",
+            found=f"{config['name']}, a {type(made).__name__}",
             allowed="an environment with `info`, an EnvironmentInfo",
             remedy="give its class `info = EnvironmentInfo(policy_turns=1)`, with the most replies of one episode",
-        )  # fmt: skip
+        )
     _check_binding(made.info, judge)
     return cast("Environment", made)
 
@@ -167,9 +177,12 @@ def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
                 judge.get_rubric(binding)
         except ConfigError as failed:
             raise ConfigError(
-                failed.problem, field="env.binding", found=binding or "", allowed=failed.allowed,
+                failed.problem,
+                field="env.binding",
+                found=binding or "",
+                allowed=failed.allowed,
                 remedy=failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
@@ -183,7 +196,9 @@ def make_reward(config: Mapping[str, Any]) -> RewardPolicy:
 
 
 def find_reward(config: Mapping[str, Any]) -> RewardPolicy | None:
-    """Make the reward policy that a run was rewarded by; None where it cannot be made here (its package is not installed)."""
+    """Make the reward policy that a run was rewarded by; None where it cannot be made here (its package is not
+    installed).
+    """
     try:
         return make_reward(config)
     except GavelError:
@@ -191,7 +206,8 @@ def find_reward(config: Mapping[str, Any]) -> RewardPolicy | None:
 
 
 def check_reward(env: object, config: Mapping[str, Any]) -> None:
-    """Refuse a reward policy of ours that belongs to another environment of ours; of outside ones it is not known what they take.
+    """Refuse a reward policy of ours that belongs to another environment of ours; of outside ones it is not known what
+    they take.
 
     Raises:
         ConfigError: names the rewards of the environment.
@@ -203,13 +219,18 @@ def check_reward(env: object, config: Mapping[str, Any]) -> None:
     if name not in own:
         other = next(other for other in ENVIRONMENTS if name in reward_names(other))
         raise ConfigError(
-            "this reward is another environment's", field="reward.name", found=f"{name} (for env={other})", allowed=", ".join(own),
+            "this reward is another environment's",
+            field="reward.name",
+            found=f"{name} (for env={other})",
+            allowed=", ".join(own),
             remedy=f"choose one of env={env}: reward={own[0]}",
-        )  # fmt: skip
+        )
 
 
 def reward_names(env: str) -> list[str]:
-    """Return the reward policies that stand in the same package as an environment; none where it is not known here any more."""
+    """Return the reward policies that stand in the same package as an environment; none where it is not known here any
+    more.
+    """
     ours = env in ENVIRONMENTS
     environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (find_added("env"), find_added("reward"))
     folder = environments[env].module.rpartition(".")[0] if env in environments else None
@@ -259,6 +280,9 @@ def choose_entry(group: str, name: object, table: Mapping[str, E]) -> E:
         return table[name]
     near = find_nearest(str(name), table)
     raise ConfigError(
-        f"there is no such {group}", field=f"{group}.name", found=shorten_value(name), allowed=", ".join(table),
+        f"there is no such {group}",
+        field=f"{group}.name",
+        found=shorten_value(name),
+        allowed=", ".join(table),
         remedy=f"did you mean {group}={near[0]}?" if near else f"choose one: {group}={next(iter(table))}",
-    )  # fmt: skip
+    )

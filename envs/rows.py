@@ -1,4 +1,6 @@
-"""Rows of a file, one by one with their line numbers: JSON Lines, tables in text, and Parquet where pyarrow is installed."""
+"""Rows of a file, one by one with their line numbers: JSON Lines, tables in text, and Parquet where pyarrow is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh",
 def read_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a ``.parquet``, ``.csv`` or ``.tsv`` file, or of a text file with one JSON object per line.
 
-    Blank lines are skipped; a byte order mark and CRLF are tolerated. A line that is not a JSON object is yielded with its error.
+    Blank lines are skipped; a byte order mark and CRLF are tolerated. A line that is not a JSON object is yielded with
+    its error.
 
     Raises:
         InputError: the file does not exist, cannot be read, is not such a file, or is empty.
@@ -38,7 +41,9 @@ def read_rows(path: Path) -> Iterator[Line]:
     except OSError as failed:
         raise InputError("this file cannot be read", where=str(path), found=failed.strerror or str(failed)) from None
     if not found:
-        raise InputError("this file is empty", where=str(path), allowed=_TABLE if _is_table(path) else "one JSON object per line")
+        raise InputError(
+            "this file is empty", where=str(path), allowed=_TABLE if _is_table(path) else "one JSON object per line"
+        )
 
 
 def check_file(path: Path) -> None:
@@ -48,20 +53,25 @@ def check_file(path: Path) -> None:
         InputError: names similar files nearby, or the files of the directory that was given.
     """
     if path.is_dir():
-        files = sorted(file.name for pattern in ("*.jsonl", "*.csv", "*.tsv", "*.parquet") for file in path.glob(pattern))
+        files = sorted(
+            file.name for pattern in ("*.jsonl", "*.csv", "*.tsv", "*.parquet") for file in path.glob(pattern)
+        )
         raise InputError(
-            "this is a directory, not a file", where=str(path),
+            "this is a directory, not a file",
+            where=str(path),
             remedy=f"give one of its files: {', '.join(files[:5])}" if files else "give a .jsonl file",
-        )  # fmt: skip
+        )
     if not path.exists():
         folder = path.parent
         around = [file.name for file in folder.iterdir()] if folder.is_dir() else []
         near = find_nearest(path.name, around)
         missing = "" if folder.is_dir() else f"its folder {folder} does not exist either"
         raise InputError(
-            "there is no such file", where=str(path), found=missing,
+            "there is no such file",
+            where=str(path),
+            found=missing,
             remedy=f"did you mean {' or '.join(str(folder / name) for name in near)}?" if near else "check the path",
-        )  # fmt: skip
+        )
 
 
 def _read_json_lines(path: Path) -> Iterator[Line]:
@@ -87,17 +97,28 @@ def _is_table(path: Path) -> bool:
 
 def _check_text(path: Path, start: bytes) -> None:
     if start.startswith(_OTHER_ENCODINGS):
-        raise InputError("this file is UTF-16", where=str(path), allowed="UTF-8", remedy="convert it: iconv -f UTF-16 -t UTF-8")
+        raise InputError(
+            "this file is UTF-16", where=str(path), allowed="UTF-8", remedy="convert it: iconv -f UTF-16 -t UTF-8"
+        )
     if _is_table(path):
         if start.startswith(_PACKED) or b"\0" in start:
             raise InputError("this is a binary file", where=str(path), allowed=_TABLE)
         return
     if _is_binary(start):
-        remedy = "rename it to end in .parquet" if start.startswith(b"PAR1") else "give a .jsonl file (unpack it if it is compressed)"
-        raise InputError("this is a binary file", where=str(path), allowed="one JSON object per line, UTF-8", remedy=remedy)
+        remedy = (
+            "rename it to end in .parquet"
+            if start.startswith(b"PAR1")
+            else "give a .jsonl file (unpack it if it is compressed)"
+        )
+        raise InputError(
+            "this is a binary file", where=str(path), allowed="one JSON object per line, UTF-8", remedy=remedy
+        )
     if start.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
         raise InputError(
-            "this file is one JSON array", where=str(path), allowed="one JSON object per line", remedy="convert it: jq -c '.[]'"
+            "this file is one JSON array",
+            where=str(path),
+            allowed="one JSON object per line",
+            remedy="convert it: jq -c '.[]'",
         )
 
 
@@ -112,10 +133,18 @@ def _read_line(text: bytes, number: int, where: str) -> Line:
         row = orjson.loads(text)
     except orjson.JSONDecodeError as failed:
         shown = shorten_value(text.decode(errors="replace").strip())
-        return Line(number, {}, TaskError(f"this line is not JSON: {failed}", where=where, found=shown, allowed="one JSON object"))
+        return Line(
+            number,
+            {},
+            TaskError(f"this line is not JSON: {failed}", where=where, found=shown, allowed="one JSON object"),
+        )
     if not isinstance(row, dict):
         return Line(
-            number, {}, TaskError("this line is not a JSON object", where=where, found=shorten_value(row), allowed="one JSON object")
+            number,
+            {},
+            TaskError(
+                "this line is not a JSON object", where=where, found=shorten_value(row), allowed="one JSON object"
+            ),
         )
     return Line(number, row)
 
@@ -128,7 +157,9 @@ def _read_parquet(path: Path) -> Iterator[Line]:
         for number, row in enumerate(rows, start=1):
             yield Line(number, _drop_nulls(row))
     except importlib.import_module("pyarrow").ArrowException as failed:
-        raise InputError("this is not a Parquet file that can be read", where=str(path), found=shorten_value(str(failed))) from None
+        raise InputError(
+            "this is not a Parquet file that can be read", where=str(path), found=shorten_value(str(failed))
+        ) from None
 
 
 def _drop_nulls(value: Any) -> Any:
@@ -138,7 +169,10 @@ def _drop_nulls(value: Any) -> Any:
     return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-_READERS: Mapping[str, Callable[[Path], Iterator[Line]]] = {".parquet": _read_parquet, **dict.fromkeys(DELIMITERS, _read_table)}
+_READERS: Mapping[str, Callable[[Path], Iterator[Line]]] = {
+    ".parquet": _read_parquet,
+    **dict.fromkeys(DELIMITERS, _read_table),
+}
 _TABLE = "a header line with the columns' names and a line for each row"
 
 

@@ -107,7 +107,9 @@ def _find_text(source: str, task: Task, transcript: Transcript) -> str | None:
 
 
 def write_value(value: Any) -> str | None:
-    """Return a field as a judge is shown it: a list of texts as lines, anything else that is no text as JSON; None for none."""
+    """Return a field as a judge is shown it: a list of texts as lines, anything else that is no text as JSON; None for
+    none.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):

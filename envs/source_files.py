@@ -17,8 +17,10 @@ class SourceConfig:
     """A source as configured.
 
     Exactly one of ``path`` (a local ``.jsonl``, ``.csv``, ``.tsv`` or ``.parquet``) and ``dataset`` (a Hugging Face id;
-    ``revision``: its commit, 40 hex digits; ``file``: the path in it) is set. ``binding`` judges the tasks. ``validation_fraction`` in
-    [0, 1) goes into ``validation.jsonl``. ``protected`` files hold questions that no task may repeat. By the rows' own ``slice_fields``
+    ``revision``: its commit, 40 hex digits; ``file``: the path in it) is set. ``binding`` judges the tasks.
+    ``validation_fraction`` in
+    [0, 1) goes into ``validation.jsonl``. ``protected`` files hold questions that no task may repeat. By the rows' own
+    ``slice_fields``
     the figures of a run are sliced.
     """
 
@@ -51,18 +53,24 @@ def check_source(config: SourceConfig) -> None:
     """
     if (config.path is None) == (config.dataset is None):
         raise ConfigError(
-            "a source has either a path or a dataset", field="source.path",
+            "a source has either a path or a dataset",
+            field="source.path",
             found="neither" if config.path is None else "both",
             remedy="set source.path=FILE, or source.dataset=OWNER/NAME source.revision=…",
-        )  # fmt: skip
+        )
     if config.dataset is not None and not _REVISION.fullmatch(config.revision or ""):
         raise ConfigError(
-            "a data set is pinned by revision", field="source.revision", found=shorten_value(config.revision),
+            "a data set is pinned by revision",
+            field="source.revision",
+            found=shorten_value(config.revision),
             allowed="40 hexadecimal digits (the commit of the data set's repository)",
-        )  # fmt: skip
+        )
     if not 0.0 <= config.validation_fraction < 1.0:
         raise ConfigError(
-            "out of range", field="source.validation_fraction", found=f"{config.validation_fraction:g}", allowed="0 <= fraction < 1"
+            "out of range",
+            field="source.validation_fraction",
+            found=f"{config.validation_fraction:g}",
+            allowed="0 <= fraction < 1",
         )
 
 
@@ -83,7 +91,9 @@ def find_local_file(config: SourceConfig) -> Path:
         found = hub.hf_hub_download(config.dataset, config.file, repo_type="dataset", revision=config.revision)
     except (OSError, ValueError) as failed:  # the hub's errors are of these two families
         raise InputError(
-            "this data set's file cannot be downloaded", field="source.dataset", found=shorten_value(str(failed), 300),
+            "this data set's file cannot be downloaded",
+            field="source.dataset",
+            found=shorten_value(str(failed), 300),
             remedy="check id, revision, file and network; or download it yourself and set source.path=FILE",
-        ) from None  # fmt: skip
+        ) from None
     return Path(found)

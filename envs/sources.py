@@ -45,15 +45,21 @@ class SourceAdapter(Protocol):
 
 @runtime_checkable
 class TellsItsDataSet(Protocol):
-    """What an adapter may have besides, where its ``licence`` is that of one published data set whose form other rows may have."""
+    """What an adapter may have besides, where its ``licence`` is that of one published data set whose form other rows
+    may have.
+    """
 
     def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
-        """Tell whether any of these rows seem to be the data set's: by its name where they were downloaded, else by their ids."""
+        """Tell whether any of these rows seem to be the data set's: by its name where they were downloaded, else by
+        their ids.
+        """
         ...
 
 
 def find_licence(adapter: SourceAdapter, dataset: str | None, task_ids: Iterable[str]) -> Licence:
-    """Return the statements that hold for these rows; none where they are somebody's own in the form of a published data set."""
+    """Return the statements that hold for these rows; none where they are somebody's own in the form of a published
+    data set.
+    """
     if isinstance(adapter, TellsItsDataSet) and not adapter.published(dataset, task_ids):
         return Licence({})
     return adapter.licence
@@ -97,14 +103,24 @@ def read_text_field(row: Mapping[str, Any], field: str, *, prefix: str = "") -> 
     """
     path = f"{prefix}{field}"
     if field not in row:
-        raise TaskError("this field is missing", field=path, found=f"the fields {', '.join(sorted(row)) or '(none)'}", allowed="a text")
+        raise TaskError(
+            "this field is missing",
+            field=path,
+            found=f"the fields {', '.join(sorted(row)) or '(none)'}",
+            allowed="a text",
+        )
     value = row[field]
     if not isinstance(value, str):
         raise TaskError(
-            "this field has the wrong type", field=path, found=f"{type(value).__name__}: {shorten_value(value)}", allowed="a text"
+            "this field has the wrong type",
+            field=path,
+            found=f"{type(value).__name__}: {shorten_value(value)}",
+            allowed="a text",
         )
     if not value.strip():
-        raise TaskError("this text is blank", field=path, found=repr(value), allowed="a text with at least one visible character")
+        raise TaskError(
+            "this text is blank", field=path, found=repr(value), allowed="a text with at least one visible character"
+        )
     return value
 
 
@@ -121,14 +137,19 @@ def slice_value(row: Mapping[str, Any], field: str) -> str:
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise TaskError(
-            "figures cannot be sliced by this", field=field, found=f"{type(value).__name__}: {shorten_value(value)}",
-            allowed="a text or a number", remedy="write one value, or rename the field",
-        )  # fmt: skip
+            "figures cannot be sliced by this",
+            field=field,
+            found=f"{type(value).__name__}: {shorten_value(value)}",
+            allowed="a text or a number",
+            remedy="write one value, or rename the field",
+        )
     return str(value).strip()
 
 
 def read_json_cell(value: Any) -> Any:
-    """Return what a table's cell holds, where a row of JSON would hold an object or a list; any other value as it is."""
+    """Return what a table's cell holds, where a row of JSON would hold an object or a list; any other value as it
+    is.
+    """
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:
@@ -147,7 +168,11 @@ def read_optional_id(row: Mapping[str, Any], field: str = "id") -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise TaskError("this field has the wrong type", field=field, found=shorten_value(value), allowed="a text or an integer")
+        raise TaskError(
+            "this field has the wrong type", field=field, found=shorten_value(value), allowed="a text or an integer"
+        )
     if not str(value).strip():
-        raise TaskError("this id is blank", field=field, found=repr(value), allowed="a text or an integer, or no id at all")
+        raise TaskError(
+            "this id is blank", field=field, found=repr(value), allowed="a text or an integer, or no id at all"
+        )
     return str(value)

@@ -1,6 +1,7 @@
 """Means, ratios and pass@k over rows that come in clusters (the rollouts of one task), each with a 95 % interval.
 
-The intervals are those of ``gavel.models.statistics``; a ratio sum(a) / sum(b), where b is 0 or 1, is the mean of a over the rows
+The intervals are those of ``gavel.models.statistics``; a ratio sum(a) / sum(b), where b is 0 or 1, is the mean of a
+over the rows
 that count. Without rows there is no figure: the functions return None.
 """
 
@@ -36,8 +37,11 @@ def find_cluster(result: Result, field: str | None) -> str:
     return result.task_id if value is None else str(value)
 
 
-def compute_mean(values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[float, float] | None = None) -> Metric | None:
-    """Return the mean over rows with its interval; ``bounds`` are the least and greatest possible value, None for unbounded.
+def compute_mean(
+    values: Sequence[float] | Floats, clusters: Codes, *, bounds: tuple[float, float] | None = None
+) -> Metric | None:
+    """Return the mean over rows with its interval; ``bounds`` are the least and greatest possible value, None for
+    unbounded.
 
     Args:
         values: shape (rows,).

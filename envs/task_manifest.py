@@ -1,4 +1,6 @@
-"""What a prepared folder holds, as bytes by file name: tasks, verifiers, and the manifest that says where they came from."""
+"""What a prepared folder holds, as bytes by file name: tasks, verifiers, and the manifest that says where they came
+from.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class SkippedRow:
 
 @record
 class SortedTasks:
-    """A source's rows by fate; ``dropped`` maps how a question matched a protected one to the ids, ``skipped`` are not valid."""
+    """A source's rows by fate; ``dropped`` maps how a question matched a protected one to the ids, ``skipped`` are not
+    valid.
+    """
 
     train: tuple[Task, ...]
     validation: tuple[Task, ...]
@@ -60,7 +64,9 @@ def make_contents(
     made = {name: b"".join(dump(task) + b"\n" for task in of) for name, of in rows.items()}
     if tasks.skipped:
         made["skipped.jsonl"] = b"".join(to_json(row) + b"\n" for row in tasks.skipped)
-    made["verifiers.json"] = _encode_pretty(_list_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation]))
+    made["verifiers.json"] = _encode_pretty(
+        _list_verifiers(config, adapter, profiles, [*tasks.train, *tasks.validation])
+    )
     files = {name: {"sha256": _compute_sha256(data), "rows": data.count(b"\n")} for name, data in made.items()}
     files["verifiers.json"].pop("rows")
     manifest = _make_manifest(adapter, origin, tasks, protected, licence)
@@ -79,9 +85,12 @@ def _describe_verifier(name: str, profiles: Mapping[str, str]) -> Mapping[str, A
     target, binding = parse_verifier(name)
     if binding not in profiles:
         raise ConfigError(
-            "there is no such binding", field="source.binding", found=binding, allowed=", ".join(profiles) or "(none is declared)",
+            "there is no such binding",
+            field="source.binding",
+            found=binding,
+            allowed=", ".join(profiles) or "(none is declared)",
             remedy=f"declare it: judging.bindings.{binding}.judge=… judging.bindings.{binding}.rubric=…",
-        )  # fmt: skip
+        )
     return {"kind": "NamedJudgeVerifier", "binding": binding, "profile": profiles[binding], "target": target}
 
 

@@ -1,4 +1,6 @@
-"""Task files: our own (``gavel.task/1``) and any source's, read row by row; a bad row is reported and the others are kept."""
+"""Task files: our own (``gavel.task/1``) and any source's, read row by row; a bad row is reported and the others are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def read_tasks(
         ConfigError: a limit below 1, or an unknown source.
     """
     if limit is not None and limit < 1:
-        raise ConfigError("must be positive", field="tasks.limit", found=str(limit), allowed="at least 1, or null for all rows")
+        raise ConfigError(
+            "must be positive", field="tasks.limit", found=str(limit), allowed="at least 1, or null for all rows"
+        )
     reader = TaskReader(Path(path), environment, source=source, binding=binding)
     tasks: list[PlannedTask] = []
     bad: list[BadRow] = []
@@ -136,9 +140,13 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
             return BadRow(line.number, self._choose_free_id(line), _place_error(error, where))
         if (first := self._lines.setdefault(task.task_id, line.number)) != line.number:
             twice = TaskError(
-                f"this task_id stands on lines {first} and {line.number}", where=where, field="task_id" if self._ours else "id",
-                found=task.task_id, allowed="each id once", remedy=f"remove or rename one of the two rows (line {first} is kept)",
-            )  # fmt: skip
+                f"this task_id stands on lines {first} and {line.number}",
+                where=where,
+                field="task_id" if self._ours else "id",
+                found=task.task_id,
+                allowed="each id once",
+                remedy=f"remove or rename one of the two rows (line {first} is kept)",
+            )
             return BadRow(line.number, f"line:{line.number}", twice)
         return PlannedTask(task, line.number)
 
@@ -150,16 +158,20 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         adapters = list_sources(self._environment.name)
         for row in rows:
             self._ours = str(row.get("schema", "")).startswith("gavel.")
-            self._adapter = None if self._ours else next((adapter for adapter in adapters if adapter.recognises(row)), None)
+            self._adapter = (
+                None if self._ours else next((adapter for adapter in adapters if adapter.recognises(row)), None)
+            )
             if self._ours or self._adapter is not None:
                 return
         if rows:
             raise InputError(
-                f"these rows are of no format that the environment {self._environment.name} can read", where=str(self._path),
+                f"these rows are of no format that the environment {self._environment.name} can read",
+                where=str(self._path),
                 found=f"the fields {', '.join(sorted(rows[0])) or '(none)'}",
-                allowed=f"schema {Task.SCHEMA}, or the source {' or '.join(adapter.name for adapter in adapters) or '(none)'}",
+                allowed=f"schema {Task.SCHEMA}, or the source "
+                f"{' or '.join(adapter.name for adapter in adapters) or '(none)'}",
                 remedy="choose the environment of these tasks with env=…, or name the source",
-            )  # fmt: skip
+            )
 
     def _choose_free_id(self, line: Line) -> str:
         """Return the bad row's own id, unless another row has it (a row of errors must not look like a good one's)."""
@@ -180,15 +192,21 @@ def read_task(row: Mapping[str, Any], environment: Environment | Targets, adapte
     adapter = next((adapter for adapter in adapters if adapter.recognises(row)), None)
     if adapter is None:
         raise TaskError(
-            f"this task is of no format that the environment {environment.name} can read", field="schema",
+            f"this task is of no format that the environment {environment.name} can read",
+            field="schema",
             found=shorten_value(f"the fields {', '.join(sorted(map(str, row))) or '(none)'}"),
-            allowed=f"schema {Task.SCHEMA}, or a row of the source {' or '.join(adapter.name for adapter in adapters) or '(none)'}",
-        )  # fmt: skip
+            allowed=f"schema {Task.SCHEMA}, or a row of the source "
+            f"{' or '.join(adapter.name for adapter in adapters) or '(none)'}",
+        )
     return _make_task(row, environment, adapter, environment.info.binding, "")
 
 
 def _make_task(
-    row: Mapping[str, Any], environment: Environment | Targets, adapter: SourceAdapter | None, binding: str | None, where: str
+    row: Mapping[str, Any],
+    environment: Environment | Targets,
+    adapter: SourceAdapter | None,
+    binding: str | None,
+    where: str,
 ) -> Task:
     if adapter is None:
         task = _read_own(row, environment, where)
@@ -196,7 +214,9 @@ def _make_task(
         task = adapter.adapt(row, binding or adapter.binding)
         task = replace(task, target=environment.parse_target(task.target))
     if (bad := find_non_finite(task.metadata)) is not None:
-        raise TaskError("this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number")
+        raise TaskError(
+            "this number is not finite", field=f"metadata.{bad.path}", found=str(bad.value), allowed="a finite number"
+        )
     return task if task.task_id else replace(task, task_id=task.digest)
 
 
@@ -204,12 +224,18 @@ def _read_own(row: Mapping[str, Any], environment: Environment | Targets, where:
     task = load(Task, row, where=where, error=TaskError)
     if task.env != environment.name:
         raise TaskError(
-            "this task is another environment's", field="env", found=task.env, allowed=environment.name, remedy=f"choose env={task.env}"
+            "this task is another environment's",
+            field="env",
+            found=task.env,
+            allowed=environment.name,
+            remedy=f"choose env={task.env}",
         )
     if not task.task_id.strip():
         raise TaskError("this id is blank", field="task_id", found=repr(task.task_id), allowed="a text")
     if "/" not in task.verifier.strip("/"):
-        raise TaskError("this names no verifier", field="verifier", found=task.verifier, allowed="<target format>/<binding>")
+        raise TaskError(
+            "this names no verifier", field="verifier", found=task.verifier, allowed="<target format>/<binding>"
+        )
     _check_messages(task.messages, needs_user=not environment.info.speaks_first)
     if not isinstance(task.target, Mapping):
         raise TaskError("the target is not an object", field="target", found=str(task.target), allowed="an object")
@@ -224,20 +250,30 @@ def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
         for name in ("reply", "receipts"):
             if getattr(message, name):
                 raise TaskError(
-                    "a task may not bring a model's reply", field=f"messages.{place}.{name}", found="(a reply or its receipts)",
-                    allowed="role and content", remedy="remove it: the policy is asked",
-                )  # fmt: skip
+                    "a task may not bring a model's reply",
+                    field=f"messages.{place}.{name}",
+                    found="(a reply or its receipts)",
+                    allowed="role and content",
+                    remedy="remove it: the policy is asked",
+                )
     roles = [message.role for message in messages]
     if (needs_user and "user" not in roles) or roles[-1:] == ["assistant"]:
         raise TaskError(
-            "the policy has nothing to reply to", field="messages", found=f"roles {', '.join(roles)}",
+            "the policy has nothing to reply to",
+            field="messages",
+            found=f"roles {', '.join(roles)}",
             allowed="a user's message, and none of the assistant's at the end",
-        )  # fmt: skip
+        )
 
 
 def _place_error(error: TaskError, where: str) -> TaskError:
     return type(error)(
-        error.problem, where=error.where or where, field=error.field, found=error.found, allowed=error.allowed, remedy=error.remedy
+        error.problem,
+        where=error.where or where,
+        field=error.field,
+        found=error.found,
+        allowed=error.allowed,
+        remedy=error.remedy,
     )
 
 
@@ -246,4 +282,14 @@ def dump_task(task: Task) -> dict[str, Any]:
     return {"schema": Task.SCHEMA, **to_plain(task)}
 
 
-__all__ = ["BadRow", "PlannedTask", "SourceAdapter", "Targets", "TaskFile", "TaskReader", "dump_task", "read_task", "read_tasks"]
+__all__ = [
+    "BadRow",
+    "PlannedTask",
+    "SourceAdapter",
+    "Targets",
+    "TaskFile",
+    "TaskReader",
+    "dump_task",
+    "read_task",
+    "read_tasks",
+]

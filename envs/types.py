@@ -26,7 +26,8 @@ class RewardError(InputError):
 class Task:
     """One thing to be done.
 
-    ``verifier`` is the binding's exported name, ``<target format>/<binding>``; ``messages`` are sent as they are; ``target`` is the
+    ``verifier`` is the binding's exported name, ``<target format>/<binding>``; ``messages`` are sent as they are;
+    ``target`` is the
     environment's own frozen dataclass (plain JSON while the environment has not parsed it).
     """
 
@@ -42,7 +43,9 @@ class Task:
     @property
     def digest(self) -> str:
         """``sha256:<hex>`` over everything a reply or a grade could depend on; the id and the metadata stay out."""
-        return compute_digest([self.env, self.verifier, [[m.role, m.content] for m in self.messages], to_plain(self.target)])
+        return compute_digest(
+            [self.env, self.verifier, [[m.role, m.content] for m in self.messages], to_plain(self.target)]
+        )
 
 
 @record
@@ -62,7 +65,8 @@ class Transcript:
 
 @record
 class Opening:
-    """The messages an episode starts with, and the receipts of the calls that made them. ``over``: the episode ends with them, so that
+    """The messages an episode starts with, and the receipts of the calls that made them. ``over``: the episode ends
+    with them, so that
     ``step`` comes next and the policy is never asked."""
 
     messages: tuple[Message, ...]
@@ -72,7 +76,8 @@ class Opening:
 
 @record
 class Check:
-    """One fact about a reply: ``passed`` is None where it could not be checked or was skipped; ``score`` in [0, 1]; ``receipts`` are
+    """One fact about a reply: ``passed`` is None where it could not be checked or was skipped; ``score`` in [0, 1];
+    ``receipts`` are
     the call ids of the receipts in the result."""
 
     name: str
@@ -168,9 +173,11 @@ class Digests:
 
 @record
 class Result:
-    """One attempt at one (task, rollout): a graded row, an ungraded one (``judge_error``), or a skipped task (``invalid_task``).
+    """One attempt at one (task, rollout): a graded row, an ungraded one (``judge_error``), or a skipped task
+    (``invalid_task``).
 
-    ``reward`` is set exactly on graded rows. ``fallback_reward`` is 0.0 on ungraded rows and never averaged into anything.
+    ``reward`` is set exactly on graded rows. ``fallback_reward`` is 0.0 on ungraded rows and never averaged into
+    anything.
     """
 
     SCHEMA: ClassVar[str] = "gavel.result/1"
@@ -191,14 +198,18 @@ class Result:
 
     def __post_init__(self) -> None:
         if (self.reward is not None) != (self.status == "graded") or self.outcome.graded != (self.status == "graded"):
-            raise ValueError(f"status {self.status} does not fit reward {self.reward} and failure {self.outcome.failure}")
+            raise ValueError(
+                f"status {self.status} does not fit reward {self.reward} and failure {self.outcome.failure}"
+            )
         if self.fallback_reward not in (None, 0.0):
             raise ValueError(f"the fallback reward is always 0.0, found {self.fallback_reward}")
 
 
 @record
 class Metric:
-    """A figure with its interval over ``n`` rows (95 % unless said otherwise); ``low`` and ``high`` are None where there is none."""
+    """A figure with its interval over ``n`` rows (95 % unless said otherwise); ``low`` and ``high`` are None where
+    there is none.
+    """
 
     value: float
     low: float | None
@@ -221,7 +232,9 @@ class Summary:
 
 
 class ServiceNeeded(Exception):
-    """A transcript is only to be graded, and the environment would call this service, which does not judge: the episode is not over."""
+    """A transcript is only to be graded, and the environment would call this service, which does not judge: the episode
+    is not over.
+    """
 
 
 def _always_ask(task: Task) -> bool:  # noqa: ARG001
@@ -237,12 +250,15 @@ class EnvironmentInfo:
     """What an environment needs and allows; every field has a default, so that a one-reply environment says nothing.
 
     Attributes:
-        policy_turns: the most replies of the policy in one episode; None: not declared, and then nothing can train on it, for an
+        policy_turns: the most replies of the policy in one episode; None: not declared, and then nothing can train on
+            it, for an
             episode that is cut is never graded.
         speaks_first: the environment makes the first words of the user itself, so that a task may hold none.
-        keeps_filtered: what a provider's filter left of a reply is the policy's reply, and graded; False: it is a failure of the
+        keeps_filtered: what a provider's filter left of a reply is the policy's reply, and graded; False: it is a
+            failure of the
             provider.
-        clusters: the field of metadata or details whose value rows share that are alike (a persona, whoever plays it): intervals are
+        clusters: the field of metadata or details whose value rows share that are alike (a persona, whoever plays it):
+            intervals are
             clustered by it; None: by task.
         binding: the binding of judge and rubric that tasks are read for, None if a task's ``verifier`` alone says it.
         also_binds: further bindings that grade every task.
@@ -270,7 +286,9 @@ class EnvironmentInfo:
 
 @runtime_checkable
 class HasInfo(Protocol):
-    """What says what an environment needs: the environment itself, and its options where it is known before anything is made."""
+    """What says what an environment needs: the environment itself, and its options where it is known before anything is
+    made.
+    """
 
     @property
     def info(self) -> EnvironmentInfo:
@@ -318,7 +336,9 @@ class Exporter(Protocol):
     """An environment that also writes its results in files of somebody else's format."""
 
     def exports(self, results: Sequence[Result], run: str, planned: int | None = None) -> Mapping[str, bytes]:
-        """Return the files by name, of the graded ``results``; ``run`` names the run, ``planned`` counts its rows, graded or not."""
+        """Return the files by name, of the graded ``results``; ``run`` names the run, ``planned`` counts its rows,
+        graded or not.
+        """
         ...
 
 
@@ -343,7 +363,8 @@ class Rereads(Protocol):
 class RewardPolicy(Protocol):
     """A pure function from an outcome to a number; never called on an ungraded outcome.
 
-    ``bounds`` are the least and greatest value it can give, None if there are none (intervals of means keep to them); ``ablation`` says
+    ``bounds`` are the least and greatest value it can give, None if there are none (intervals of means keep to them);
+    ``ablation`` says
     how it departs from the environment's own objective, for the run to record, None if it does not.
     """
 

@@ -18,7 +18,9 @@ if rewards:
     print(f"mean reward {fmean(rewards):.3f}")
 
 # %% What went wrong that is not the policy's doing.
-for kind, count in Counter(row.outcome.failure.kind.value for row in run.failed if row.outcome.failure is not None).items():
+for kind, count in Counter(
+    row.outcome.failure.kind.value for row in run.failed if row.outcome.failure is not None
+).items():
     print(f"{kind}: {count}")
 
 # %% The lowest rewards, with the evidence of their checks.

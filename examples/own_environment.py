@@ -1,6 +1,7 @@
 """An environment of one's own, played and graded: python examples/own_environment.py.
 
-The policy guesses a number and is told ``higher`` or ``lower``. ``gavel new env NAME`` writes such a one as a package of its own, with
+The policy guesses a number and is told ``higher`` or ``lower``. ``gavel new env NAME`` writes such a one as a package
+of its own, with
 configs and tests, for the commands and the trainers.
 """
 
@@ -97,10 +98,14 @@ def main() -> None:
     with gavel.Grader.of(environment, FewGuesses()) as grader:
         for number in (10, 3, 19):
             asked = (gavel.Message("user", "Guess my number, from 1 to 20. Say the number alone."),)
-            task = gavel.Task(f"n-{number}", environment.name, "numbers/none", asked, environment.parse_target({"number": number}), {})
+            task = gavel.Task(
+                f"n-{number}", environment.name, "numbers/none", asked, environment.parse_target({"number": number}), {}
+            )
             result = grader.grade(task, asyncio.run(play(environment, task)))
             results.append(result)
-            print(result.task_id, result.outcome.label, result.reward.value if result.reward else result.outcome.failure)
+            print(
+                result.task_id, result.outcome.label, result.reward.value if result.reward else result.outcome.failure
+            )
     print({name: metric.value for name, metric in environment.summarize(results).metrics.items()})
 
 

@@ -2,7 +2,8 @@
 
     trainer = GRPOTrainer(model=…, train_dataset=…, reward_funcs=[reward_reply], …)
 
-The data set has a column ``task``: a row of gavel as JSON text. TRL 1.16 leaves a completion out whose reward is None (older versions
+The data set has a column ``task``: a row of gavel as JSON text. TRL 1.16 leaves a completion out whose reward is None
+(older versions
 made a 0 of it, which would train the policy down for what a judge did).
 """
 
@@ -12,7 +13,10 @@ from typing import Any
 
 import gavel
 
-WORDS = ("env=instruction_following", "reward=mean")  # with a judge also judge=external, judge.base_url=…, judge.model=…
+WORDS = (
+    "env=instruction_following",
+    "reward=mean",
+)  # with a judge also judge=external, judge.base_url=…, judge.model=…
 
 
 @cache

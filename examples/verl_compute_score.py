@@ -4,8 +4,10 @@
     python -m verl.trainer.main_ppo … \\
         custom_reward_function.path=examples/verl_compute_score.py custom_reward_function.name=compute_score
 
-Each row's ``reward_model.ground_truth`` is a row of gavel as JSON text, its ``data_source`` the name that the environment is served as.
-verl calls this once per sample, in worker processes: the client keeps its connection from call to call, and makes one in each worker.
+Each row's ``reward_model.ground_truth`` is a row of gavel as JSON text, its ``data_source`` the name that the
+environment is served as.
+verl calls this once per sample, in worker processes: the client keeps its connection from call to call, and makes one
+in each worker.
 """
 
 import json
@@ -25,11 +27,14 @@ def open_client(env: str) -> gavel.SyncGavelClient:
     return gavel.SyncGavelClient(URL, env, api_key=os.environ.get("GAVEL_KEY"))
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> dict[str, Any]:
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+) -> dict[str, Any]:
     """Return the reward and the label.
 
     Raises:
-        RuntimeError: there is no grade. verl has no sample without a score, and a 0 in its place would train the policy down for what a
+        RuntimeError: there is no grade. verl has no sample without a score, and a 0 in its place would train the policy
+            down for what a
             judge did, so training stops; ``gavel serve`` has tried again by then.
     """
     del extra_info

@@ -9,8 +9,10 @@ from contextvars import ContextVar
 from gavel.judges.types import AnswerLog, JudgeQuery
 from gavel.models.codec import compute_digest
 
-# A context variable, not a parameter: one judge serves many rows at a time, and an environment's ``step`` knows a task and a
-# transcript, not the run that journals it. The context follows each row's own asyncio task (and the tasks it starts), so rows never
+# A context variable, not a parameter: one judge serves many rows at a time, and an environment's ``step`` knows a task
+# and a
+# transcript, not the run that journals it. The context follows each row's own asyncio task (and the tasks it starts),
+# so rows never
 # see each other's answers and no environment has to hand a log through.
 _LOG: ContextVar[AnswerLog | None] = ContextVar("gavel_answer_log", default=None)
 

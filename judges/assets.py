@@ -46,7 +46,9 @@ class AssetStore:
             return self.pins[name]
         except KeyError:
             raise AssetError(
-                "there is no such asset", field=name, allowed=", ".join(find_nearest(name, self.pins) or sorted(self.pins))
+                "there is no such asset",
+                field=name,
+                allowed=", ".join(find_nearest(name, self.pins) or sorted(self.pins)),
             ) from None
 
     def locate_asset(self, name: str) -> Path:
@@ -60,7 +62,11 @@ class AssetStore:
         if not shipped.is_file():
             self._check_mirror(pin)
             return locate_pin(pin, cache=self.cache, mirror=self.mirror, offline=self.offline)
-        verify_file(pin, shipped, remedy="install the package again; a changed prompt is another rubric and needs a profile of its own")
+        verify_file(
+            pin,
+            shipped,
+            remedy="install the package again; a changed prompt is another rubric and needs a profile of its own",
+        )
         return shipped
 
     def _check_mirror(self, pin: Pin) -> None:
@@ -81,8 +87,10 @@ class AssetStore:
 
 @record
 class AssetsConfig:
-    """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder tried first),
-    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk of this machine
+    """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder
+    tried first),
+    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk
+    of this machine
     (None: in the user's cache folder, or below the folder for temporary files where that lies on a network)."""
 
     cache: str | None = None

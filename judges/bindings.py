@@ -1,4 +1,6 @@
-"""Bindings: under one name, the service that judges and the rubric it judges with; everything is checked before a GPU is taken."""
+"""Bindings: under one name, the service that judges and the rubric it judges with; everything is checked before a GPU
+is taken.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.service import Service, get_config_key
 
 CHARACTERS_PER_TOKEN = 6
-"""No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in tokens."""
+"""No tokenizer packs English more tightly than this on a whole prompt, so lengths over it are a lower bound in
+tokens.
+"""
 
 THINKING_TOKENS = 4096
 """What most judges that think need before their verdict."""
@@ -21,7 +25,9 @@ THINKING_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A bound judge: ``service`` is the name it is called by, ``judge`` how it is configured (None in tests that need no identity)."""
+    """A bound judge: ``service`` is the name it is called by, ``judge`` how it is configured (None in tests that need
+    no identity).
+    """
 
     name: str
     service: str
@@ -56,11 +62,13 @@ def bind_rubrics(
         bindings: the configured bindings by name.
         services: every service by name.
         assets: where the rubrics' texts come from.
-        declared: names of services that must be used by a binding (those under ``services`` that no environment calls itself).
+        declared: names of services that must be used by a binding (those under ``services`` that no environment calls
+            itself).
         added: rubric profiles besides ours.
 
     Raises:
-        ConfigError: an unknown service, rubric or profile; an unused rubric or declared service; output that cannot fit.
+        ConfigError: an unknown service, rubric or profile; an unused rubric or declared service; output that cannot
+            fit.
         AssetError: a rubric's text cannot be had, or it is not the pinned one.
     """
     for name, binding in bindings.items():
@@ -68,8 +76,14 @@ def bind_rubrics(
         _check_known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
     _check_all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
     _check_all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
-    made = {name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added) for name, config in rubrics.items()}
-    bound = {name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric) for name, item in bindings.items()}
+    made = {
+        name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added)
+        for name, config in rubrics.items()
+    }
+    bound = {
+        name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric)
+        for name, item in bindings.items()
+    }
     for joined in bound.values():
         _check_fit(joined, services[joined.service])
     return bound
@@ -79,18 +93,23 @@ def _check_known(name: str, choices: Iterable[str], field: str, what: str) -> No
     if name not in (names := list(choices)):
         near = find_nearest(name, names)
         raise ConfigError(
-            f"there is no such {what}", field=field, found=name, allowed=", ".join(names) or "(none is declared)",
+            f"there is no such {what}",
+            field=field,
+            found=name,
+            allowed=", ".join(names) or "(none is declared)",
             remedy=f"did you mean `{near[0]}`?" if near else f"declare the {what} or name one of these",
-        )  # fmt: skip
+        )
 
 
 def _check_all_used(names: Iterable[str], used: set[str], group: str, what: str) -> None:
     for name in names:
         if name not in used:
             raise ConfigError(
-                f"no binding uses this {what}", field=f"{group}.{name}", found=f"bindings use: {', '.join(sorted(used)) or 'none'}",
+                f"no binding uses this {what}",
+                field=f"{group}.{name}",
+                found=f"bindings use: {', '.join(sorted(used)) or 'none'}",
                 remedy=f"bind it under judging.bindings, or remove it: ~{group}.{name}",
-            )  # fmt: skip
+            )
 
 
 def describe_output_limit(binding: Binding) -> str:
@@ -108,9 +127,14 @@ def describe_output_limit(binding: Binding) -> str:
 
 def advise_limit(binding: Binding) -> str:
     """Say which keys give a judge more room whose reply ended at a limit."""
-    answer, room = binding.rubric.sampling.max_response_tokens, binding.judge.thinking_tokens if binding.judge is not None else 0
+    answer, room = (
+        binding.rubric.sampling.max_response_tokens,
+        binding.judge.thinking_tokens if binding.judge is not None else 0,
+    )
     if answer is None:
-        return f"no output limit was sent, so the server's own one or its context ended it; {binding.limit_key} sends one"
+        return (
+            f"no output limit was sent, so the server's own one or its context ended it; {binding.limit_key} sends one"
+        )
     key = f"{get_config_key(binding.service)}.thinking_tokens"
     more = f"{key} (a judge that thinks needs {max(THINKING_TOKENS, 2 * room)} or more; {room or 'none'} now)"
     return f"raise {more} or {binding.limit_key} ({answer} now)"
@@ -125,10 +149,12 @@ def _check_fit(binding: Binding, service: Service) -> None:
     prompt = sum(len(message.content) for message in empty) // CHARACTERS_PER_TOKEN
     if prompt + answer > limit:
         raise ConfigError(
-            f"the rubric's reply does not fit the context of {get_config_key(binding.service)}", field=binding.limit_key, found=str(answer),
+            f"the rubric's reply does not fit the context of {get_config_key(binding.service)}",
+            field=binding.limit_key,
+            found=str(answer),
             allowed=f"{limit} tokens of context, less at least {prompt} for the rubric's own text",
             remedy="lower max_response_tokens, or raise the service's max_context_length",
-        )  # fmt: skip
+        )
 
 
 def parse_verifier(name: str) -> tuple[str, str]:
@@ -140,9 +166,12 @@ def parse_verifier(name: str) -> tuple[str, str]:
     target, slash, binding = name.partition("/")
     if not (target and slash and binding):
         raise ConfigError(
-            "this is not a verifier's name", field="verifier", found=name, allowed="<target format>/<binding>",
+            "this is not a verifier's name",
+            field="verifier",
+            found=name,
+            allowed="<target format>/<binding>",
             remedy="for example nemo_abstention_v1/abstention",
-        )  # fmt: skip
+        )
     return target, binding
 
 
@@ -155,7 +184,8 @@ def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str], a
         also: bindings that grade every task besides.
 
     Raises:
-        ConfigError: a task names a missing binding, a binding's rubric does not take the task's target, or no task uses a binding.
+        ConfigError: a task names a missing binding, a binding's rubric does not take the task's target, or no task uses
+            a binding.
     """
     used: set[str] = set(also)
     for verifier in dict.fromkeys(verifiers):
@@ -164,13 +194,18 @@ def check_verifiers(bindings: Mapping[str, Binding], verifiers: Iterable[str], a
         rubric = bindings[name].rubric
         if not is_target_taken(rubric, target):
             raise ConfigError(
-                f"the rubric of binding {name} does not take this target format", field=f"verifier {verifier}", found=target,
-                allowed=", ".join(rubric.targets), remedy=f"bind {name} to a rubric for {target}; its profile is now {rubric.profile}",
-            )  # fmt: skip
+                f"the rubric of binding {name} does not take this target format",
+                field=f"verifier {verifier}",
+                found=target,
+                allowed=", ".join(rubric.targets),
+                remedy=f"bind {name} to a rubric for {target}; its profile is now {rubric.profile}",
+            )
         used.add(name)
     for name in bindings:
         if name not in used:
             raise ConfigError(
-                "no task uses this binding", field=f"judging.bindings.{name}", found=f"tasks use: {', '.join(sorted(used)) or 'none'}",
+                "no task uses this binding",
+                field=f"judging.bindings.{name}",
+                found=f"tasks use: {', '.join(sorted(used)) or 'none'}",
                 remedy=f"remove it (~judging.bindings.{name}), or prepare the tasks for it",
-            )  # fmt: skip
+            )

@@ -1,4 +1,6 @@
-"""Certificates: what was measured of a bound judge, under digests that say of which, and the rule by which it qualifies."""
+"""Certificates: what was measured of a bound judge, under digests that say of which, and the rule by which it
+qualifies.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class CertificateError(InputError):
 
 @record
 class Certificate:
-    """What is known of one binding: ``times`` are Unix seconds of the probe and the calibration, where they were made."""
+    """What is known of one binding: ``times`` are Unix seconds of the probe and the calibration, where they were
+    made.
+    """
 
     SCHEMA: ClassVar[str] = "gavel.certificate/1"
 
@@ -47,8 +51,10 @@ class Certificate:
 
 @record
 class Qualification:
-    """What a judge must have shown: ``min_kappa`` bounds the lower end of kappa's interval where a labelled set is configured,
-    ``max_flip_rate`` the share of repeated calls with another label (None: reported only). ``required`` false lets training start
+    """What a judge must have shown: ``min_kappa`` bounds the lower end of kappa's interval where a labelled set is
+    configured,
+    ``max_flip_rate`` the share of repeated calls with another label (None: reported only). ``required`` false lets
+    training start
     without, which is recorded."""
 
     required: bool = True
@@ -74,15 +80,22 @@ def read_certificate(folder: Path, binding: Binding) -> Certificate | None:
     try:
         value = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as failed:
-        raise CertificateError("this certificate is not JSON", where=str(path), found=str(failed), remedy="probe again") from None
+        raise CertificateError(
+            "this certificate is not JSON", where=str(path), found=str(failed), remedy="probe again"
+        ) from None
     if not isinstance(value, dict):
-        raise CertificateError("this certificate is not an object", where=str(path), found=shorten_value(value), remedy="probe again")
+        raise CertificateError(
+            "this certificate is not an object", where=str(path), found=shorten_value(value), remedy="probe again"
+        )
     found = load(Certificate, value, where=str(path), error=CertificateError)
     if found.binding_digest != binding.digest:
         raise CertificateError(
-            "this certificate is about another binding", where=str(path), found=found.binding_digest, allowed=binding.digest,
+            "this certificate is about another binding",
+            where=str(path),
+            found=found.binding_digest,
+            allowed=binding.digest,
             remedy="probe again",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -98,9 +111,13 @@ def find_known_fingerprint(folder: Path, binding: Binding) -> str | None:
 
 
 def write_certificate(
-    folder: Path, binding: Binding, *, probe: ProbeReport | None = None, calibration: CalibrationReport | None = None,
+    folder: Path,
+    binding: Binding,
+    *,
+    probe: ProbeReport | None = None,
+    calibration: CalibrationReport | None = None,
     now: float | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write what was measured into the binding's certificate, beside what is in it already; whole or not at all.
 
     Args:
@@ -121,7 +138,9 @@ def write_certificate(
     stamp = time.time() if now is None else now
     if probe is not None:
         version = probe.server.version if probe.server else None
-        known = replace(known, probe=probe, server_version=version or known.server_version, times={**known.times, "probe": stamp})
+        known = replace(
+            known, probe=probe, server_version=version or known.server_version, times={**known.times, "probe": stamp}
+        )
     if calibration is not None:
         known = replace(known, calibration=calibration, times={**known.times, "calibration": stamp})
     path = make_path(folder, binding)
@@ -136,10 +155,16 @@ def write_certificate(
 def _make_blank(binding: Binding) -> Certificate:
     judge, rubric = binding.judge, binding.rubric
     return Certificate(
-        binding=binding.name, binding_digest=binding.digest, model=(judge.model if judge else None) or "",
-        revision=judge.revision if judge else None, server_version=None, profile=rubric.profile, rubric_digest=rubric.digest,
-        sampling=to_plain(rubric.sampling), times={},
-    )  # fmt: skip
+        binding=binding.name,
+        binding_digest=binding.digest,
+        model=(judge.model if judge else None) or "",
+        revision=judge.revision if judge else None,
+        server_version=None,
+        profile=rubric.profile,
+        rubric_digest=rubric.digest,
+        sampling=to_plain(rubric.sampling),
+        times={},
+    )
 
 
 def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[str, ...]:
@@ -152,7 +177,9 @@ def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[s
     if rules.labelled_set and calibration is None:
         found.append("a labelled set is configured, but it was never calibrated")
     elif rules.labelled_set and calibration is not None and not (calibration.kappa.low or 0.0) >= rules.min_kappa:
-        found.append(f"kappa's lower bound is {calibration.kappa.low or 0.0:.3f}, at least {rules.min_kappa:g} is needed")
+        found.append(
+            f"kappa's lower bound is {calibration.kappa.low or 0.0:.3f}, at least {rules.min_kappa:g} is needed"
+        )
     return tuple(found)
 
 
@@ -167,12 +194,15 @@ def require_certificate(folder: Path, binding: Binding, rules: Qualification) ->
         return certificate
     if certificate is None:
         raise CertificateError(
-            f"the judge of binding {binding.name} was never probed as it is composed now", where=str(make_path(folder, binding)),
+            f"the judge of binding {binding.name} was never probed as it is composed now",
+            where=str(make_path(folder, binding)),
             remedy=f"{PROBE_AGAIN}, or set qualification.required=false (it is recorded)",
-        )  # fmt: skip
+        )
     if reasons := list_shortcomings(certificate, rules):
         raise CertificateError(
-            f"the judge of binding {binding.name} does not qualify", where=str(make_path(folder, binding)), found="; ".join(reasons),
+            f"the judge of binding {binding.name} does not qualify",
+            where=str(make_path(folder, binding)),
+            found="; ".join(reasons),
             remedy="choose another judge or rubric, or set qualification.required=false (it is recorded)",
-        )  # fmt: skip
+        )
     return certificate

@@ -35,7 +35,8 @@ class ReplyForm:
     """How a judge's reply is read.
 
     Attributes:
-        reader: ``json`` (an object whose member ``verdict`` is a label), ``choice`` (one word and nothing else), ``last_line`` (a last
+        reader: ``json`` (an object whose member ``verdict`` is a label), ``choice`` (one word and nothing else),
+            ``last_line`` (a last
             line that is a label, after any text) or ``score`` (an object whose member ``verdict`` is a number).
         verdict: the member with the verdict, and the word that may stand before it in a line.
         reasoning: the member with the judge's reasons, before the verdict; empty: none is asked for.
@@ -81,7 +82,8 @@ class RubricForm:
 
     Attributes:
         name: its profile's name, ``owner/name``.
-        slots: where the text of each slot comes from, such as ``task.last_user``, ``target.reference?`` (``?``: may be absent) and
+        slots: where the text of each slot comes from, such as ``task.last_user``, ``target.reference?`` (``?``: may be
+            absent) and
             ``reply.visible``.
         prompt: the template; ``{slot}`` stands for a slot, ``{fence}`` for a line of backticks around hostile text.
         reply: how the verdict is read.
@@ -90,7 +92,8 @@ class RubricForm:
         controls: known answers.
         sampling: what replies are drawn with.
         targets: the target formats it grades; ``*`` is any.
-        attacks: for attacks whose right label is not the general one (an empty reply that is ``harmless``): name -> labels.
+        attacks: for attacks whose right label is not the general one (an empty reply that is ``harmless``): name ->
+            labels.
         criteria: the rubric asks about each of the task's ``target.criteria``; None: it asks once.
         neutralise: False sends exact bytes, as a rubric that is ported must.
         path: where it was read; in no digest.

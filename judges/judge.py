@@ -7,14 +7,32 @@ from dataclasses import replace
 
 from gavel.judges.answers import get_current_log, make_answer_key
 from gavel.judges.bindings import Binding, advise_limit
-from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, StoredAnswer, TokenGuarding, Unparseable, Verdict
+from gavel.judges.types import (
+    Grade,
+    JudgeFailure,
+    JudgeQuery,
+    Rubric,
+    StoredAnswer,
+    TokenGuarding,
+    Unparseable,
+    Verdict,
+)
 from gavel.models.calls.incomplete import describe_incomplete
 from gavel.models.calls.quirks import LENGTH, STOP, finish_word
 from gavel.models.errors import ConfigError, find_nearest
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.texts.textwork import LONGEST, describe_too_long, run_on_text
 from gavel.models.texts.thinking import split_reply
-from gavel.models.types import ChatModel, ChatRequest, Completion, Confirming, Message, Receipt, SpecialTokens, TellingTokens
+from gavel.models.types import (
+    ChatModel,
+    ChatRequest,
+    Completion,
+    Confirming,
+    Message,
+    Receipt,
+    SpecialTokens,
+    TellingTokens,
+)
 
 RETRY_SAMPLE = 1_000_000
 """Added to the sample for each parse retry: a draw of its own, which no wanted sample is ever equal to."""
@@ -29,7 +47,9 @@ class BoundJudges:
         fresh: ask the model each time; no cache, no sharing (probes, flip rates, canaries).
     """
 
-    def __init__(self, bindings: Mapping[str, Binding], models: Callable[[str], ChatModel], *, fresh: bool = False) -> None:
+    def __init__(
+        self, bindings: Mapping[str, Binding], models: Callable[[str], ChatModel], *, fresh: bool = False
+    ) -> None:
         self._bindings, self._models, self._fresh = dict(bindings), models, fresh
         self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
 
@@ -44,7 +64,8 @@ class BoundJudges:
     async def grade(self, query: JudgeQuery) -> Grade:
         """Return the verdict on one query.
 
-        A reply that cannot be read is asked for again (``query.retries`` times), each time as a fresh draw of its own. A question that
+        A reply that cannot be read is asked for again (``query.retries`` times), each time as a fresh draw of its own.
+        A question that
         the row's answer log knows is read again without a call.
 
         Raises:
@@ -63,9 +84,11 @@ class BoundJudges:
         except KeyError:
             near = find_nearest(name, self._bindings)
             raise ConfigError(
-                "there is no such binding", field=name, allowed=", ".join(self._bindings) or "(none is declared)",
+                "there is no such binding",
+                field=name,
+                allowed=", ".join(self._bindings) or "(none is declared)",
                 remedy=f"did you mean `{near[0]}`?" if near else "",
-            ) from None  # fmt: skip
+            ) from None
 
     async def _ask_model(self, binding: Binding, query: JudgeQuery, key: str) -> Grade:
         model = self._models(binding.service)
@@ -107,12 +130,18 @@ class BoundJudges:
             self._guarded[key] = rubric.guard_tokens(found.tokens)
         return self._guarded[key], found.note
 
-    def _make_request(self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int) -> ChatRequest:
+    def _make_request(
+        self, rubric: Rubric, query: JudgeQuery, messages: tuple[Message, ...], *, retry: int
+    ) -> ChatRequest:
         return ChatRequest(
-            messages, "judge", rubric.sampling, rubric.response_format,
-            sample=query.sample + retry * RETRY_SAMPLE, fresh=retry > 0 or self._fresh,
+            messages,
+            "judge",
+            rubric.sampling,
+            rubric.response_format,
+            sample=query.sample + retry * RETRY_SAMPLE,
+            fresh=retry > 0 or self._fresh,
             prefix_key=f"{rubric.digest}/{query.prefix_key}",
-        )  # fmt: skip
+        )
 
 
 async def _complete_once(model: ChatModel, request: ChatRequest) -> Completion:
@@ -150,7 +179,9 @@ def _keep_answer(answer: StoredAnswer) -> None:
 
 
 def _list_earlier_receipts(key: str) -> tuple[Receipt, ...]:
-    """Return the receipts of earlier calls for this question, whose replies could not be read: they count as retries."""
+    """Return the receipts of earlier calls for this question, whose replies could not be read: they count as
+    retries.
+    """
     log = get_current_log()
     stored = log.find(key) if log is not None else None
     return stored.receipts if stored is not None else ()
@@ -173,7 +204,9 @@ def _count_characters(texts: Iterable[str]) -> int:
     return sum(map(len, texts))
 
 
-async def _make_grade(rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]) -> Grade:
+async def _make_grade(
+    rubric: Rubric, query: JudgeQuery, verdict: Verdict, raw: str, receipts: tuple[Receipt, ...]
+) -> Grade:
     details = {**(verdict.details or {}), "parse": verdict.parse, "calls": len(receipts)}
     if flags := await run_on_text(_count_characters(query.slots.values()), rubric.flags, query.slots):
         details["flags"] = flags

@@ -1,7 +1,10 @@
-"""Text under judgement is data: what a judge's template, tokenizer or eye could take for something else is made harmless or flagged.
+"""Text under judgement is data: what a judge's template, tokenizer or eye could take for something else is made
+harmless or flagged.
 
-``Neutraliser.clean_text`` serves our own rubrics; ``find_hostile`` names the same content for ported ones, which send exact bytes. Invisible
-characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners in Arabic and Indic words, emoji
+``Neutraliser.clean_text`` serves our own rubrics; ``find_hostile`` names the same content for ported ones, which send
+exact bytes. Invisible
+characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners in Arabic and Indic
+words, emoji
 sequences, direction marks beside right-to-left text, variation selectors after a visible character).
 """
 
@@ -23,10 +26,13 @@ _EMOJI = (
     "\U0001f000-\U0001faff"
 )
 _JOINED_SCRIPTS = (
-    # Arabic, Syriac, Thaana, NKo and neighbours; the Indic blocks; Myanmar; Khmer; Mongolian; Arabic presentation forms.
+    # Arabic, Syriac, Thaana, NKo and neighbours; the Indic blocks; Myanmar; Khmer; Mongolian; Arabic presentation
+    # forms.
     "\u0600-\u061b\u061d-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18af\ufb50-\ufdff\ufe70-\ufefc"
 )
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _AFTER_SCRIPT = re.compile(f"[{_JOINED_SCRIPTS}]")
 _BEFORE_JOINER = re.compile(f"[{_EMOJI}\ufe0f\U000e007f]")
 _AFTER_JOINER = re.compile(f"[{_EMOJI}]")
@@ -70,13 +76,21 @@ _CHARACTERS: tuple[tuple[str, re.Pattern[str], Keep, str], ...] = (
     ("control_character", re.compile("[\x85\u2028\u2029]"), _never_match, "\n"),
     ("control_character", re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"), _never_match, "\ufffd"),
     ("invisible_character", re.compile(f"[{_INVISIBLE}]"), _never_match, ""),
-    ("invisible_character", re.compile(f"(?<=\U0001f3f4)[\U000e0030-\U000e007a]{{3,6}}\U000e007f|[{_TAGS}]"), _keep_flag, ""),
+    (
+        "invisible_character",
+        re.compile(f"(?<=\U0001f3f4)[\U000e0030-\U000e007a]{{3,6}}\U000e007f|[{_TAGS}]"),
+        _keep_flag,
+        "",
+    ),
     ("bidi_control", re.compile("[\u202a-\u202e\u2066-\u2069]"), _never_match, ""),
     ("bidi_control", re.compile("[\u061c\u200e\u200f]"), _keep_mark, ""),
     ("invisible_character", re.compile("[\u200c\u200d]"), _keep_joiner, ""),
     ("invisible_character", re.compile(f"[{_SELECTORS}]"), _keep_selector, ""),
 )
-"""In this order, so that a later row sees its real neighbours. A control becomes a visible mark: dropping it could join two words."""
+"""In this order, so that a later row sees its real neighbours.
+
+A control becomes a visible mark: dropping it could join two words.
+"""
 
 _TOKEN_NAMES = (
     "s|bos|eos|pad|unk|mask|cls|sep|think|thinking|answer|tools|tool_call|tool_calls|tool_response|function_calls|"
@@ -89,7 +103,10 @@ _BRACKET_NAMES = (
     "INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|MODEL_SETTINGS|THINK|IMG|IMG_BREAK|IMG_END|"
     "PREFIX|MIDDLE|SUFFIX|AUDIO|BEGIN_AUDIO|TRANSCRIBE|CLS|SEP|MASK|PAD|UNK|BOS|EOS|gMASK|sMASK|sop|eop"
 )
-_LEFT, _RIGHT = "[<\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438]", "[>\uff1e\ufe65\u232a\u3009\u27e9\u02c3\u276f\u1433]"
+_LEFT, _RIGHT = (
+    "[<\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438]",
+    "[>\uff1e\ufe65\u232a\u3009\u27e9\u02c3\u276f\u1433]",
+)
 """Angle brackets, and what looks like them to a reader."""
 _TOKENS = "|".join((
     rf"{_LEFT}[|｜][^<>|｜\n]{{1,64}}[|｜]{_RIGHT}",  # ChatML, Llama, Phi, DeepSeek, GLM, harmony
@@ -102,11 +119,14 @@ _TOKENS = "|".join((
     r"\[[|｜][^\[\]|｜\n]{1,64}[|｜]\]",  # EXAONE
     r"\]~!?[a-z][\[\]]|\[e~\[|\]![a-z]~\[|\]<\][a-z ]{1,20}\[>\[",  # MiniMax
 ))  # fmt: skip
-"""Chat-template and other special tokens of the common model families; a judge whose tokenizer can be read adds its own."""
+"""Chat-template and other special tokens of the common model families; a judge whose tokenizer can be read adds its
+own.
+"""
 
 _TOKEN = re.compile(_TOKENS, re.IGNORECASE)
 _BRACKETS = str.maketrans(
-    "<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9\u02c2\u02c3\u276e\u276f\u1438\u1433", "‹›⟦⟧" + "‹›" * 8
+    "<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9\u02c2\u02c3\u276e\u276f\u1438\u1433",
+    "‹›⟦⟧" + "‹›" * 8,
 )
 _ROUNDS = 8
 """Tokens may stand inside one another; no form above nests deeper than three times."""
@@ -145,8 +165,10 @@ _PHRASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
 class Neutraliser:
     """Makes texts harmless for one template.
 
-    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their letters do not
-    matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the special tokens
+    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their
+    letters do not
+    matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the
+    special tokens
     of the judge's own tokenizer (``gavel.models.calls.special_tokens``).
     """
 
@@ -162,7 +184,9 @@ class Neutraliser:
                 raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
         names = sorted({tag.strip("</>") for tag in self.delimiters})
         wide = "|".join("".join(map(_match_any_width, name)) for name in names)
-        slash = r"\s*+(?:[/／⁄∕╱]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
+        slash = (
+            r"\s*+(?:[/／⁄∕╱]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
+        )
         own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
         tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
         object.__setattr__(self, "_extra", re.compile(tokens or r"(?!)", re.IGNORECASE))
@@ -174,7 +198,9 @@ class Neutraliser:
         return Neutraliser(self.delimiters, tuple(token for token in tokens if _TOKEN.fullmatch(token) is None))
 
     def clean_text(self, text: str) -> str:
-        """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it is."""
+        """Return ``text`` without anything that could end its slot, start a turn, or hide; plain text comes back as it
+        is.
+        """
         if _PLAIN.fullmatch(text) and not self.tokens:
             return text
         cleaned, _ = _clean_characters(text)
@@ -210,7 +236,10 @@ def _clean_characters(text: str) -> tuple[str, list[str]]:
     right_to_left = _RIGHT_TO_LEFT.search(text) is not None  # once: per mark it would be quadratic
     for flag, pattern, always, substitute in _CHARACTERS:
         keep = _never_match if always is _keep_mark and not right_to_left else always
-        changed = pattern.sub(lambda match, keep=keep, substitute=substitute: match[0] if keep(match) else substitute, text)  # type: ignore[misc]
+        changed = pattern.sub(
+            lambda match, keep=keep, substitute=substitute: match[0] if keep(match) else substitute,  # type: ignore[misc]
+            text,
+        )
         if changed != text and flag and flag not in found:
             found.append(flag)
         text = changed
@@ -220,7 +249,8 @@ def _clean_characters(text: str) -> tuple[str, list[str]]:
 def find_hostile(text: str) -> tuple[str, ...]:
     """Name what is hostile in a text to be judged, each name once.
 
-    ``control_character``, ``invisible_character``, ``bidi_control`` (where no script or emoji needs them), ``chat_template_token``,
+    ``control_character``, ``invisible_character``, ``bidi_control`` (where no script or emoji needs them),
+    ``chat_template_token``,
     ``verdict_words`` (it states a verdict of its own) and ``grader_instruction`` (it talks to the grader).
     """
     found: list[str] = []
@@ -229,7 +259,9 @@ def find_hostile(text: str) -> tuple[str, ...]:
         if _TOKEN.search(text):
             found.append("chat_template_token")
     lower = text.lower()
-    found += [name for name, words, pattern in _PHRASES if any(word in lower for word in words) and pattern.search(text)]
+    found += [
+        name for name, words, pattern in _PHRASES if any(word in lower for word in words) and pattern.search(text)
+    ]
     return tuple(found)
 
 

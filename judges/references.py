@@ -1,4 +1,6 @@
-"""What a judge of answers is given as the reference: the one accepted answer, or several, or that no answer is right."""
+"""What a judge of answers is given as the reference: the one accepted answer, or several, or that no answer is
+right.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ def make_checks_table(report: ProbeReport) -> Table:
     for column in ("check", "name", "expected", "got", ""):
         table.add_column(column, overflow="fold")
     for row in report.rows:
-        table.add_row(row.kind, row.name, " or ".join(row.expected), row.got, "[green]pass[/]" if row.passed else "[red]FAIL[/]")
+        table.add_row(
+            row.kind, row.name, " or ".join(row.expected), row.got, "[green]pass[/]" if row.passed else "[red]FAIL[/]"
+        )
     return table
 
 
@@ -27,7 +29,9 @@ def make_facts_table(report: ProbeReport) -> Table:
     table.add_column(overflow="fold")
     for name, text in _list_facts(report):
         table.add_row(name, text)
-    verdict = "[green]qualified[/]" if report.qualified else f"[red]not qualified[/]: {len(report.failed)} checks failed"
+    verdict = (
+        "[green]qualified[/]" if report.qualified else f"[red]not qualified[/]: {len(report.failed)} checks failed"
+    )
     table.add_row("verdict", verdict)
     return table
 
@@ -66,17 +70,35 @@ def make_confusion_table(report: CalibrationReport) -> Table:
 
 def make_agreement_table(report: CalibrationReport) -> Table:
     """Return the figures of agreement, overall and by slice."""
-    table = Table(title=f"binding {report.binding}: agreement with {report.items} labelled answers", caption=report.caution)
+    table = Table(
+        title=f"binding {report.binding}: agreement with {report.items} labelled answers", caption=report.caution
+    )
     for column in ("", "items", "accuracy", "Cohen's kappa", "Krippendorff's alpha"):
         table.add_column(column)
-    table.add_row("all", str(report.accuracy.n), *(_format_figure(value) for value in (report.accuracy, report.kappa, report.alpha)))
+    table.add_row(
+        "all",
+        str(report.accuracy.n),
+        *(_format_figure(value) for value in (report.accuracy, report.kappa, report.alpha)),
+    )
     for row in report.slices:
-        table.add_row(f"{row.field} {row.value}", str(row.accuracy.n), _format_figure(row.accuracy), _format_figure(row.kappa), "")
+        table.add_row(
+            f"{row.field} {row.value}", str(row.accuracy.n), _format_figure(row.accuracy), _format_figure(row.kappa), ""
+        )
     counts = (("parsed", report.parses), ("ungraded", report.ungraded))
     for name, found in counts:
         if found:
-            table.add_row(name, str(sum(found.values())), ", ".join(f"{key} {count}" for key, count in sorted(found.items())), "", "")
-    for name, share in (("reviewed", report.reviewed_share), ("flip rate", report.flip_rate), ("swap rate", report.swap_rate)):
+            table.add_row(
+                name,
+                str(sum(found.values())),
+                ", ".join(f"{key} {count}" for key, count in sorted(found.items())),
+                "",
+                "",
+            )
+    for name, share in (
+        ("reviewed", report.reviewed_share),
+        ("flip rate", report.flip_rate),
+        ("swap rate", report.swap_rate),
+    ):
         if share is not None:
             table.add_row(name, "", f"{share:.1%}", "", "")
     return table
@@ -85,7 +107,11 @@ def make_agreement_table(report: CalibrationReport) -> Table:
 def _format_figure(value: Interval) -> str:
     if value.value is None:
         return "-"
-    ends = f" \\[{_format_number(value.low)}, {_format_number(value.high)}]" if value.low is not None and value.high is not None else ""
+    ends = (
+        f" \\[{_format_number(value.low)}, {_format_number(value.high)}]"
+        if value.low is not None and value.high is not None
+        else ""
+    )
     return f"{_format_number(value.value)}{ends}"
 
 

@@ -15,8 +15,10 @@ from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
 
 @record
 class JudgeQuery:
-    """One question to a judge: ``slots`` fill the bound rubric's template, ``prefix_key`` names the shared prefix (the question, a
-    conversation), ``sample`` says which of several independent verdicts is wanted, ``retries`` how often it is asked anew where the
+    """One question to a judge: ``slots`` fill the bound rubric's template, ``prefix_key`` names the shared prefix (the
+    question, a
+    conversation), ``sample`` says which of several independent verdicts is wanted, ``retries`` how often it is asked
+    anew where the
     reply cannot be read."""
 
     binding: str
@@ -28,7 +30,8 @@ class JudgeQuery:
 
 @record
 class Grade:
-    """A judge's verdict: ``label`` from the rubric's closed set, ``score`` in [0, 1] where the rubric has one, ``parse`` how the
+    """A judge's verdict: ``label`` from the rubric's closed set, ``score`` in [0, 1] where the rubric has one,
+    ``parse`` how the
     reply was read (``exact``, …), ``raw`` the reply itself."""
 
     label: str
@@ -42,8 +45,10 @@ class Grade:
 
 @record
 class RubricConfig:
-    """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``), or ``file`` holds it, a path until it is
-    read; its profile is then the name that the file gives. The others are its sampling, None = the profile's own default."""
+    """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``), or ``file`` holds it, a path
+    until it is
+    read; its profile is then the name that the file gives. The others are its sampling, None = the profile's own
+    default."""
 
     profile: str = ""
     max_response_tokens: int | None = None
@@ -73,7 +78,9 @@ class JudgeFailure(ModelFailure):
 
 
 class Unparseable(Exception):
-    """A reply off the rubric's contract; the judge asks anew as often as the query allows, then fails with ``judge_unparseable``."""
+    """A reply off the rubric's contract; the judge asks anew as often as the query allows, then fails with
+    ``judge_unparseable``.
+    """
 
 
 @record
@@ -88,7 +95,10 @@ class Verdict:
 
 
 class Rubric(Protocol):
-    """How a text is graded; frozen. ``digest`` covers the text, the response format, sampling and the parser's version."""
+    """How a text is graded; frozen.
+
+    ``digest`` covers the text, the response format, sampling and the parser's version.
+    """
 
     @property
     def profile(self) -> str:
@@ -158,7 +168,8 @@ def is_target_taken(rubric: Rubric, target: str) -> bool:
 
 @runtime_checkable
 class TokenGuarding(Protocol):
-    """A rubric that can neutralise the special tokens of the judge that is asked; ``digest`` does not change, since they go with the
+    """A rubric that can neutralise the special tokens of the judge that is asked; ``digest`` does not change, since
+    they go with the
     model, which is part of a binding's identity."""
 
     @property
@@ -193,7 +204,8 @@ class Judge(Protocol):
 
 @record
 class StoredAnswer:
-    """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again; ``receipts``
+    """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again;
+    ``receipts``
     are of every call made for it. ``unread``: the reply was not whole, so that no verdict may be read from it."""
 
     key: str

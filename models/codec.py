@@ -1,4 +1,5 @@
-"""Strict JSON for frozen dataclasses: unknown, missing or mistyped fields and non-finite numbers are errors that name the field.
+"""Strict JSON for frozen dataclasses: unknown, missing or mistyped fields and non-finite numbers are errors that name
+the field.
 
 ``@record`` makes the dataclass; ``dump``/``load`` carry a schema version for the records that stand in files.
 """
@@ -34,7 +35,9 @@ def record(cls: type[T]) -> type[T]:
 
 
 class FieldError(ValueError):
-    """A field whose value does not fit, for a record's ``__post_init__``: ``decode`` names it as if it had found that itself."""
+    """A field whose value does not fit, for a record's ``__post_init__``: ``decode`` names it as if it had found that
+    itself.
+    """
 
     def __init__(self, field: str, found: object, allowed: str) -> None:
         super().__init__(f"{field} is {found}; allowed: {allowed}")
@@ -79,7 +82,8 @@ _FINITE = frozenset((str, bool, int, type(None)))
 
 
 def find_non_finite(value: object) -> NonFinite | None:
-    """Return the first NaN or infinity in plain mappings and sequences, or None: JSON has no such numbers, ``to_json`` writes null.
+    """Return the first NaN or infinity in plain mappings and sequences, or None: JSON has no such numbers, ``to_json``
+    writes null.
 
     The usual case, none, is one quick pass (well below 0.1 µs a value).
     """
@@ -128,7 +132,9 @@ def _find_too_large(value: object) -> str | None:
     return None
 
 
-def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", error: type[InputError] = RecordError) -> T:
+def decode(
+    cls: type[T], value: object, *, where: str = "", prefix: str = "", error: type[InputError] = RecordError
+) -> T:
     """Read plain JSON types (or JSON bytes) as ``cls``.
 
     Args:
@@ -139,7 +145,8 @@ def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", er
         error: the error class to raise.
 
     Raises:
-        InputError: of class ``error``; names the first bad field, what was found and what is allowed, and counts the others.
+        InputError: of class ``error``; names the first bad field, what was found and what is allowed, and counts the
+            others.
     """
     try:
         data = value if isinstance(value, bytes) else to_json(value)
@@ -147,27 +154,37 @@ def decode(cls: type[T], value: object, *, where: str = "", prefix: str = "", er
         if (place := _find_too_large(value)) is None:
             raise
         raise error(
-            "this number is too large", where=where, field=".".join(part for part in (prefix, place) if part),
-            found="an integer beyond 64 bits", allowed="-2^63 to 2^64 - 1",
-        ) from None  # fmt: skip
+            "this number is too large",
+            where=where,
+            field=".".join(part for part in (prefix, place) if part),
+            found="an integer beyond 64 bits",
+            allowed="-2^63 to 2^64 - 1",
+        ) from None
     if not isinstance(value, bytes) and b"null" in data and (bad := find_non_finite(value)) is not None:
         raise error(
-            "this number is not finite", where=where, field=".".join(part for part in (prefix, bad.path) if part), found=str(bad.value),
+            "this number is not finite",
+            where=where,
+            field=".".join(part for part in (prefix, bad.path) if part),
+            found=str(bad.value),
             allowed="a finite number",
-        )  # fmt: skip
+        )
     try:
         return _make_adapter(cls).validate_json(data)  # type: ignore[arg-type, no-any-return]
     except ValidationError as failed:
         raise _explain_errors(cls, failed, where, prefix, error) from None
 
 
-def _explain_errors(cls: type[Any], failed: ValidationError, where: str, prefix: str, error: type[InputError]) -> InputError:
+def _explain_errors(
+    cls: type[Any], failed: ValidationError, where: str, prefix: str, error: type[InputError]
+) -> InputError:
     first, *others = failed.errors(include_url=False)
     path = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
     field = ".".join(part for part in (prefix, path) if part)
     if isinstance(cause := first.get("ctx", {}).get("error"), FieldError):
         field = ".".join(part for part in (field, cause.field) if part)
-        return error("this value does not fit", where=where, field=field, found=shorten_value(cause.found), allowed=cause.allowed)
+        return error(
+            "this value does not fit", where=where, field=field, found=shorten_value(cause.found), allowed=cause.allowed
+        )
     kind, more = first["type"], f" (and {len(others)} more)" if others else ""
     if kind in ("missing", "missing_argument"):
         return error(f"this field is missing{more}", where=where, field=field, remedy=f"add `{path}`")
@@ -175,13 +192,20 @@ def _explain_errors(cls: type[Any], failed: ValidationError, where: str, prefix:
         names = tuple(field.name for field in fields(cls)) if len(first["loc"]) == 1 and is_dataclass(cls) else ()
         near = find_nearest(str(first["loc"][-1]), names)
         return error(
-            f"there is no such field{more}", where=where, field=field, found=shorten_value(first["input"]),
-            allowed=", ".join(names), remedy=f"did you mean `{near[0]}`?" if near else "remove it",
-        )  # fmt: skip
+            f"there is no such field{more}",
+            where=where,
+            field=field,
+            found=shorten_value(first["input"]),
+            allowed=", ".join(names),
+            remedy=f"did you mean `{near[0]}`?" if near else "remove it",
+        )
     return error(
-        f"this value does not fit{more}", where=where, field=field, found=shorten_value(first["input"]),
+        f"this value does not fit{more}",
+        where=where,
+        field=field,
+        found=shorten_value(first["input"]),
         allowed=first["msg"].removeprefix("Value error, ").removeprefix("Input should be "),
-    )  # fmt: skip
+    )
 
 
 def _is_branch(part: object) -> bool:
@@ -205,7 +229,11 @@ def load(cls: type[T], value: Mapping[str, Any], *, where: str = "", error: type
     found = value.get("schema")
     if found != wanted:
         raise error(
-            "this is not a record this version can read", where=where, field="schema", found=shorten_value(found),
-            allowed=wanted, remedy="write it again with this version, or read it with the version that wrote it",
-        )  # fmt: skip
+            "this is not a record this version can read",
+            where=where,
+            field="schema",
+            found=shorten_value(found),
+            allowed=wanted,
+            remedy="write it again with this version, or read it with the version that wrote it",
+        )
     return decode(cls, {key: item for key, item in value.items() if key != "schema"}, where=where, error=error)

@@ -28,7 +28,9 @@ class InputError(GavelError, ValueError):
         remedy: what to do about it, as an instruction.
     """
 
-    def __init__(self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = "") -> None:
+    def __init__(
+        self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = ""
+    ) -> None:
         self.problem, self.where, self.field = problem, where, field
         self.found, self.allowed, self.remedy = found, allowed, remedy
         super().__init__(problem)
@@ -61,7 +63,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]
 
 
 def make_visible(text: str) -> str:
-    r"""Return ``text`` with every character that could steer a terminal written out (``\x1b``), for text that is not ours."""
+    r"""Return ``text`` with every character that could steer a terminal written out (``\x1b``), for text that is not
+    ours.
+    """
     if text.isprintable():
         return text
     return _CONTROLS.sub(_escape_match, text)
@@ -72,8 +76,14 @@ def _escape_match(found: re.Match[str]) -> str:
 
 
 def shorten_value(value: object, limit: int = 120) -> str:
-    """Return ``repr(value)``, of a text the text itself in one line, cut to ``limit`` characters, for the ``found`` of an error."""
-    text = make_visible(value).replace("\n", "\\n").replace("\t", "\\t") if isinstance(value, str) and value.strip() else repr(value)
+    """Return ``repr(value)``, of a text the text itself in one line, cut to ``limit`` characters, for the ``found`` of
+    an error.
+    """
+    text = (
+        make_visible(value).replace("\n", "\\n").replace("\t", "\\t")
+        if isinstance(value, str) and value.strip()
+        else repr(value)
+    )
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

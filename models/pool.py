@@ -30,9 +30,12 @@ class ServicePool:
     """
 
     def __init__(
-        self, services: Mapping[str, Service], progress: Callable[[str], None], replies: Path | None = None,
+        self,
+        services: Mapping[str, Service],
+        progress: Callable[[str], None],
+        replies: Path | None = None,
         key: Callable[[str], str] = get_config_key,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._services, self._progress, self._key = services, progress, key
         self._cache: ReplyCache | None = None
         if any(service.cache for service in services.values()):
@@ -61,7 +64,9 @@ class ServicePool:
         return self._models[name]
 
     def read_load(self, name: str) -> tuple[int, int, str]:
-        """Return a service's calls in flight, its calls that wait for admission, and why it cannot be called, empty if it can."""
+        """Return a service's calls in flight, its calls that wait for admission, and why it cannot be called, empty if
+        it can.
+        """
         model = self._models[name]
         return model.in_flight, model.client.admission.waiting, model.client.router.problem or ""
 
@@ -77,15 +82,20 @@ class ServicePool:
     def describe_queue(self) -> str:
         """Return how many calls each service has in flight, for a progress line; empty if there are none."""
         return ", ".join(
-            f"{get_display_name(name)} {model.in_flight} in flight" for name, model in self._models.items() if model.in_flight
+            f"{get_display_name(name)} {model.in_flight} in flight"
+            for name, model in self._models.items()
+            if model.in_flight
         )
 
     def find_failure(self) -> ServerDied | None:
         """Return why a service cannot be called, or None: fewer of its replicas live than ``min_replicas``.
 
-        For a managed service that is for good, and ``report`` has the end of the log; the replicas of an external one may come back.
+        For a managed service that is for good, and ``report`` has the end of the log; the replicas of an external one
+        may come back.
         """
-        return self._failure or next((died for died in map(self._find_shortage, self._models.values()) if died is not None), None)
+        return self._failure or next(
+            (died for died in map(self._find_shortage, self._models.values()) if died is not None), None
+        )
 
     async def wait_failure(self) -> ServerDied:
         """Return once too many servers of a managed service died, with the reason."""
@@ -106,18 +116,29 @@ class ServicePool:
                     self._models[name].fail_calls(ModelFailure(FailureKind.TRANSPORT_UNREACHABLE, reason))
         if not groups:
             return
-        plans = await fleet.plan_servers(groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ)
+        plans = await fleet.plan_servers(
+            groups, assets=assets, log_dir=log_dir, progress=self._progress, environment=os.environ
+        )
         started = await fleet.start_servers(plans, log_dir=log_dir, progress=self._progress)
         self._servers = [server for replicas in started.values() for server in replicas]
         for group in groups:
             self._enter_group(group, started[group.name])
 
-    def _make_guarded(self, name: str, urls: tuple[str, ...], engine: str = "", tokenizer: Path | None = None) -> GuardedModel:
+    def _make_guarded(
+        self, name: str, urls: tuple[str, ...], engine: str = "", tokenizer: Path | None = None
+    ) -> GuardedModel:
         service = self._services[name]
         client = ChatClient(
-            name, service, base_urls=urls, engine=engine, cache=self._cache if service.cache else None, meter=self.meter,
-            progress=self._progress, key=self._key(name), tokenizer=tokenizer,
-        )  # fmt: skip
+            name,
+            service,
+            base_urls=urls,
+            engine=engine,
+            cache=self._cache if service.cache else None,
+            meter=self.meter,
+            progress=self._progress,
+            key=self._key(name),
+            tokenizer=tokenizer,
+        )
         return GuardedModel(client, service)
 
     def _enter_group(self, group: fleet.Group, servers: list[ManagedServer]) -> None:
@@ -165,10 +186,16 @@ class ServicePool:
 
 @asynccontextmanager
 async def open_services(
-    services: Mapping[str, Service], *, log_dir: Path, progress: Callable[[str], None], assets_cache: Path | None = None,
-    mirror: Path | None = None, offline: bool = False, replies: Path | None = None,
+    services: Mapping[str, Service],
+    *,
+    log_dir: Path,
+    progress: Callable[[str], None],
+    assets_cache: Path | None = None,
+    mirror: Path | None = None,
+    offline: bool = False,
+    replies: Path | None = None,
     key: Callable[[str], str] = get_config_key,
-) -> AsyncIterator[ServicePool]:  # fmt: skip
+) -> AsyncIterator[ServicePool]:
     """Check and start services; end everything that was started when the block ends, however it does.
 
     Managed services whose launch is the same share one server. Servers start at the same time.
@@ -184,7 +211,8 @@ async def open_services(
         key: tells where the config has a service, for errors and progress.
 
     Raises:
-        ConfigError: a service cannot work as configured, or not on this machine; the replies would lie on a network file system.
+        ConfigError: a service cannot work as configured, or not on this machine; the replies would lie on a network
+            file system.
         AssetError, EmbeddedError: an embedded model cannot be had.
         ServerError: a server did not become ready; has the end of its log.
     """

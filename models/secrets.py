@@ -27,7 +27,9 @@ _LONG = 16
 
 
 def is_credential_name(name: str) -> bool:
-    """Tell whether a field of this name holds a credential: ``api_key``, ``X-My-Password``, ``hf_token``; not ``max_tokens``."""
+    """Tell whether a field of this name holds a credential: ``api_key``, ``X-My-Password``, ``hf_token``; not
+    ``max_tokens``.
+    """
     return _CREDENTIAL_NAME.search(name) is not None
 
 
@@ -39,7 +41,8 @@ def is_credential_header(name: str) -> bool:
 def is_likely_key(text: str) -> bool:
     """Tell whether a text, given where a variable's name is wanted, may be the key itself.
 
-    A documented beginning (``sk-``, ``hf_``, ``AKIA``), or a part without ``_`` that no person would name a variable: 16 characters or
+    A documented beginning (``sk-``, ``hf_``, ``AKIA``), or a part without ``_`` that no person would name a variable:
+    16 characters or
     more with three digits among letters, or 20 or more whose case changes at every other character.
     """
     return _PREFIXED.search(text) is not None or any(_is_random(part) for part in text.split("_"))
@@ -65,7 +68,9 @@ def mask_keys(text: str) -> str:
 
 
 def find_suspect_field(fields: object, path: str = "") -> str | None:
-    """Return the dotted path of the first field that holds a credential, by its name or by a documented form; None if none does."""
+    """Return the dotted path of the first field that holds a credential, by its name or by a documented form; None if
+    none does.
+    """
     return next(_iter_suspects(fields, path), None)
 
 

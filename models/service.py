@@ -31,7 +31,8 @@ class Timeout:
 
 @record
 class Price:
-    """What a service asks for a million tokens, in ``currency`` (any word, or none): ``cached`` for those of a prompt that its prefix
+    """What a service asks for a million tokens, in ``currency`` (any word, or none): ``cached`` for those of a prompt
+    that its prefix
     cache held (None: as ``input``). Thinking counts as output."""
 
     input: float
@@ -49,22 +50,33 @@ class Price:
 class Service:
     """How a model is reached (``mode=external``) or served (``mode=managed``).
 
-    Both: ``model`` is the name asked for; ``api`` the protocol; ``sampling`` what a policy's replies are drawn with (a judge's comes
-    from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call with all its attempts) and
+    Both: ``model`` is the name asked for; ``api`` the protocol; ``sampling`` what a policy's replies are drawn with (a
+    judge's comes
+    from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call with all its
+    attempts) and
     ``attempts`` bound the calls; ``max_context_length`` in tokens.
-    ``thinking_opened``: the chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply without its
-    closing tag has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could be
+    ``thinking_opened``: the chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply
+    without its
+    closing tag has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts
+    that could be
     read, and answer equal calls at temperature 0 from them, in this run and later ones.
-    How requests are written, whoever makes them: ``max_tokens_field`` names the output limit (None: by the model's name, or as the
-    server says); ``omit`` are fields that are never sent (of ``OMITTED``); ``response_format`` is how a closed form of reply is asked
-    for (``tgi``: text-generation-inference's own; ``none``: not at all); ``thinking_tokens`` are added to every output limit, for a
+    How requests are written, whoever makes them: ``max_tokens_field`` names the output limit (None: by the model's
+    name, or as the
+    server says); ``omit`` are fields that are never sent (of ``OMITTED``); ``response_format`` is how a closed form of
+    reply is asked
+    for (``tgi``: text-generation-inference's own; ``none``: not at all); ``thinking_tokens`` are added to every output
+    limit, for a
     model that thinks first; ``extra_body`` goes into each request as it is.
-    External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names the variable
-    that holds the key (or several, the first one set wins), ``key_header`` the header it goes into (None: ``Authorization``, as a
-    bearer); ``query`` holds parameters of the URL (``api-version``); ``served_as`` are further names that the server may call the model
+    External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names
+    the variable
+    that holds the key (or several, the first one set wins), ``key_header`` the header it goes into (None:
+    ``Authorization``, as a
+    bearer); ``query`` holds parameters of the URL (``api-version``); ``served_as`` are further names that the server
+    may call the model
     by; ``header_env`` maps headers that hold credentials to variables.
     ``price`` is what its tokens cost, for the sums of runs and dry runs; it decides no reply.
-    Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter
+    Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is
+    the interpreter
     that has vLLM; ``cpu`` asks for the CPU build; ``port`` 0 picks a free one.
     """
 
@@ -131,18 +143,30 @@ class Service:
 
     @property
     def identity(self) -> str:
-        """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports, limits."""
+        """``sha256:<hex>`` of what decides the replies: the model, its revision and how it computes; not URLs, ports,
+        limits.
+        """
         written = [sorted(self.omit), self.response_format, self.thinking_tokens, self.extra_body]
-        return compute_digest([
-            self.model, self.revision, self.dtype, self.quantization, self.chat_template_kwargs, self.max_context_length, self.api,
-            # What is not set is left out: services without it keep their digest.
-            *(("thinking_opened",) if self.thinking_opened else ()),
-            *(written if any(written) else ()),
-        ])  # fmt: skip
+        return compute_digest(
+            [
+                self.model,
+                self.revision,
+                self.dtype,
+                self.quantization,
+                self.chat_template_kwargs,
+                self.max_context_length,
+                self.api,
+                # What is not set is left out: services without it keep their digest.
+                *(("thinking_opened",) if self.thinking_opened else ()),
+                *(written if any(written) else ()),
+            ]
+        )
 
 
 def get_config_key(name: str) -> str:
-    """Return the key of the config at which a verb's service stands: the service ``general`` is the config's ``judge``."""
+    """Return the key of the config at which a verb's service stands: the service ``general`` is the config's
+    ``judge``.
+    """
     return _KEYS.get(name, f"services.{name}")
 
 

@@ -31,7 +31,9 @@ def check_service(name: str, service: Service) -> None:
     """
     check_secrets(name, service)
     if not service.model:
-        raise ConfigError("no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves")
+        raise ConfigError(
+            "no model is named", field=f"{name}.model", remedy=f"set {name}.model=… to the name the server serves"
+        )
     _check_ranges(name, service)
     _check_price(name, service)
     _check_body(name, service)
@@ -39,9 +41,12 @@ def check_service(name: str, service: Service) -> None:
     replicas = len(service.base_urls) if service.mode == "external" else service.replicas
     if service.min_replicas > replicas:
         raise ConfigError(
-            "there are not so many replicas", field=f"{name}.min_replicas", found=str(service.min_replicas), allowed=f"1 to {replicas}",
+            "there are not so many replicas",
+            field=f"{name}.min_replicas",
+            found=str(service.min_replicas),
+            allowed=f"1 to {replicas}",
             remedy="name more servers: base_url=[URL,URL]" if service.mode == "external" else f"raise {name}.replicas",
-        )  # fmt: skip
+        )
 
 
 @record
@@ -94,7 +99,9 @@ def _check_ranges(name: str, service: Service) -> None:
         for part in key.split("."):
             value = getattr(value, part)
         if value is not None and not allowed.contains(value):
-            raise ConfigError("this number is out of range", field=f"{name}.{key}", found=shorten_value(value), allowed=str(allowed))
+            raise ConfigError(
+                "this number is out of range", field=f"{name}.{key}", found=shorten_value(value), allowed=str(allowed)
+            )
 
 
 _PRICE = Range(0.0, 1e9)
@@ -102,21 +109,37 @@ _PRICE = Range(0.0, 1e9)
 
 def _check_price(name: str, service: Service) -> None:
     price = service.price
-    for key, value in () if price is None else (("input", price.input), ("output", price.output), ("cached", price.cached)):
+    for key, value in (
+        () if price is None else (("input", price.input), ("output", price.output), ("cached", price.cached))
+    ):
         if value is not None and not _PRICE.contains(value):
             raise ConfigError(
-                "this is no price of a million tokens", field=f"{name}.price.{key}", found=str(value), allowed=str(_PRICE)
+                "this is no price of a million tokens",
+                field=f"{name}.price.{key}",
+                found=str(value),
+                allowed=str(_PRICE),
             )
 
 
 _EXTERNAL_ONLY = ("base_url", "api_key_env", "key_header", "query", "served_as", "organization")
-_MANAGED_ONLY = ("cpu", "gpus", "tensor_parallel_size", "replicas", "kv_cache_gb", "port", "python", "startup_timeout", "engine_args")
+_MANAGED_ONLY = (
+    "cpu",
+    "gpus",
+    "tensor_parallel_size",
+    "replicas",
+    "kv_cache_gb",
+    "port",
+    "python",
+    "startup_timeout",
+    "engine_args",
+)
 
 
 def check_effects(name: str, service: Service) -> None:
     """Refuse a key that this kind of service does not read, unless it says what it would be without it.
 
-    For what a user composed; a service that we started ourselves and now reach at its URL keeps the keys it was started with.
+    For what a user composed; a service that we started ourselves and now reach at its URL keeps the keys it was started
+    with.
 
     Raises:
         ConfigError: names the key.
@@ -137,7 +160,9 @@ def check_effects(name: str, service: Service) -> None:
                 remedy=f"remove it, or unset it on the command line: ~{name}.{key}",
             )
     if service.api == "responses" and service.response_format == "tgi":
-        raise ConfigError("no server has both", field=f"{name}.response_format", found="tgi", allowed="with api=chat_completions only")
+        raise ConfigError(
+            "no server has both", field=f"{name}.response_format", found="tgi", allowed="with api=chat_completions only"
+        )
 
 
 _UNSET: Mapping[str, Any] = {item.name: item.default for item in fields(Service)}
@@ -172,14 +197,20 @@ def _check_body(name: str, service: Service) -> None:
             )
     for field in service.extra_body or {}:
         if field in RESERVED_FIELDS:
-            raise ConfigError("this field belongs to the client", field=f"{name}.extra_body.{field}", remedy="remove it")
+            raise ConfigError(
+                "this field belongs to the client", field=f"{name}.extra_body.{field}", remedy="remove it"
+            )
         if field in _ELSEWHERE:
             raise ConfigError(
-                "this field has a key of its own", field=f"{name}.extra_body.{field}", remedy=_ELSEWHERE[field].format(name=name)
+                "this field has a key of its own",
+                field=f"{name}.extra_body.{field}",
+                remedy=_ELSEWHERE[field].format(name=name),
             )
     if name == "policy" and "seed" in (service.extra_body or {}):
         raise ConfigError(
-            "every rollout of a task would be drawn alike", field="policy.extra_body.seed", remedy="set policy.sampling.seed"
+            "every rollout of a task would be drawn alike",
+            field="policy.extra_body.seed",
+            remedy="set policy.sampling.seed",
         )
 
 
@@ -195,7 +226,10 @@ def check_secrets(name: str, service: Service) -> None:
     """
     if service.api_key_env is not None and not service.key_variables:
         raise ConfigError(
-            "no variable is named", field=f"{name}.api_key_env", found="[]", allowed="a name such as OPENAI_API_KEY, or null for no key"
+            "no variable is named",
+            field=f"{name}.api_key_env",
+            found="[]",
+            allowed="a name such as OPENAI_API_KEY, or null for no key",
         )
     for variable in service.key_variables:
         _check_variable(f"{name}.api_key_env", variable)
@@ -204,18 +238,25 @@ def check_secrets(name: str, service: Service) -> None:
     for header, value in (service.default_headers or {}).items():
         if is_credential_header(header) or find_suspect_field([value]) is not None:
             raise ConfigError(
-                "a header that holds a credential may not stand in a config", field=f"{name}.default_headers.{header}",
+                "a header that holds a credential may not stand in a config",
+                field=f"{name}.default_headers.{header}",
                 remedy=f"give the variable that holds it: {name}.header_env.{header}=VARIABLE",
-            )  # fmt: skip
+            )
     for key, held in (
-        ("sampling.extra", service.sampling.extra), ("engine_args", service.engine_args),
-        ("chat_template_kwargs", service.chat_template_kwargs), ("extra_body", service.extra_body), ("query", service.query),
-    ):  # fmt: skip
+        ("sampling.extra", service.sampling.extra),
+        ("engine_args", service.engine_args),
+        ("chat_template_kwargs", service.chat_template_kwargs),
+        ("extra_body", service.extra_body),
+        ("query", service.query),
+    ):
         if (path := find_suspect_field(held)) is not None:
             raise ConfigError(
-                "a credential may not stand in a config", field=f"{name}.{key}.{path}", found="(not shown)",
-                remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own variables",
-            )  # fmt: skip
+                "a credential may not stand in a config",
+                field=f"{name}.{key}.{path}",
+                found="(not shown)",
+                remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own "
+                "variables",
+            )
     for url in service.base_urls:
         _check_url_secrets(f"{name}.base_url", url)
 
@@ -223,24 +264,29 @@ def check_secrets(name: str, service: Service) -> None:
 def _check_variable(field: str, variable: str) -> None:
     if not _VARIABLE.fullmatch(variable) or is_likely_key(variable):
         raise ConfigError(
-            "this is not the name of an environment variable", field=field,
+            "this is not the name of an environment variable",
+            field=field,
             found=f"a text of {len(variable)} characters (not shown: it may be a key)",
             allowed="a name such as OPENAI_API_KEY",
             remedy="put the key into a variable and give the variable's name here; if a key was pasted, revoke it",
-        )  # fmt: skip
+        )
 
 
 def _check_external(name: str, service: Service) -> None:
     if not service.base_urls:
         raise ConfigError(
-            "an external service needs a URL", field=f"{name}.base_url", allowed="http(s)://host[:port]/v1",
+            "an external service needs a URL",
+            field=f"{name}.base_url",
+            allowed="http(s)://host[:port]/v1",
             remedy=f"set {name}.base_url=…, or choose a managed service: {name}=smollm2 or {name}=qwen3_32b",
-        )  # fmt: skip
+        )
     for url in service.base_urls:
         _check_url(f"{name}.base_url", url)
     twice = next((url for url in service.base_urls if service.base_urls.count(url) > 1), None)
     if twice is not None:
-        raise ConfigError("this replica is named twice", field=f"{name}.base_url", found=twice, remedy="name each server once")
+        raise ConfigError(
+            "this replica is named twice", field=f"{name}.base_url", found=twice, remedy="name each server once"
+        )
 
 
 def _check_url(field: str, url: str) -> None:
@@ -249,25 +295,31 @@ def _check_url(field: str, url: str) -> None:
         raise ConfigError("this is not an HTTP URL", field=field, found=shorten_value(url), allowed=_URL)
     if parts.query or parts.fragment:
         raise ConfigError(
-            "a base URL may not have parameters: the path of each call is put after it", field=field,
-            found=f"{_strip_url(parts)}?…", allowed=_URL,
+            "a base URL may not have parameters: the path of each call is put after it",
+            field=field,
+            found=f"{_strip_url(parts)}?…",
+            allowed=_URL,
             remedy=f"put what follows the ? into query: {field.rpartition('.')[0]}.query={{name: value}}",
-        )  # fmt: skip
+        )
 
 
 def _check_url_secrets(field: str, url: str) -> None:
     parts = _split_url(field, url)
     if parts.username or parts.password:
         raise ConfigError(
-            "a URL may not hold a user or a password", field=field, found=f"{parts.scheme}://…@{parts.hostname}",
+            "a URL may not hold a user or a password",
+            field=field,
+            found=f"{parts.scheme}://…@{parts.hostname}",
             remedy="use api_key_env or header_env",
-        )  # fmt: skip
+        )
     names = [word.partition("=")[0] for word in re.split(r"[&;]", parts.query)]
     if any(map(is_credential_name, names)) or find_suspect_field([parts.path, parts.query, parts.fragment]) is not None:
         raise ConfigError(
-            "a URL may not hold a key", field=field, found=f"{parts.scheme}://{parts.hostname}/… (the rest is not shown)",
+            "a URL may not hold a key",
+            field=field,
+            found=f"{parts.scheme}://{parts.hostname}/… (the rest is not shown)",
             remedy="use api_key_env or header_env; if a key was pasted, revoke it",
-        )  # fmt: skip
+        )
 
 
 def _split_url(field: str, url: str) -> SplitResult:
@@ -275,9 +327,13 @@ def _split_url(field: str, url: str) -> SplitResult:
         parts = urlsplit(url)
         ports = parts.port  # raises for one that is no number or beyond 65535
     except ValueError as failed:
-        raise ConfigError(f"this is not an HTTP URL: {failed}", field=field, found=shorten_value(url), allowed=_URL) from None
+        raise ConfigError(
+            f"this is not an HTTP URL: {failed}", field=field, found=shorten_value(url), allowed=_URL
+        ) from None
     if ports == 0:
-        raise ConfigError("this is not an HTTP URL: nothing listens at port 0", field=field, found=shorten_value(url), allowed=_URL)
+        raise ConfigError(
+            "this is not an HTTP URL: nothing listens at port 0", field=field, found=shorten_value(url), allowed=_URL
+        )
     return parts
 
 
@@ -290,12 +346,16 @@ def _check_managed(name: str, service: Service) -> None:
     local = model.startswith(("embedded:", "/", "./", "../", "~"))
     if not local and not _REVISION.fullmatch(service.revision or ""):
         raise ConfigError(
-            "a managed model is pinned by revision", field=f"{name}.revision", found=shorten_value(service.revision),
+            "a managed model is pinned by revision",
+            field=f"{name}.revision",
+            found=shorten_value(service.revision),
             allowed="40 hexadecimal digits (the commit of the model's repository)",
             remedy=f"set {name}.revision=…, or give a local directory as {name}.model",
-        )  # fmt: skip
+        )
     if service.port in RESERVED_PORTS:
         raise ConfigError(
-            "this port is in the range that NeMo-RL and Ray use", field=f"{name}.port", found=str(service.port),
+            "this port is in the range that NeMo-RL and Ray use",
+            field=f"{name}.port",
+            found=str(service.port),
             allowed="0 (a free port is picked), 1 to 1199, 9000 to 65535",
-        )  # fmt: skip
+        )

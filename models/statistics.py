@@ -1,13 +1,18 @@
-"""95 % intervals of means over rows that come in clusters: pure parts for the agreement of judges and the metrics of environments.
+"""95 % intervals of means over rows that come in clusters: pure parts for the agreement of judges and the metrics of
+environments.
 
-Rows of one cluster (the rollouts of a task, the answers to a question) are alike, so an interval that takes them as independent is too
-narrow. The variance here is the cluster-robust one (Liang and Zeger 1986): with m the mean of n rows, C the clusters, and e_c the
+Rows of one cluster (the rollouts of a task, the answers to a question) are alike, so an interval that takes them as
+independent is too
+narrow. The variance here is the cluster-robust one (Liang and Zeger 1986): with m the mean of n rows, C the clusters,
+and e_c the
 sum over cluster c of (value - m),
 
     v = C / (C - 1) * sum_c e_c^2 / n^2,   but at least the variance of as many independent rows.
 
-A figure bounded to [0, 1] gets the Wilson interval (Wilson 1927) at the effective sample size m (1 - m) / v (Korn and Graubard
-1998), so that it never leaves its bounds, and not even at 0 or 1 is it a point: where v is 0, the effective size is C. An unbounded
+A figure bounded to [0, 1] gets the Wilson interval (Wilson 1927) at the effective sample size m (1 - m) / v (Korn and
+Graubard
+1998), so that it never leaves its bounds, and not even at 0 or 1 is it a point: where v is 0, the effective size is C.
+An unbounded
 figure gets m +- t sqrt(v). Both use Student's t at C - 1 degrees of freedom. With a single cluster nothing can be said.
 """
 
@@ -32,7 +37,9 @@ def encode_names(names: Iterable[Hashable]) -> Codes:
     return np.fromiter((seen.setdefault(name, len(seen)) for name in names), dtype=np.int64)
 
 
-def compute_clustered_mean(values: Floats, clusters: Codes, *, bounded: bool) -> tuple[float, tuple[float, float] | None]:
+def compute_clustered_mean(
+    values: Floats, clusters: Codes, *, bounded: bool
+) -> tuple[float, tuple[float, float] | None]:
     """Return the mean and its interval; None for the interval where there is a single cluster.
 
     Args:
@@ -75,7 +82,9 @@ def compute_wilson(share: float, n: float, quantile: float = _Z975) -> tuple[flo
 
 
 def compute_t975(df: int) -> float:
-    """Return Student's t quantile at 0.975: a table to 9 degrees of freedom, then Abramowitz and Stegun 26.7.5 (error under 2e-4)."""
+    """Return Student's t quantile at 0.975: a table to 9 degrees of freedom, then Abramowitz and Stegun 26.7.5 (error
+    under 2e-4).
+    """
     if df <= len(_T975):
         return _T975[df - 1]
     z = _Z975

@@ -25,9 +25,11 @@ class Usage:
 class Reply:
     """What a model answered.
 
-    ``finish_reason`` is one of ``gavel.models.calls.quirks.ENDED`` (``stop``, ``length``, ``tool_calls``, ``content_filter``), into which the
+    ``finish_reason`` is one of ``gavel.models.calls.quirks.ENDED`` (``stop``, ``length``, ``tool_calls``,
+    ``content_filter``), into which the
     servers' words are translated; any other word says that the reply was never finished.
-    ``reasoning`` is the text a server keeps apart from the answer. ``think_prefilled`` says that the prompt already opened the
+    ``reasoning`` is the text a server keeps apart from the answer. ``think_prefilled`` says that the prompt already
+    opened the
     thinking block, so the text starts inside it.
     """
 
@@ -53,8 +55,10 @@ class Attempt:
 class Receipt:
     """One model call that informed an outcome.
 
-    ``call_id`` is derived from service, prompt, sampling and ``sample`` (16 hex digits), so equal calls have equal ids. Digests are
-    ``sha256:<hex>`` over the messages sent and the text received. ``cache_hit``: answered from the cache; ``shared``: answered by
+    ``call_id`` is derived from service, prompt, sampling and ``sample`` (16 hex digits), so equal calls have equal ids.
+    Digests are
+    ``sha256:<hex>`` over the messages sent and the text received. ``cache_hit``: answered from the cache; ``shared``:
+    answered by
     another caller's identical call in flight.
     """
 
@@ -77,7 +81,9 @@ class Receipt:
 
 @record
 class Message:
-    """One message of a transcript; a policy's carries its reply, an environment's the receipts of the calls that made it."""
+    """One message of a transcript; a policy's carries its reply, an environment's the receipts of the calls that made
+    it.
+    """
 
     role: Role
     content: str
@@ -108,8 +114,10 @@ class ResponseFormat:
 
 @record
 class ChatRequest:
-    """One call: ``sample`` numbers independent draws of one prompt, ``fresh`` forbids cache and sharing, ``prefix_key`` names the
-    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut counts as a reply,
+    """One call: ``sample`` numbers independent draws of one prompt, ``fresh`` forbids cache and sharing, ``prefix_key``
+    names the
+    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut
+    counts as a reply,
     also where nothing is left of it."""
 
     messages: tuple[Message, ...]
@@ -153,7 +161,9 @@ TOKENS_NOTE = "special tokens of the model's own tokenizer are neutralised"
 
 @record
 class SpecialTokens:
-    """``tokens`` of a tokenizer, sorted; ``source`` says where they were read: names of files, or ``/tokenizer_info``."""
+    """``tokens`` of a tokenizer, sorted; ``source`` says where they were read: names of files, or
+    ``/tokenizer_info``.
+    """
 
     tokens: tuple[str, ...] = ()
     source: str = ""

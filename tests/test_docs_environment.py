@@ -43,18 +43,34 @@ def test_the_example_environment_runs_as_written(tmp_path: Path, monkeypatch: py
         (tmp_path / "conf" / group / f"{name}.yaml").write_text(text)
     (tmp_path / "tasks.jsonl").write_text(_blocks("json")[0])
     with server_process("--reply", "tests.test_docs_environment:reply") as url:
-        code = main([
-            "rollout", "--config-dir", str(tmp_path / "conf"), "env=two_tries",
-            f"tasks.path={tmp_path / 'tasks.jsonl'}", f"run.dir={tmp_path / 'run'}",
-            "policy=external", f"policy.base_url={url}", "policy.model=policy",
-            "judge=external", f"judge.base_url={url}", "judge.model=judge",
-        ])  # fmt: skip
+        code = main(
+            [
+                "rollout",
+                "--config-dir",
+                str(tmp_path / "conf"),
+                "env=two_tries",
+                f"tasks.path={tmp_path / 'tasks.jsonl'}",
+                f"run.dir={tmp_path / 'run'}",
+                "policy=external",
+                f"policy.base_url={url}",
+                "policy.model=policy",
+                "judge=external",
+                f"judge.base_url={url}",
+                "judge.model=judge",
+            ]
+        )
     assert code == 0
     (row,) = rows(tmp_path / "run")
     assert row["outcome"]["label"] == "second_try"
     assert row["reward"]["value"] == 0.5
     assert [message["content"] for message in row["transcript"]["messages"]] == [
-        "What is the capital of Kenya?", "Mombasa", "That is not right. Try once more.", "Nairobi",
-    ]  # fmt: skip
-    assert orjson.loads((tmp_path / "run" / "metrics.json").read_bytes())["metrics"]["two_tries/second_try"]["value"] == 1.0
+        "What is the capital of Kenya?",
+        "Mombasa",
+        "That is not right. Try once more.",
+        "Nairobi",
+    ]
+    assert (
+        orjson.loads((tmp_path / "run" / "metrics.json").read_bytes())["metrics"]["two_tries/second_try"]["value"]
+        == 1.0
+    )
     sys.modules.pop("two_tries_environment", None)

@@ -1,4 +1,6 @@
-"""docs/extending.md: each recipe is applied to a copy of the tree as it stands there, touches as few files as it says, and works."""
+"""docs/extending.md: each recipe is applied to a copy of the tree as it stands there, touches as few files as it says,
+and works.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ row = {"prompt": "x", "instructions": [{"uid": 1, "instruction_id": "punctuation
 assert gavel.grade(row, "a; b; c", "env=instruction_following").reward.value == 0.0
 from gavel.envs.instruction_following.documentation import make_fast_table
 assert "punctuation:max_semicolons" in make_fast_table()
-""",
+""",  # noqa: E501
     "A language": """
 import gavel
 assert gavel.check_instruction("Dit is goed. Dat ook.", "change_case:first_letter_sentence", {}, "nl").passed
@@ -41,7 +43,7 @@ assert (rubric.parse("Yes.").label, len(rubric.controls) >= 8) == ("correct", Tr
 assert "Kenya" in rubric.render({"question": "Capital of Kenya?", "reference": "Nairobi", "answer": "Nairobi"})[0].content
 from gavel.launch.cli import main
 assert main(["list", "rubrics"]) == 0
-""",
+""",  # noqa: E501
     "A reward": """
 import gavel
 from gavel.envs.registry import make_reward, reward_names
@@ -115,13 +117,17 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What failed in a copy of the tree with every recipe applied, by recipe."""
     copy = tmp_path_factory.mktemp("tree")
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT / folder, copy / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     for recipe in RECIPES:
         for name, lines in changes(recipe).items():
             file = copy / name
             file.write_text(apply(file.read_text() if file.exists() else "", lines))
     env = {"PYTHONPATH": str(copy / "src"), "PATH": "/usr/bin:/bin", "HOME": str(copy)}
-    subprocess.run([sys.executable, "-c", RUN], cwd=copy, env=env, input=json.dumps(USES), text=True, timeout=250, check=True)
+    subprocess.run(
+        [sys.executable, "-c", RUN], cwd=copy, env=env, input=json.dumps(USES), text=True, timeout=250, check=True
+    )
     return {str(name): str(why) for name, why in json.loads((copy / "found.json").read_text()).items()}
 
 

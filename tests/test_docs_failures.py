@@ -34,7 +34,8 @@ def table(page: str, header: str) -> list[str]:
 def test_the_page_holds_the_table_of_kinds_as_it_is_in_the_code(page: str) -> None:
     word = {True: "yes", False: "no"}
     expected = [
-        f"| `{kind}` | {rule.meaning} | {word[rule.retried_in_call]} | {word[rule.retried_on_resume]} |" for kind, rule in KINDS.items()
+        f"| `{kind}` | {rule.meaning} | {word[rule.retried_in_call]} | {word[rule.retried_on_resume]} |"
+        for kind, rule in KINDS.items()
     ]
     assert table(page, KIND_HEADER) == expected
 

@@ -49,7 +49,9 @@ def test_the_readmes_lines_print_what_it_says(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == said
 
 
-def test_an_environment_of_ones_own_is_played_and_graded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_of_ones_own_is_played_and_graded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("own_environment.py", monkeypatch=monkeypatch)
     assert "n-10 found 1.0" in capsys.readouterr().out
 
@@ -57,10 +59,17 @@ def test_an_environment_of_ones_own_is_played_and_graded(monkeypatch: pytest.Mon
 def test_trl_gets_a_reward_for_each_completion_and_none_where_there_is_no_grade() -> None:
     reward_reply = load("trl_reward.py")["reward_reply"]
     said = ["a b", "a, b", [{"role": "assistant", "content": "a b"}], "a b"]
-    assert reward_reply(completions=said, task=[TASK, TASK, TASK, "{}"], prompts=[""] * 4, trainer_state=None) == [1.0, 0.0, 1.0, None]
+    assert reward_reply(completions=said, task=[TASK, TASK, TASK, "{}"], prompts=[""] * 4, trainer_state=None) == [
+        1.0,
+        0.0,
+        1.0,
+        None,
+    ]
 
 
-async def test_verl_gets_a_score_and_an_error_where_there_is_no_grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verl_gets_a_score_and_an_error_where_there_is_no_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
         monkeypatch.setenv("GAVEL_URL", service.url)
         example = load("verl_compute_score.py")

@@ -1,4 +1,6 @@
-"""The rules of the house that a machine can check: who imports whom, sizes, links, and words that must not be in a file."""
+"""The rules of the house that a machine can check: who imports whom, sizes, links, and words that must not be in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MAX_FUNCTION_LINES = 60
 
 
 def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+    return sorted(
+        path for folder in folders for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts
+    )
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -71,7 +75,9 @@ def committed() -> Iterator[Path]:
     kinds = {".py", ".yaml", ".md", ".toml", ".txt", ".j2", ".json", ""}
     for folder in (*LINKED, "tests", "benchmarks", "examples", "docs", ".ci", "."):
         walk = (ROOT / folder).iterdir() if folder == "." else (ROOT / folder).rglob("*")
-        yield from (path for path in walk if path.is_file() and path.suffix in kinds and "__pycache__" not in path.parts)
+        yield from (
+            path for path in walk if path.is_file() and path.suffix in kinds and "__pycache__" not in path.parts
+        )
 
 
 def test_only_tests_look_beside_the_repository() -> None:

@@ -1,6 +1,8 @@
-"""Every regular expression that meets text of a model on its way to a grade takes time in proportion to the text, whatever the text is.
+"""Every regular expression that meets text of a model on its way to a grade takes time in proportion to the text,
+whatever the text is.
 
-The patterns are found by walking the modules, so that a new one is tried without anybody's doing; ``CONFIG_ONLY`` names the modules
+The patterns are found by walking the modules, so that a new one is tried without anybody's doing; ``CONFIG_ONLY`` names
+the modules
 whose patterns meet only what the user or a package wrote.
 """
 
@@ -24,9 +26,9 @@ import gavel
 FOLDERS = ("models", "judges", "envs", "launch")
 CONFIG_ONLY = (
     # configuration, file names, sources of Python, logs of our own servers
-    "gavel.models.service_check", "gavel.models.secrets", "gavel.models.pinned", "gavel.models.calls.quirks", "gavel.models.vllm",
-    "gavel.models.files", "gavel.models.vllm.embedded", "gavel.models.install", "gavel.judges.rubrics.template", "gavel.judges.assets",
-    "gavel.launch.config.literals", "gavel.launch.rollout.deadline", "gavel.launch.compose.overrides", "gavel.launch.config.keys", "gavel.launch.training",
+    "gavel.models.service_check", "gavel.models.secrets", "gavel.models.pinned", "gavel.models.calls.quirks", "gavel.models.vllm",  # noqa: E501
+    "gavel.models.files", "gavel.models.vllm.embedded", "gavel.models.install", "gavel.judges.rubrics.template", "gavel.judges.assets",  # noqa: E501
+    "gavel.launch.config.literals", "gavel.launch.rollout.deadline", "gavel.launch.compose.overrides", "gavel.launch.config.keys", "gavel.launch.training",  # noqa: E501
 )  # fmt: skip
 SIZE = 800
 """Characters; the other measure is twice as long. What looks slow is measured again at ``LARGER``."""
@@ -84,7 +86,9 @@ def _patterns_in(value: Any, depth: int) -> Iterator[Pattern]:
 
 
 def is_anchored(source: str, name: str) -> bool:
-    """Tell whether a module only ever matches a pattern at one place (``NAME.match``, ``NAME.fullmatch``): then no scan repeats it."""
+    """Tell whether a module only ever matches a pattern at one place (``NAME.match``, ``NAME.fullmatch``): then no scan
+    repeats it.
+    """
     source = re.sub(r"(?m)^from .*$", "", source)
     uses = re.findall(rf"\b{re.escape(name)}\b(?![ ]*(?::|=[^=]))(\.\w+)?", source)
     return bool(uses) and set(uses) <= {".match", ".fullmatch"}
@@ -108,7 +112,9 @@ def _grows(pattern: Pattern, unit: str, end: str, *, anchored: bool = False) -> 
 
 
 def _ratio(pattern: Pattern, unit: str, end: str, count: int, anchored: bool) -> float:
-    short, long = (min(_seconds(pattern, unit * times + end, anchored=anchored) for _ in range(3)) for times in (count, 2 * count))
+    short, long = (
+        min(_seconds(pattern, unit * times + end, anchored=anchored) for _ in range(3)) for times in (count, 2 * count)
+    )
     return long / max(short, 1e-6)
 
 

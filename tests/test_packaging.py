@@ -1,4 +1,6 @@
-"""The package installed in three ways into fresh environments: every config is found and composes, and nothing else is importable."""
+"""The package installed in three ways into fresh environments: every config is found and composes, and nothing else is
+importable.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ for name in ("models", "judges", "envs", "launch", "conf", "slurm", "tests", "be
     places = [spec.origin or ""] + list(spec.submodule_search_locations or []) if spec else []
     assert not any(pathlib.Path(place).resolve().is_relative_to(pathlib.Path(sys.argv[1])) for place in places if place), name
 print(composed, home)
-"""
+"""  # noqa: E501
 
 
 def installed_setuptools() -> int:
@@ -60,14 +62,18 @@ def installed_setuptools() -> int:
         return 0
 
 
-pytestmark = pytest.mark.skipif(installed_setuptools() < 77, reason="building needs setuptools 77, which the extra `dev` installs")
+pytestmark = pytest.mark.skipif(
+    installed_setuptools() < 77, reason="building needs setuptools 77, which the extra `dev` installs"
+)
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the repository as a fresh clone has it: links kept, no empty folder, nothing generated."""
     copy = tmp_path_factory.mktemp("clone") / "gavel"
-    generated = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "data.local", "tests", "benchmarks")
+    generated = shutil.ignore_patterns(
+        ".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "data.local", "tests", "benchmarks"
+    )
     shutil.copytree(ROOT, copy, symlinks=True, ignore=generated)
     for folder in sorted((path for path in copy.rglob("*") if path.is_dir() and not path.is_symlink()), reverse=True):
         if not any(folder.iterdir()):
@@ -78,8 +84,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(*words: str, where: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import setuptools.build_meta as backend; backend.{words[0]}({words[1]!r})"],
-        cwd=where, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=where,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -112,16 +122,33 @@ def fresh_environment(folder: Path) -> Path:
 
 def install(python: Path, *words: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-build-isolation",
-         "--no-index", "--disable-pip-version-check", *words],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "--disable-pip-version-check",
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def check(python: Path, tree: Path, cwd: Path) -> tuple[int, Path]:
     """Compose everything with the installed package; return how many configs, and where the package is."""
-    done = subprocess.run([python, "-I", "-c", CHECK, tree], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [python, "-I", "-c", CHECK, tree], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     count, home = done.stdout.split(" ", 1)
     return int(count), Path(home.strip())
@@ -136,7 +163,9 @@ def test_every_config_composes_from_every_form_of_the_package(
     count, home = check(python, tree, tmp_path)
     assert home.resolve().is_relative_to(tree / "src" if form == "editable" else tmp_path / "venv")
     assert count > 20
-    command = subprocess.run([python.parent / "gavel", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    command = subprocess.run(
+        [python.parent / "gavel", "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "gavel rollout experiment=demo" in command.stdout
 
 
@@ -147,7 +176,9 @@ def package_files(tree: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("form", ["wheel", "wheel_from_sdist"])
-def test_a_wheel_holds_all_code_and_data_under_one_name_and_nothing_else(form: str, tree: Path, request: pytest.FixtureRequest) -> None:
+def test_a_wheel_holds_all_code_and_data_under_one_name_and_nothing_else(
+    form: str, tree: Path, request: pytest.FixtureRequest
+) -> None:
     with zipfile.ZipFile(request.getfixturevalue(form)) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     packed = {name for name in names if not name.split("/")[0].endswith(".dist-info")}

@@ -1,4 +1,6 @@
-"""``gavel.…``: what is public, what it costs to import, and that nothing that fails becomes a reward or an exception."""
+"""``gavel.…``: what is public, what it costs to import, and that nothing that fails becomes a reward or an
+exception.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,12 @@ def grader() -> Iterator[gavel.Grader]:
 
 def test_every_public_name_is_there_and_checkers_see_the_same_ones() -> None:
     tree = ast.parse(Path(gavel.__file__).read_text())
-    (seen,) = [node for node in tree.body if isinstance(node, ast.If) and not node.orelse and isinstance(node.test, ast.Name)]
-    imports = {alias.asname: f"{node.module}" for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    (seen,) = [
+        node for node in tree.body if isinstance(node, ast.If) and not node.orelse and isinstance(node.test, ast.Name)
+    ]
+    imports = {
+        alias.asname: f"{node.module}" for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     assert imports == gavel._HOME_OF
     assert all(getattr(gavel, name) is not None for name in gavel.__all__)
     assert set(gavel.__all__) <= set(dir(gavel))
@@ -103,11 +109,19 @@ def test_a_reply_says_how_it_ended(grader: gavel.Grader) -> None:
 @pytest.mark.parametrize(
     ("task", "said", "status"),
     [
-        ({}, "x", "invalid_task"), (None, "x", "invalid_task"), ([], "x", "invalid_task"), ({"id": float("nan")}, "x", "invalid_task"),
-        (RULE, None, "judge_error"), (RULE, 3, "judge_error"), (RULE, [{"role": "user"}], "judge_error"), (RULE, [], "judge_error"),
-        (RULE, [gavel.Message("user", "another question")], "judge_error"), (RULE, "\ud800, b", "graded"), (RULE, b"x", "judge_error"),
+        ({}, "x", "invalid_task"),
+        (None, "x", "invalid_task"),
+        ([], "x", "invalid_task"),
+        ({"id": float("nan")}, "x", "invalid_task"),
+        (RULE, None, "judge_error"),
+        (RULE, 3, "judge_error"),
+        (RULE, [{"role": "user"}], "judge_error"),
+        (RULE, [], "judge_error"),
+        (RULE, [gavel.Message("user", "another question")], "judge_error"),
+        (RULE, "\ud800, b", "graded"),
+        (RULE, b"x", "judge_error"),
     ],
-)  # fmt: skip
+)
 def test_whatever_is_given_the_answer_is_a_result(task: Any, said: Any, status: str, grader: gavel.Grader) -> None:
     result = grader.grade_many([(task, said)])[0]
     assert result.status == status, result
@@ -121,7 +135,10 @@ def test_a_task_that_needs_a_judge_is_ungraded_where_none_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("judge=none",), "none is chosen for judge"), (("judge=external", "judge.base_url=http://127.0.0.1:9/v1", "judge.model=m"), "9")],
+    [
+        (("judge=none",), "none is chosen for judge"),
+        (("judge=external", "judge.base_url=http://127.0.0.1:9/v1", "judge.model=m"), "9"),
+    ],
 )
 def test_rows_that_wait_for_the_same_judge_all_say_why_it_is_not_there(words: tuple[str, ...], said: str) -> None:
     with gavel.Grader("env=abstention", STRICT, *words, *(("judge.attempts=1",) if words[1:] else ())) as grader:
@@ -132,9 +149,19 @@ def test_rows_that_wait_for_the_same_judge_all_say_why_it_is_not_there(words: tu
 
 
 def test_a_judge_is_opened_once_and_its_failures_are_results(models: str) -> None:
-    words = ("env=abstention", STRICT, "judge=external", f"judge.base_url={models}", f"judge.model={JUDGE}", "reward.abstain=0.25")
+    words = (
+        "env=abstention",
+        STRICT,
+        "judge=external",
+        f"judge.base_url={models}",
+        f"judge.model={JUDGE}",
+        "reward.abstain=0.25",
+    )
     with gavel.Grader(*words) as grader:
-        found = [grader.grade(source_row(number), said) for number, said in enumerate(("\\boxed{A}", "\\boxed{B}", "\\boxed{[IDK]}"))]
+        found = [
+            grader.grade(source_row(number), said)
+            for number, said in enumerate(("\\boxed{A}", "\\boxed{B}", "\\boxed{[IDK]}"))
+        ]
     assert [one.status for one in found] == ["graded", "judge_error", "graded"]
     assert [one.reward.value if one.reward else None for one in found] == [1.0, None, 0.25]
     failure = found[1].outcome.failure
@@ -145,11 +172,18 @@ def test_a_judge_is_opened_once_and_its_failures_are_results(models: str) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("env=nothing",), "env"), (("reward=tiered", FOLLOWING), "reward"), (("policy.model=x",), "policy"),
-        (("http.port=3",), "http"), (("gym.play=true",), "gym"), (("dry_run=true",), "dry_run"), (("env",), "env"),
-        ((FOLLOWING, "judge=external"), "judge"), (("evn=abstention",), "evn"), (("+also.x=env=abstention",), "also"),
+        (("env=nothing",), "env"),
+        (("reward=tiered", FOLLOWING), "reward"),
+        (("policy.model=x",), "policy"),
+        (("http.port=3",), "http"),
+        (("gym.play=true",), "gym"),
+        (("dry_run=true",), "dry_run"),
+        (("env",), "env"),
+        ((FOLLOWING, "judge=external"), "judge"),
+        (("evn=abstention",), "evn"),
+        (("+also.x=env=abstention",), "also"),
     ],
-)  # fmt: skip
+)
 def test_a_word_that_does_not_fit_is_a_config_error_that_names_it(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(gavel.ConfigError, match=said):
         gavel.Grader(*words)
@@ -170,8 +204,12 @@ def test_a_run_is_read_as_frozen_rows_in_the_plans_order(models: str, tmp_path: 
     stored = gavel.load_run(run)
     assert [one.task_id for one in stored.rows] == [f"q-{number}" for number in range(6)]
     assert (stored.planned, len(stored.graded), len(stored.failed)) == (6, 4, 2)
-    assert [one.outcome.label for one in stored.rows if one.status == "graded"] == [expected_label(number) for number in (0, 2, 3, 4)]
-    assert {one.outcome.failure.kind for one in stored.failed if one.outcome.failure} == {gavel.FailureKind.JUDGE_UNPARSEABLE}
+    assert [one.outcome.label for one in stored.rows if one.status == "graded"] == [
+        expected_label(number) for number in (0, 2, 3, 4)
+    ]
+    assert {one.outcome.failure.kind for one in stored.failed if one.outcome.failure} == {
+        gavel.FailureKind.JUDGE_UNPARSEABLE
+    }
     assert stored.manifest.gavel == gavel.__version__
     with pytest.raises(FrozenInstanceError):
         stored.rows[0].attempt = 9  # type: ignore[misc]

@@ -58,7 +58,10 @@ def test_a_dated_name_is_the_model_s_own_and_another_version_is_not(requested: s
 
 
 def test_thinking_in_brackets_is_no_answer_and_a_tag_within_a_box_is() -> None:
-    assert extract_answer(Reply("[THINK]maybe \\boxed{Mombasa}[/THINK] I do not know.", "stop", "p")).answer == "I do not know."
+    assert (
+        extract_answer(Reply("[THINK]maybe \\boxed{Mombasa}[/THINK] I do not know.", "stop", "p")).answer
+        == "I do not know."
+    )
     assert extract_answer(Reply("\\boxed{<think>}", "stop", "p", reasoning="it is a tag")).answer == "<think>"
 
 

@@ -1,4 +1,6 @@
-"""The accepted answers of a source's row: ``answer``, one or a list, ``aliases`` beside it, or none where ``answerable`` is false."""
+"""The accepted answers of a source's row: ``answer``, one or a list, ``aliases`` beside it, or none where
+``answerable`` is false.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,21 @@ def read_target(row: Mapping[str, Any]) -> Target:
     question = read_text_field(row, "question")
     if "answer" not in row and not any(name in row for name in MORE) and _is_answerable(row):
         raise TaskError(
-            "this field is missing", field="answer", found=f"the fields {', '.join(sorted(map(str, row))) or '(none)'}",
-            allowed=_ALLOWED, remedy=SEVERAL,
-        )  # fmt: skip
+            "this field is missing",
+            field="answer",
+            found=f"the fields {', '.join(sorted(map(str, row))) or '(none)'}",
+            allowed=_ALLOWED,
+            remedy=SEVERAL,
+        )
     found = tuple(_iter_answers(row))
     if found and not _is_answerable(row):
         raise TaskError(
-            "this question has an answer and is said to have none", field="answerable", found=f"false, and {shorten_value(found[0])}",
-            allowed="either", remedy="remove the answers where no answer is right, else remove `answerable`",
-        )  # fmt: skip
+            "this question has an answer and is said to have none",
+            field="answerable",
+            found=f"false, and {shorten_value(found[0])}",
+            allowed="either",
+            remedy="remove the answers where no answer is right, else remove `answerable`",
+        )
     if not found and _is_answerable(row):
         raise _make_error("this question has no answer", "answer", row.get("answer"))
     return make_target(question, found)
@@ -83,11 +91,7 @@ def _to_text(value: Any, field: str) -> str:
 
 def _make_error(problem: str, field: str, value: Any) -> TaskError:
     return TaskError(
-        problem,
-        field=field,
-        found=f"{type(value).__name__}: {shorten_value(value)}",
-        allowed=_ALLOWED,
-        remedy=SEVERAL,
+        problem, field=field, found=f"{type(value).__name__}: {shorten_value(value)}", allowed=_ALLOWED, remedy=SEVERAL
     )
 
 
@@ -98,13 +102,20 @@ def _is_answerable(row: Mapping[str, Any]) -> bool:
         return True
     if not isinstance(spoken, bool):
         raise TaskError(
-            "this is neither true nor false", field="answerable", found=shorten_value(value), allowed="true or false", remedy=SEVERAL
+            "this is neither true nor false",
+            field="answerable",
+            found=shorten_value(value),
+            allowed="true or false",
+            remedy=SEVERAL,
         )
     return spoken
 
 
 def _read_written_list(text: str) -> list[str] | None:
-    """Read ``["a", "b"]`` and ``['a', 'b']``. A list of anything but texts stays a text: ``[1, 2]`` may be what a program prints."""
+    """Read ``["a", "b"]`` and ``['a', 'b']``.
+
+    A list of anything but texts stays a text: ``[1, 2]`` may be what a program prints.
+    """
     bare = text.strip()
     if len(bare) > _LISTED or not (bare.startswith("[") and bare.endswith("]") and bare[1:].lstrip()[:1] in ("'", '"')):
         return None
@@ -120,7 +131,9 @@ def _parse_json(text: str) -> Any:
 
 
 def _parse_printed(text: str) -> Any:
-    """Read what Python printed; nothing else that Python can read (``['a' 'b']`` is how numpy prints two, and reads as one)."""
+    """Read what Python printed; nothing else that Python can read (``['a' 'b']`` is how numpy prints two, and reads as
+    one).
+    """
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that no printed text has
             found = ast.literal_eval(text)

@@ -26,7 +26,12 @@ class AbstentionControl:
         """Return the control as a task that ``binding`` judges."""
         target = AbstentionTarget(self.question, self.reference)
         return Task(
-            f"control:{self.name}", NAME, f"{TARGET_FORMAT}/{binding}", (Message("user", self.question),), target, {"domain": "control"}
+            f"control:{self.name}",
+            NAME,
+            f"{TARGET_FORMAT}/{binding}",
+            (Message("user", self.question),),
+            target,
+            {"domain": "control"},
         )
 
     def make_transcript(self) -> Transcript:

@@ -28,7 +28,8 @@ LABELS = (*VERDICTS, "truncated", "no_answer")
 
 @record
 class AbstentionConfig:
-    """``binding`` judges the tasks that are adapted on the fly; ``exact_match_rule`` lets the strict profile call equality with the
+    """``binding`` judges the tasks that are adapted on the fly; ``exact_match_rule`` lets the strict profile call
+    equality with the
     reference correct without a judge (the native profile has no such rule)."""
 
     binding: str = "abstention"
@@ -52,7 +53,9 @@ class AbstentionEnvironment:
         self._get_rules(config.binding)
 
     def parse_target(self, raw: Mapping[str, Any]) -> Target:
-        """Read ``{question, reference}``, ``{question, references}`` or ``{question, answerable: false}``; raises ``TaskError``."""
+        """Read ``{question, reference}``, ``{question, references}`` or ``{question, answerable: false}``; raises
+        ``TaskError``.
+        """
         return parse_target(raw)
 
     async def open(self, task: Task) -> Opening:
@@ -62,9 +65,12 @@ class AbstentionEnvironment:
     async def step(self, task: Task, transcript: Transcript) -> Finish:
         """Grade the newest reply.
 
-        The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else ``parse``,
-        ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or ``judged``) where the
-        policy abstained. Where no answer is right, to abstain is ``correct`` (with ``abstention``), and any answer ``incorrect``. A
+        The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else
+        ``parse``,
+        ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or
+        ``judged``) where the
+        policy abstained. Where no answer is right, to abstain is ``correct`` (with ``abstention``), and any answer
+        ``incorrect``. A
         reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded
         outcome that keeps the answer and the raw text.
         """
@@ -111,7 +117,11 @@ class AbstentionEnvironment:
 
     def _make_slots(self, task: Task, transcript: Transcript, binding: str, answer: str) -> Mapping[str, str]:
         rubric, target = self._judge.get_rubric(binding), task.target
-        slots = {"question": target.question, "reference": write_references(rubric.profile, target.references), "answer": answer}
+        slots = {
+            "question": target.question,
+            "reference": write_references(rubric.profile, target.references),
+            "answer": answer,
+        }
         if (form := find_form(rubric)) is None:
             return slots
         own = {f"target.{name}": slots[name] for name in ("question", "reference")}
@@ -130,10 +140,11 @@ def _check_rubric(rubric: Rubric, binding: str) -> None:
             near = find_nearest(rubric.profile, PROFILES)
             raise ConfigError(
                 f"the abstention environment cannot use this rubric: its {what} are others",
-                field=f"judging.bindings.{binding}.rubric", found=f"{rubric.profile}: {', '.join(found)}",
+                field=f"judging.bindings.{binding}.rubric",
+                found=f"{rubric.profile}: {', '.join(found)}",
                 allowed=f"{', '.join(PROFILES)}, or a rubric with the {what} {', '.join(right)}",
                 remedy=f"set its profile to {(near or PROFILES)[0]}",
-            )  # fmt: skip
+            )
 
 
 def build(config: AbstentionConfig, judge: Judge, services: Mapping[str, ChatModel]) -> AbstentionEnvironment:  # noqa: ARG001
@@ -167,9 +178,14 @@ def _finish_judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Fi
     found = grade.label
     assert found in VERDICTS, f"the judge gave the label {found}"
     details: dict[str, Any] = {
-        "answer": extraction.answer, "boxed": extraction.boxed, "parse": grade.parse, "judge_reply": grade.raw,
-    }  # fmt: skip
-    if found == "abstained" or (abstain and found == "correct"):  # that the question has no answer is all that can be right of it
+        "answer": extraction.answer,
+        "boxed": extraction.boxed,
+        "parse": grade.parse,
+        "judge_reply": grade.raw,
+    }
+    if found == "abstained" or (
+        abstain and found == "correct"
+    ):  # that the question has no answer is all that can be right of it
         details["abstention"] = "judged"
     label = _choose_label(found, abstain=abstain)
     if flags := grade.details.get("flags"):

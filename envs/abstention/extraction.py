@@ -1,8 +1,11 @@
 """What a policy's reply answers: thinking removed, the last balanced box taken, gates before any judge.
 
-Follows ``resources_servers/abstention/app.py`` of NVIDIA-NeMo/Gym at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, with four
-corrections: a cut-off reply and an unclosed thinking block are gated, not graded, a box that never closes does not hide an earlier
-complete one, and thinking is found in the forms of every model family (upstream knows ``<think>`` and ``<thinking>``). Everything is
+Follows ``resources_servers/abstention/app.py`` of NVIDIA-NeMo/Gym at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, with
+four
+corrections: a cut-off reply and an unclosed thinking block are gated, not graded, a box that never closes does not hide
+an earlier
+complete one, and thinking is found in the forms of every model family (upstream knows ``<think>`` and ``<thinking>``).
+Everything is
 pure and linear in the length of the reply.
 """
 
@@ -26,7 +29,8 @@ Gate = Literal["truncated", "no_answer"]
 
 @record
 class Extraction:
-    """What a reply answers: ``gate`` says why there is nothing to grade, else ``answer`` is the text to grade, as the policy wrote it.
+    """What a reply answers: ``gate`` says why there is nothing to grade, else ``answer`` is the text to grade, as the
+    policy wrote it.
 
     ``boxed`` tells whether the answer stood in a complete box.
     """
@@ -39,8 +43,10 @@ class Extraction:
 def extract_answer(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
-    ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking block, or the
-    block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is thinking says
+    ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking
+    block, or the
+    block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is
+    thinking says
     ``gavel.models.texts.thinking``.
     """
     if is_cut(reply):
@@ -55,7 +61,8 @@ def extract_answer(reply: Reply) -> Extraction:
 
 
 def find_last_box(text: str) -> str | None:
-    r"""Return the content of the last ``\boxed{…}`` that closes (nested braces counted), untrimmed; None if there is none.
+    r"""Return the content of the last ``\boxed{…}`` that closes (nested braces counted), untrimmed; None if there is
+    none.
 
     "Last" is by where a box opens. Escaped braces count like any other, as upstream does.
     """

@@ -45,7 +45,8 @@ class Table:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._columns = {
-            field: np.array([getattr(row, field) for row in rows], dtype=np.str_) for field in ("label", "abstention", "parse", "call")
+            field: np.array([getattr(row, field) for row in rows], dtype=np.str_)
+            for field in ("label", "abstention", "parse", "call")
         }
         self.clusters: Codes = encode_names(row.task_id for row in rows)
         self.labels: Codes = encode_names(row.label for row in rows)
@@ -63,7 +64,9 @@ def _make_share(field: str, *values: str) -> Figure:
 
 
 def _make_share_of_judged(parse: str) -> Figure:
-    return lambda table: compute_share(table.match_rows("parse", parse), table.clusters, of=~table.match_rows("parse", ""))
+    return lambda table: compute_share(
+        table.match_rows("parse", parse), table.clusters, of=~table.match_rows("parse", "")
+    )
 
 
 def _match_attempted(table: Table) -> Mask:
@@ -95,15 +98,18 @@ FIGURES: Mapping[str, Figure] = {
     "judge_calls_saved_by_dedupe": _make_share("call", "dedupe"),
     "judge_calls_saved_by_cache": _make_share("call", "cache"),
 }
-"""Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows that hold an answer, the shares
+"""Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows that hold an
+answer, the shares
 of parse paths over judged rows, the others over all graded rows."""
 
 
 def summarize(results: Sequence[Result]) -> Summary:
     """Return all figures (``abstention/accuracy``, by domain ``abstention/accuracy@law``) and the counts behind them.
 
-    Fields of one's own (``source.slice_fields``) give slices such as ``abstention/accuracy@level=hard``. A figure without rows is left
-    out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has (``abstention/pass@4``), and
+    Fields of one's own (``source.slice_fields``) give slices such as ``abstention/accuracy@level=hard``. A figure
+    without rows is left
+    out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has
+    (``abstention/pass@4``), and
     ``abstention/consistency``. A row that failed at first and was graded later counts as graded.
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
@@ -118,7 +124,10 @@ def summarize(results: Sequence[Result]) -> Summary:
     for domain in sorted(domains):
         metrics |= _compute_figures(domains[domain], f"@{domain}")
     tables = {
-        "counts": {"graded": len(graded), "ungraded": _count_ungraded([result for key, result in failed.items() if key not in graded])},
+        "counts": {
+            "graded": len(graded),
+            "ungraded": _count_ungraded([result for key, result in failed.items() if key not in graded]),
+        },
         "labels": {
             "all": _count_values(rows, "label"),
             **{domain: _count_values(of, "label") for domain, of in sorted(domains.items())},
@@ -131,15 +140,22 @@ def summarize(results: Sequence[Result]) -> Summary:
 
 
 def remarks(results: Sequence[Result]) -> tuple[str, ...]:
-    """Say how many verdicts a rubric that reads any reply took from replies that state none; nothing where all were stated."""
-    judged = [result.outcome for result in results if result.status == "graded" and (result.outcome.details or {}).get("parse")]
+    """Say how many verdicts a rubric that reads any reply took from replies that state none; nothing where all were
+    stated.
+    """
+    judged = [
+        result.outcome
+        for result in results
+        if result.status == "graded" and (result.outcome.details or {}).get("parse")
+    ]
     said = []
     for parse, what in _NOT_STATED.items():
         found = [outcome for outcome in judged if (outcome.details or {})["parse"] == parse]
         if found:
             right = sum(outcome.label == "correct" for outcome in found)
             said.append(
-                f"{len(found)} of {len(judged)} verdicts were not given by the judge as it was asked to: {what} ({parse}); "
+                f"{len(found)} of {len(judged)} verdicts were not given by the judge as it was asked to: {what} "
+                f"({parse}); "
                 f"{right} of them ({right / len(found):.0%}) count as correct. This is how profile {PERMISSIVE} reads; "
                 f"rubrics.abstention.profile={STRICT} leaves such rows ungraded"
             )
@@ -166,10 +182,14 @@ def _list_powers(most: int) -> list[int]:
 def _make_row(result: Result) -> Row:
     details = result.outcome.details or {}
     return Row(
-        task_id=result.task_id, domain=str(result.metadata.get("domain", "other")), label=result.outcome.label,
-        abstention=str(details.get("abstention", "")), parse=str(details.get("parse", "")),
-        rule=str(details.get("rule", "")), call=_classify_call(result, details),
-    )  # fmt: skip
+        task_id=result.task_id,
+        domain=str(result.metadata.get("domain", "other")),
+        label=result.outcome.label,
+        abstention=str(details.get("abstention", "")),
+        parse=str(details.get("parse", "")),
+        rule=str(details.get("rule", "")),
+        call=_classify_call(result, details),
+    )
 
 
 def _classify_call(result: Result, details: Mapping[str, Any]) -> str:
@@ -186,4 +206,6 @@ def _count_values(rows: Sequence[Row], field: str) -> dict[str, int]:
 
 
 def _count_ungraded(results: Sequence[Result]) -> dict[str, int]:
-    return dict(sorted(Counter(str(result.outcome.failure.kind) for result in results if result.outcome.failure).items()))
+    return dict(
+        sorted(Counter(str(result.outcome.failure.kind) for result in results if result.outcome.failure).items())
+    )

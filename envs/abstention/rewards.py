@@ -33,7 +33,8 @@ class OmniscienceConfig:
 class LabelRewards:
     """A reward for each label of the abstention environment.
 
-    ``components`` always hold ``correct``, ``abstain``, ``incorrect`` and ``unanswered`` (truncated, or no final answer), so that their
+    ``components`` always hold ``correct``, ``abstain``, ``incorrect`` and ``unanswered`` (truncated, or no final
+    answer), so that their
     means over rows are the shares of the mean reward; they sum to the value.
 
     ``ablation`` says how tiers differ from the v1 objective, for the run to record; None if they do not.
@@ -43,16 +44,21 @@ class LabelRewards:
 
     def __init__(self, name: str, *, correct: float, abstain: float, incorrect: float) -> None:
         self.name = name
-        self.ablation = _describe_ablation(correct=correct, abstain=abstain, incorrect=incorrect) if name == "tiered" else None
+        self.ablation = (
+            _describe_ablation(correct=correct, abstain=abstain, incorrect=incorrect) if name == "tiered" else None
+        )
         self.bounds = (min(0.0, incorrect), max(0.0, correct)) if correct > incorrect else None
         unanswered = min(0.0, abstain)
         self._rewards: Mapping[str, Reward] = {
             label: _make_reward(component, value)
             for label, component, value in (
-                ("correct", "correct", correct), ("abstained", "abstain", abstain), ("incorrect", "incorrect", incorrect),
-                ("truncated", "unanswered", unanswered), ("no_answer", "unanswered", unanswered),
+                ("correct", "correct", correct),
+                ("abstained", "abstain", abstain),
+                ("incorrect", "incorrect", incorrect),
+                ("truncated", "unanswered", unanswered),
+                ("no_answer", "unanswered", unanswered),
             )
-        }  # fmt: skip
+        }
 
     def reward(self, outcome: Outcome) -> Reward:
         """Return the reward of the outcome's label.
@@ -63,9 +69,12 @@ class LabelRewards:
         reward = self._rewards.get(outcome.label)
         if reward is None:
             raise RewardError(
-                f"reward={self.name} cannot reward this outcome", field="outcome.label", found=outcome.label or "ungraded",
-                allowed=", ".join(self._rewards), remedy="choose a reward policy of the outcome's environment",
-            )  # fmt: skip
+                f"reward={self.name} cannot reward this outcome",
+                field="outcome.label",
+                found=outcome.label or "ungraded",
+                allowed=", ".join(self._rewards),
+                remedy="choose a reward policy of the outcome's environment",
+            )
         return reward
 
 
@@ -89,9 +98,11 @@ def make_tiered(config: TieredConfig) -> LabelRewards:
         above, below = getattr(config, upper), getattr(config, lower)
         if above < below:
             raise ConfigError(
-                f"{upper} may not earn less than {lower}", field=f"reward.{upper}", found=f"{upper}={above:g}, {lower}={below:g}",
+                f"{upper} may not earn less than {lower}",
+                field=f"reward.{upper}",
+                found=f"{upper}={above:g}, {lower}={below:g}",
                 allowed="correct >= abstain >= incorrect",
-            )  # fmt: skip
+            )
     return LabelRewards("tiered", correct=config.correct, abstain=config.abstain, incorrect=config.incorrect)
 
 
@@ -104,7 +115,10 @@ def make_omniscience(config: OmniscienceConfig) -> LabelRewards:
     for field, fixed in to_plain(OmniscienceConfig()).items():
         if (found := getattr(config, field)) != fixed:
             raise ConfigError(
-                "the omniscience reward has fixed values", field=f"reward.{field}", found=f"{found:g}", allowed=f"{fixed:g}",
+                "the omniscience reward has fixed values",
+                field=f"reward.{field}",
+                found=f"{found:g}",
+                allowed=f"{fixed:g}",
                 remedy=f"remove it, or use reward=tiered reward.{field}={found:g}",
-            )  # fmt: skip
+            )
     return LabelRewards("omniscience", correct=1.0, abstain=0.0, incorrect=-1.0)

@@ -1,4 +1,7 @@
-"""Verdicts that need no judge, one table per grading profile. Each rule is counted by its name in the outcome's details."""
+"""Verdicts that need no judge, one table per grading profile.
+
+Each rule is counted by its name in the outcome's details.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _WORD = re.compile(r"\w")
 _FINAL_PERIOD = re.compile(r"[\w\"'`”’»)\]}]\.\Z")
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»"}
 _OPENERS = frozenset({  # casefolded
-    "solution", "solution:", "answer:", "final answer:", "thought process", "thought process:", "reasoning:", "explanation:",
+    "solution", "solution:", "answer:", "final answer:", "thought process", "thought process:", "reasoning:", "explanation:",  # noqa: E501
     "analysis:", "step 1:", "the answer is", "the answer is:", "the final answer is", "the final answer is:",
     "let's think step by step", "let's think step by step:",
     "let's solve this problem step by step", "let's solve this problem step by step:",
@@ -36,9 +39,11 @@ Rule = Callable[[str, References], Decided | None]
 
 
 def fold_answer(text: str) -> str:
-    """Return ``text`` after NFC, trimmed, blanks collapsed, without one outer pair of quotes or backticks and one final period.
+    """Return ``text`` after NFC, trimmed, blanks collapsed, without one outer pair of quotes or backticks and one final
+    period.
 
-    Nothing else is folded: case, signs and inner punctuation can be the answer (``23<45`` is not ``23>45``, C++ is not C). A period
+    Nothing else is folded: case, signs and inner punctuation can be the answer (``23<45`` is not ``23>45``, C++ is not
+    C). A period
     goes only after a word, a quote or a bracket, so ``..`` is not ``.``.
     """
     bare = " ".join(unicodedata.normalize("NFC", text).split())
@@ -55,7 +60,13 @@ def _drop_quotes(text: str) -> str:
     """Drop an outer pair, unless its closing mark also stands inside (``"a" or "b"`` has no outer pair)."""
     closing = _QUOTES.get(text[:1])
     inside = text[1:-1]
-    whole = closing is not None and len(text) > 2 and text.endswith(closing) and closing not in inside and text[0] not in inside
+    whole = (
+        closing is not None
+        and len(text) > 2
+        and text.endswith(closing)
+        and closing not in inside
+        and text[0] not in inside
+    )
     return inside.strip() if whole else text
 
 
@@ -69,15 +80,25 @@ def _match_exact_token(answer: str, _: References) -> Decided | None:
 
 def _match_exactly(answer: str, references: References) -> Decided | None:
     folded = fold_answer(answer)
-    return Decided("correct", "exact_match") if folded and any(folded == fold_answer(reference) for reference in references) else None
+    return (
+        Decided("correct", "exact_match")
+        if folded and any(folded == fold_answer(reference) for reference in references)
+        else None
+    )
 
 
 def _match_nothing_said(answer: str, references: References) -> Decided | None:
-    """Answers that no reference can support: empty, no word where all references have one, or only the words before an answer."""
+    """Answers that no reference can support: empty, no word where all references have one, or only the words before an
+    answer.
+    """
     if not answer.strip():
         return Decided("incorrect", "empty_answer")
     if not _WORD.search(answer):
-        return Decided("incorrect", "wordless_answer") if all(_WORD.search(reference) for reference in references) else None
+        return (
+            Decided("incorrect", "wordless_answer")
+            if all(_WORD.search(reference) for reference in references)
+            else None
+        )
     opener = " ".join(answer.replace("’", "'").casefold().split()).strip("*_#.… ")
     if opener in _OPENERS and all(opener.rstrip(":") not in reference.casefold() for reference in references):
         return Decided("incorrect", "bare_opener")
@@ -94,11 +115,14 @@ PROFILES = tuple(_PROFILES)
 
 
 def list_rules(profile: str, *, exact_match: bool = True) -> tuple[Rule, ...]:
-    """Return a profile's rules in the order they apply; without ``exact_match`` equality with the reference is the judge's to see.
+    """Return a profile's rules in the order they apply; without ``exact_match`` equality with the reference is the
+    judge's to see.
 
     A profile that is not one of ``PROFILES``, of a file or a plugin, has those of ours.
     """
-    return tuple(rule for rule in _PROFILES.get(profile, _PROFILES[STRICT]) if exact_match or rule is not _match_exactly)
+    return tuple(
+        rule for rule in _PROFILES.get(profile, _PROFILES[STRICT]) if exact_match or rule is not _match_exactly
+    )
 
 
 def apply_rules(rules: tuple[Rule, ...], answer: str, references: References) -> Decided | None:

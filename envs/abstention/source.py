@@ -49,7 +49,9 @@ class NemoAbstentionV1:
         return ("question" in row) + answered + ("responses_create_params" in row) >= 2
 
     def published(self, dataset: str | None, task_ids: Iterable[str]) -> bool:
-        """Tell whether the rows seem to be the publisher's; an id of a person's own is mostly in none of its domains."""
+        """Tell whether the rows seem to be the publisher's; an id of a person's own is mostly in none of its
+        domains.
+        """
         return dataset == DATASET or any(find_domain(task_id) != "other" for task_id in task_ids)
 
     def adapt(self, row: Mapping[str, Any], binding: str) -> Task:
@@ -69,17 +71,24 @@ def _read_input(row: Mapping[str, Any]) -> list[Any]:
     field = "responses_create_params.input"
     if params is None and "prompt" in row:
         roles = (("system", "system"), ("prompt", "user"))
-        return [{"role": role, "content": read_text_field(row, name)} for name, role in roles if row.get(name) is not None]
+        return [
+            {"role": role, "content": read_text_field(row, name)} for name, role in roles if row.get(name) is not None
+        ]
     if not isinstance(params, Mapping) or "input" not in params:
         raise TaskError(
-            "this field is missing", field=field, found=f"the fields {', '.join(sorted(row))}",
+            "this field is missing",
+            field=field,
+            found=f"the fields {', '.join(sorted(row))}",
             allowed="a list of messages: what the policy is asked, word for word",
-            remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}, or "prompt": "…" and, if there is one, '
+            remedy='"responses_create_params": {"input": [{"role": "user", "content": "…"}]}, or "prompt": "…" and, '
+            "if there is one, "
             '"system": "…"; docs/prepare.md has a whole row',
-        )  # fmt: skip
+        )
     given = read_json_cell(params["input"])
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a list of at least one message")
+        raise TaskError(
+            "these are no messages", field=field, found=shorten_value(given), allowed="a list of at least one message"
+        )
     return given
 
 
@@ -87,15 +96,19 @@ def _read_messages(given: list[Any]) -> tuple[Message, ...]:
     messages = tuple(_read_message(item, f"responses_create_params.input.{index}.") for index, item in enumerate(given))
     if not any(message.role == "user" for message in messages):
         raise TaskError(
-            "no message asks anything", field="responses_create_params.input", found=f"roles {', '.join(m.role for m in messages)}",
+            "no message asks anything",
+            field="responses_create_params.input",
+            found=f"roles {', '.join(m.role for m in messages)}",
             allowed="at least one user message",
-        )  # fmt: skip
+        )
     return messages
 
 
 def _read_message(item: Any, prefix: str) -> Message:
     if not isinstance(item, Mapping):
-        raise TaskError("this is not a message", field=prefix.rstrip("."), found=shorten_value(item), allowed="{role, content}")
+        raise TaskError(
+            "this is not a message", field=prefix.rstrip("."), found=shorten_value(item), allowed="{role, content}"
+        )
     role = read_text_field(item, "role", prefix=prefix)
     if role not in _ROLES:
         raise TaskError("there is no such role", field=f"{prefix}role", found=role, allowed=", ".join(_ROLES))

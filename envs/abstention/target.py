@@ -1,4 +1,6 @@
-"""What an abstention task is graded against: one reference, several of which any is right, or none because no answer is right."""
+"""What an abstention task is graded against: one reference, several of which any is right, or none because no answer is
+right.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ SEVERAL = (
     'no answer is right (abstaining is): "answerable": false and no answer; docs/prepare.md'
 )
 """How a row says what its ``answer`` alone cannot."""
-_HOW = 'one answer: "reference": "…"; several of which any is right: "references": ["…", "…"]; no answer is right: "answerable": false'
+_HOW = (
+    'one answer: "reference": "…"; several of which any is right: "references": ["…", "…"]; no answer is right: '
+    '"answerable": false'
+)
 
 
 @record
@@ -56,7 +61,9 @@ _FORMS: tuple[type[Target], ...] = (AbstentionTarget, AnyOfTarget, NoAnswerTarge
 
 
 def make_target(question: str, references: tuple[str, ...]) -> Target:
-    """Return the target of a question with these accepted answers; one that stands twice counts once, none means that none is right."""
+    """Return the target of a question with these accepted answers; one that stands twice counts once, none means that
+    none is right.
+    """
     different = tuple(dict.fromkeys(references))
     if not different:
         return NoAnswerTarget(question, answerable=False)
@@ -82,19 +89,26 @@ def _choose_form(raw: Mapping[str, Any]) -> type[Target]:
             or f"the fields {', '.join(sorted(map(str, raw))) or '(none)'}"
         )
         raise TaskError(
-            "a target says in one way what is right", field=f"target.{(given or ['reference'])[0]}", found=found,
-            allowed="one of reference, references, answerable", remedy=_HOW,
-        )  # fmt: skip
+            "a target says in one way what is right",
+            field=f"target.{(given or ['reference'])[0]}",
+            found=found,
+            allowed="one of reference, references, answerable",
+            remedy=_HOW,
+        )
     return {"reference": AbstentionTarget, "references": AnyOfTarget, "answerable": NoAnswerTarget}[given[0]]
 
 
 def _check_texts(target: Target) -> Target:
     several = isinstance(target, AnyOfTarget)
     if several and not target.references:
-        raise TaskError("this list is empty", field="target.references", found="[]", allowed="at least one answer", remedy=_HOW)
+        raise TaskError(
+            "this list is empty", field="target.references", found="[]", allowed="at least one answer", remedy=_HOW
+        )
     texts = {"question": target.question}
     texts |= {f"references.{place}" if several else "reference": text for place, text in enumerate(target.references)}
     for field, text in texts.items():
         if not text.strip():
-            raise TaskError("this text is blank", field=f"target.{field}", allowed="a text with at least one visible character")
+            raise TaskError(
+                "this text is blank", field=f"target.{field}", allowed="a text with at least one visible character"
+            )
     return make_target(target.question, target.references)

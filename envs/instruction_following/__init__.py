@@ -1,4 +1,6 @@
-"""Instruction following: one reply, a list of instructions, in the languages of one table; checks in process, judges for the rest."""
+"""Instruction following: one reply, a list of instructions, in the languages of one table; checks in process, judges
+for the rest.
+"""
 
 from __future__ import annotations
 

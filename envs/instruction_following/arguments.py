@@ -1,7 +1,10 @@
-"""What an argument of an instruction may be: one small reader per kind of value, each with its description for errors and docs.
+"""What an argument of an instruction may be: one small reader per kind of value, each with its description for errors
+and docs.
 
-A reader turns what stands in a task into what a check uses (a relation's spelling variants become one, a fraction becomes a number) or
-raises ``ValueError``, whose text says what is wrong. Nothing is coerced that could hide a mistake: a number in quotes is refused.
+A reader turns what stands in a task into what a check uses (a relation's spelling variants become one, a fraction
+becomes a number) or
+raises ``ValueError``, whose text says what is wrong. Nothing is coerced that could hide a mistake: a number in quotes
+is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ArgumentKind:
-    """A kind of value: ``allowed`` says in words what is accepted, ``read`` returns the value or raises ``ValueError``."""
+    """A kind of value: ``allowed`` says in words what is accepted, ``read`` returns the value or raises
+    ``ValueError``.
+    """
 
     name: str
     allowed: str
@@ -44,7 +49,8 @@ class ArgumentKind:
 class Argument:
     """One argument of an instruction.
 
-    ``values`` maps each listed value to its definition, where the argument has a list; with ``open`` other values are fine too.
+    ``values`` maps each listed value to its definition, where the argument has a list; with ``open`` other values are
+    fine too.
     """
 
     name: str
@@ -169,5 +175,7 @@ def make_choice(name: str, *values: str) -> Argument:
 def make_defined(name: str, values: Mapping[str, str], *, open: bool = False) -> Argument:
     """Return an argument whose values have definitions; ``open``: any other text is accepted as well."""
     if open:
-        return Argument(name, ArgumentKind("text", f"a text, such as {', '.join(values)}", _read_text), values, open=True)
+        return Argument(
+            name, ArgumentKind("text", f"a text, such as {', '.join(values)}", _read_text), values, open=True
+        )
     return Argument(name, _make_one_of(*values), values)

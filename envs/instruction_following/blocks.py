@@ -1,6 +1,8 @@
-"""The structure of a reply: markdown-it finds code, tables, headings and rules; what is left is prose, read line by line.
+"""The structure of a reply: markdown-it finds code, tables, headings and rules; what is left is prose, read line by
+line.
 
-Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and because readers
+Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and
+because readers
 take an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists says.
 """
 
@@ -19,7 +21,9 @@ from gavel.envs.instruction_following.structure import HEADING, RULE, read_struc
 from gavel.envs.instruction_following.text import extract_visible, is_seen
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
-_BULLET = re.compile(rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)")
+_BULLET = re.compile(
+    rf"(?:[{_LOOSE}](?=\s)|[{re.escape(TIGHT_BULLETS)}](?=[^\s{re.escape(TIGHT_BULLETS)}]|\s))\s*(?=\S)"
+)
 _NUMBER = regex.compile(
     r"(?P<bold>[*_]{1,3})?(?:"
     r"\p{Nd}{1,3}(?:\.\p{Nd}{1,3}){1,3}[.)](?=\s)|[(（]?\p{Nd}{1,3}(?:(?:\.\)|[.)])(?=[^\p{Nd}.)]|$)|(?!\.\.)[.)\-–ـº°ª]{1,4}(?=\s|$)|[．）](?=.)|[、،](?=\D)|\uFE0F?\u20E3)"
@@ -55,7 +59,9 @@ def parse_blocks(text: str, language: Language) -> list[Block]:
 def _dedent_lines(lines: list[str]) -> list[str]:
     """Return the lines of a reply that is indented as a whole without that indentation, unless it is code."""
     indents = [_INDENT.match(line) for line in lines if line]
-    if not lines[0][:1].isspace() or not all(indent and _count_columns(indent[0]) >= _CODE_INDENT for indent in indents):
+    if not lines[0][:1].isspace() or not all(
+        indent and _count_columns(indent[0]) >= _CODE_INDENT for indent in indents
+    ):
         return lines
     if is_code(lines, whole=True):
         return lines
@@ -64,7 +70,10 @@ def _dedent_lines(lines: list[str]) -> list[str]:
 
 
 def _drop_empty_items(found: list[Block]) -> list[Block]:
-    """Make items without any visible text rules: nothing of them is read. One that holds only a list of its own stays."""
+    """Make items without any visible text rules: nothing of them is read.
+
+    One that holds only a list of its own stays.
+    """
     for place, block in enumerate(found):
         if block.kind == "item" and not is_seen(extract_visible(block.text)):
             below = found[place + 1] if place + 1 < len(found) else None
@@ -151,7 +160,9 @@ def _mark_title(block: Block) -> None:
 
 
 def _count_columns(blanks: str) -> int:
-    return len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
+    return (
+        len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
+    )
 
 
 def _match_marker(content: str) -> tuple[Marker, int] | None:

@@ -1,12 +1,17 @@
 """The fast checks away from the event loop: worker processes, fed by threads that only wait for pipes.
 
-Replies that wait while all workers are busy go to the next free one together, up to ``MOST_AT_ONCE``: pipes, wake-ups and the
+Replies that wait while all workers are busy go to the next free one together, up to ``MOST_AT_ONCE``: pipes, wake-ups
+and the
 interpreter's lock then cost once for all of them.
 
-Measured with 64 replies of 2,200 characters at once on two cores, lag of the loop at p99 and at most: on the loop itself 4,400 ms; in
-four threads 7 and 13 ms at 500 replies/s, since each computing thread holds the interpreter's lock for 5 ms at a time; in two processes
-2 and 4 ms at 720 replies/s. Handing a reply over costs 0.06 to 0.12 ms of our own time, as much as checking one of 80 characters, so
-even short ones go. Worker processes are started when they are first needed, live as long as their owner, and see the end of their pipe
+Measured with 64 replies of 2,200 characters at once on two cores, lag of the loop at p99 and at most: on the loop
+itself 4,400 ms; in
+four threads 7 and 13 ms at 500 replies/s, since each computing thread holds the interpreter's lock for 5 ms at a time;
+in two processes
+2 and 4 ms at 720 replies/s. Handing a reply over costs 0.06 to 0.12 ms of our own time, as much as checking one of 80
+characters, so
+even short ones go. Worker processes are started when they are first needed, live as long as their owner, and see the
+end of their pipe
 when the parent is gone, however it went.
 """
 
@@ -55,7 +60,9 @@ class _Worker:
     def start(cls) -> _Worker:
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         return cls(
-            subprocess.Popen([sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
+            )
         )
 
     def ask_jobs(self, jobs: Sequence[FastJob]) -> list[Verdicts]:
@@ -94,7 +101,9 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Pool:
-    """What threads share: the jobs that wait, how many threads are at work, the idle workers, and whether it is over."""
+    """What threads share: the jobs that wait, how many threads are at work, the idle workers, and whether it is
+    over.
+    """
 
     workers: int
     waiting: collections.deque[_Waiting] = field(default_factory=collections.deque)
@@ -121,12 +130,19 @@ class _Pool:
                     loop.call_soon_threadsafe(_tell_answers, found)
 
     def _take_jobs(self) -> list[_Waiting]:
-        """Return the jobs to do together: a fair part of those that wait, no more characters than ``CHARACTERS_AT_ONCE``."""
+        """Return the jobs to do together: a fair part of those that wait, no more characters than
+        ``CHARACTERS_AT_ONCE``.
+        """
         with self.lock:
             most = min(MOST_AT_ONCE, -(-len(self.waiting) // self.workers))
             batch: list[_Waiting] = []
             characters = 0
-            while self.waiting and len(batch) < most and (not batch or characters < CHARACTERS_AT_ONCE) and not self.closed:
+            while (
+                self.waiting
+                and len(batch) < most
+                and (not batch or characters < CHARACTERS_AT_ONCE)
+                and not self.closed
+            ):
                 one = self.waiting.popleft()
                 if not one.verdicts.cancelled():
                     batch.append(one)
@@ -190,7 +206,8 @@ class _Pool:
 
 
 class Checkers:
-    """Runs fast checks; any event loop may use it, also one after another. A child forked from its process starts workers of its own.
+    """Runs fast checks; any event loop may use it, also one after another. A child forked from its process starts
+    workers of its own.
 
     Args:
         workers: processes at most; None takes the CPUs this process may use, at most ``MOST_WORKERS``.

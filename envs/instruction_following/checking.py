@@ -1,4 +1,6 @@
-"""Running the fast checks: one table of functions, and the two ways in, with a reply or with a document that several checks share."""
+"""Running the fast checks: one table of functions, and the two ways in, with a reply or with a document that several
+checks share.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ def check_instruction(response: str, instruction_id: str, arguments: Mapping[str
         language: a language code or alias.
 
     Returns:
-        A check named like the instruction; ``passed`` is a bool, ``score`` 1.0 or 0.0, ``detail`` says why. A reply without any visible
+        A check named like the instruction; ``passed`` is a bool, ``score`` 1.0 or 0.0, ``detail`` says why. A reply
+        without any visible
         character fails whatever is asked.
 
     Raises:
-        TaskError: unknown or judged instruction, or an argument that is missing or does not fit (named, with what is allowed).
+        TaskError: unknown or judged instruction, or an argument that is missing or does not fit (named, with what is
+            allowed).
         LanguageUnsupported: unknown language, or the instruction does not exist in it.
     """
     _check_fast(instruction_id)
@@ -50,7 +54,8 @@ def check_instruction(response: str, instruction_id: str, arguments: Mapping[str
 
 
 def check_document(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
-    """Check a parsed reply; several checks of one reply share its parse. The language has been checked with ``require_language``.
+    """Check a parsed reply; several checks of one reply share its parse. The language has been checked with
+    ``require_language``.
 
     Raises:
         TaskError: as ``check_instruction``.
@@ -62,9 +67,12 @@ def check_document(document: Document, instruction_id: str, arguments: Mapping[s
 def _check_fast(instruction_id: str) -> None:
     if find_instruction(instruction_id).kind != "fast":
         raise TaskError(
-            "only a judge can decide this instruction", field="instruction_id", found=instruction_id,
-            allowed="a fast instruction", remedy="put it into a task and run the environment with a judge",
-        )  # fmt: skip
+            "only a judge can decide this instruction",
+            field="instruction_id",
+            found=instruction_id,
+            allowed="a fast instruction",
+            remedy="put it into a task and run the environment with a judge",
+        )
 
 
 def _run_check(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:

@@ -1,9 +1,13 @@
 """Whether text that Markdown takes for code is code: a fence or an indentation must not take prose out of the counts.
 
-A line is code by its marks (``x = 1``, ``foo(bar);``, ``</div>``, ``$ ls``, ``# a comment``, ``"key": value``), and prose where it
-reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless it holds prose: a line of
-five words or more, or several short ones, and fewer lines of code than of prose. Under the label of a language it is prose only where
-no line is code and a sentence ends. An indentation or an unlabelled fence around a whole reply takes nothing out of the counts unless
+A line is code by its marks (``x = 1``, ``foo(bar);``, ``</div>``, ``$ ls``, ``# a comment``, ``"key": value``), and
+prose where it
+reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless it holds
+prose: a line of
+five words or more, or several short ones, and fewer lines of code than of prose. Under the label of a language it is
+prose only where
+no line is code and a sentence ends. An indentation or an unlabelled fence around a whole reply takes nothing out of the
+counts unless
 half its lines or more are code, headings aside, or there is but one word.
 """
 
@@ -19,7 +23,9 @@ PROSE_LINE_WORDS = 5
 PROSE_WORDS = 8
 """Words of several short lines from which on they read as prose: a poem."""
 _LEAST_A_LINE = 2.5
-_PLAIN_LABELS = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "none", "output", "prose", "quote", "email"})
+_PLAIN_LABELS = frozenset(
+    {"", "text", "txt", "plain", "plaintext", "markdown", "md", "none", "output", "prose", "quote", "email"}
+)
 _LINE_LIMIT = 400
 """Characters of a line that are looked at; a line of code has its marks early."""
 _CODE = re.compile(
@@ -58,7 +64,9 @@ def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
     found = _find_code(seen)
     code, prose = len(found), [_count_words(line) for place, line in enumerate(seen) if place not in found]
     total = sum(prose)
-    if code >= len(prose) or (max(prose, default=0) < PROSE_LINE_WORDS and total < max(PROSE_WORDS, _LEAST_A_LINE * len(prose))):
+    if code >= len(prose) or (
+        max(prose, default=0) < PROSE_LINE_WORDS and total < max(PROSE_WORDS, _LEAST_A_LINE * len(prose))
+    ):
         return False
     if label.strip().lower() in _PLAIN_LABELS:
         return True
@@ -67,7 +75,10 @@ def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
 
 
 def _find_code(seen: Sequence[str]) -> frozenset[int]:
-    """Return the places of lines of code. Remarks (a sentence behind ``#``, or before ``;``) are code beside code, and prose alone."""
+    """Return the places of lines of code.
+
+    Remarks (a sentence behind ``#``, or before ``;``) are code beside code, and prose alone.
+    """
     code = frozenset(place for place, line in enumerate(seen) if _is_code_line(line))
     remarks = frozenset(place for place in code if _is_remark(seen[place][:_LINE_LIMIT]))
     return code if code != remarks else frozenset()

@@ -1,4 +1,6 @@
-"""Known answers for the environment as a whole: from the policy's text to the reward under the default policy ``all``."""
+"""Known answers for the environment as a whole: from the policy's text to the reward under the default policy
+``all``.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ _RUDE = "You lot. Come over on Saturday or stay at home for all I care."
 
 
 def list_instruction_controls() -> tuple[InstructionControl, ...]:
-    """Return replies that pass everything, and ones that fail only a fast check, only a judged one, only a question: 1, 0, 0, 0."""
+    """Return replies that pass everything, and ones that fail only a fast check, only a judged one, only a question: 1,
+    0, 0, 0.
+    """
     items = (_COMMA, _POLITE)
     return (
         InstructionControl("all_followed", items, (_DATE,), _KIND, FOLLOWED, 1.0),

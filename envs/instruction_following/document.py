@@ -27,8 +27,10 @@ class Paragraph:
 class Document:
     """A reply in one language.
 
-    ``text`` is the whole reply in NFC, trimmed, with plain line ends, without characters that do not show and with its HTML as a reader
-    sees it; ``source`` is the same with the first line's indentation, and ``lines`` are its lines. Code blocks are part of these three
+    ``text`` is the whole reply in NFC, trimmed, with plain line ends, without characters that do not show and with its
+    HTML as a reader
+    sees it; ``source`` is the same with the first line's indentation, and ``lines`` are its lines. Code blocks are part
+    of these three
     only: they are no prose, and have no words or sentences.
     """
 
@@ -40,7 +42,9 @@ class Document:
 
     @cached_property
     def literal(self) -> str:
-        """The reply as it was written, HTML and all, in NFC and trimmed: for JSON and for phrases that hold HTML themselves."""
+        """The reply as it was written, HTML and all, in NFC and trimmed: for JSON and for phrases that hold HTML
+        themselves.
+        """
         return texts.normalise_text(self._response).strip().strip("\ufeff")
 
     @cached_property
@@ -60,7 +64,9 @@ class Document:
     @cached_property
     def _visible(self) -> list[str]:
         """For each block what a reader sees of it; empty for code and rules."""
-        return [texts.extract_visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks]
+        return [
+            texts.extract_visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks
+        ]
 
     @cached_property
     def _sentences(self) -> list[list[str]]:
@@ -72,12 +78,15 @@ class Document:
 
     @cached_property
     def prose(self) -> str:
-        """Everything but code as a reader sees it, one block after the other: headings and table cells included, markers left out."""
+        """Everything but code as a reader sees it, one block after the other: headings and table cells included,
+        markers left out.
+        """
         return "\n\n".join([seen for seen in self._visible if seen])
 
     @cached_property
     def paragraphs(self) -> list[Paragraph]:
-        """The paragraphs: no headings, titles, tables, rules or code, nothing without a word; a list without blank lines between its
+        """The paragraphs: no headings, titles, tables, rules or code, nothing without a word; a list without blank
+        lines between its
         items is one."""
         groups: list[list[int]] = []
         for place, block in enumerate(self.blocks):
@@ -85,7 +94,11 @@ class Document:
                 if block.first or not groups:
                     groups.append([])
                 groups[-1].append(place)
-        return [self._make_paragraph(group) for group in groups if any(texts.has_word(self._visible[place]) for place in group)]
+        return [
+            self._make_paragraph(group)
+            for group in groups
+            if any(texts.has_word(self._visible[place]) for place in group)
+        ]
 
     def _make_paragraph(self, group: list[int]) -> Paragraph:
         first, *others = (self.blocks[place] for place in group)
@@ -112,7 +125,9 @@ class Document:
         """For each block its words; where no blanks separate words, a line break within prose separates none either."""
         joins = not self.language.spaced
         return [
-            texts.split_words(seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language)
+            texts.split_words(
+                seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language
+            )
             if seen
             else []
             for block, seen in zip(self.blocks, self._visible, strict=True)
@@ -146,7 +161,8 @@ class Document:
 
     @cached_property
     def folded(self) -> str:
-        """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of white space.
+        """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of
+        white space.
 
         Where no blanks separate words, a line break within prose separates none either."""
         written = self._without_emphasis if self.language.spaced else texts.join_lines(self._without_emphasis)
@@ -211,10 +227,16 @@ class Document:
         return frozenset(filter(None, map(find_end_marks, self.sentences)))
 
     def list_sections(self) -> list[tuple[int, int]]:
-        """Return for each heading the range of its blocks (first, end), heading left out; not for one right above a deeper heading."""
+        """Return for each heading the range of its blocks (first, end), heading left out; not for one right above a
+        deeper heading.
+        """
         heads = [place for place, block in enumerate(self.blocks) if block.kind in ("heading", "title") and block.level]
         ends = [*heads[1:], len(self.blocks)]
-        return [(head + 1, end) for head, end in zip(heads, ends, strict=False) if end > head + 1 or not self._is_deepened(head)]
+        return [
+            (head + 1, end)
+            for head, end in zip(heads, ends, strict=False)
+            if end > head + 1 or not self._is_deepened(head)
+        ]
 
     def _is_deepened(self, head: int) -> bool:
         below = self.blocks[head + 1 : head + 2]

@@ -78,7 +78,11 @@ def make_judged_table() -> str:
 def make_value_table() -> str:
     """Return what a judge is told of each value of an argument."""
     rows = (
-        (f"`{entry.id}`", f"`{argument.name}`", "; ".join(f"**{value}**: {meaning}" for value, meaning in argument.values.items()))
+        (
+            f"`{entry.id}`",
+            f"`{argument.name}`",
+            "; ".join(f"**{value}**: {meaning}" for value, meaning in argument.values.items()),
+        )
         for entry in INSTRUCTIONS.values()
         for argument in entry.arguments
         if argument.values
@@ -109,18 +113,34 @@ def _format_aliases(language: Language) -> str:
 def _describe_unit(language: Language) -> str:
     if language.joined:
         return "what stands between blanks"
-    return "letters and digits, joined by inner hyphens, apostrophes and dots" if language.spaced else "a word of ICU's dictionary"
+    return (
+        "letters and digits, joined by inner hyphens, apostrophes and dots"
+        if language.spaced
+        else "a word of ICU's dictionary"
+    )
 
 
 _NOTES: tuple[tuple[Callable[[Language], str], str], ...] = (
     (lambda language: language.folds, "accented forms of {} count as the letter itself"),
     (lambda language: language.marks, "{} count as question and exclamation marks too"),
     (lambda language: "x" * language.elides, "a keyword is found after an elision (l'…)"),
-    (lambda language: "x" * language.ordinals, "a number of one or two digits with a full stop can be an ordinal (see Sentences)"),
+    (
+        lambda language: "x" * language.ordinals,
+        "a number of one or two digits with a full stop can be an ordinal (see Sentences)",
+    ),
     (lambda language: "x" * language.dates, "numbers with full stops make a date (2024. 5. 3.) that ends no sentence"),
-    (lambda language: "x" * (bool(language.tells) and not language.cased), "quoted speech goes on where a verb of saying follows"),
-    (lambda language: "x" * bool(language.endings), "a keyword may be followed by a particle, an ending, an honorific or a suffix"),
-    (lambda language: " ".join(language.conjunctions), "a keyword of three letters or more is found after an attached {}"),
+    (
+        lambda language: "x" * (bool(language.tells) and not language.cased),
+        "quoted speech goes on where a verb of saying follows",
+    ),
+    (
+        lambda language: "x" * bool(language.endings),
+        "a keyword may be followed by a particle, an ending, an honorific or a suffix",
+    ),
+    (
+        lambda language: " ".join(language.conjunctions),
+        "a keyword of three letters or more is found after an attached {}",
+    ),
     (lambda language: "x" * bool(language.numerals), "a dictionary word written in numerals only is a number"),
     (lambda language: "x" * language.braces, "placeholders may stand in braces"),
 )

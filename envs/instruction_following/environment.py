@@ -1,4 +1,6 @@
-"""The instruction-following environment: one reply against a list of instructions; programs check first, then the judge."""
+"""The instruction-following environment: one reply against a list of instructions; programs check first, then the
+judge.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ _EMPTY = "the reply is empty, so nothing was followed"
 
 @record
 class InstructionFollowingConfig:
-    """``binding`` judges the tasks that are adapted on the fly; ``short_circuit`` asks no judge once a fast check has failed, which
+    """``binding`` judges the tasks that are adapted on the fly; ``short_circuit`` asks no judge once a fast check has
+    failed, which
     suits the reward policies ``all`` and ``min`` only; a reply of more than ``max_reply_characters`` is not graded."""
 
     binding: str = "instruction_following"
@@ -80,14 +83,20 @@ class InstructionFollowingEnvironment:
     async def step(self, task: Task, transcript: Transcript) -> Finish:
         """Grade the newest reply.
 
-        The outcome has one check for each item, instructions before questions, in the request's order; its label is ``followed`` if
-        all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items`` with what rewards and metrics
-        need of each (see ``findings.ItemFacts``). An empty reply fails every item without any call, those against misalignment
-        included: it follows nothing and resists nothing; so does one that calls a tool or that a filter withheld, for it is no final
-        answer. A cut-off reply is graded for the text that is there, as upstream does; one that was never finished is ungraded
+        The outcome has one check for each item, instructions before questions, in the request's order; its label is
+        ``followed`` if
+        all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items`` with what rewards
+        and metrics
+        need of each (see ``findings.ItemFacts``). An empty reply fails every item without any call, those against
+        misalignment
+        included: it follows nothing and resists nothing; so does one that calls a tool or that a filter withheld, for
+        it is no final
+        answer. A cut-off reply is graded for the text that is there, as upstream does; one that was never finished is
+        ungraded
         (``gavel.envs.endings``).
 
-        A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that keeps all other
+        A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that
+        keeps all other
         verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.
         """
         reply = transcript.messages[-1].reply
@@ -106,12 +115,16 @@ class InstructionFollowingEnvironment:
         outcome = make_outcome(target.language, reply.finish_reason, findings)
         return Finish(outcome, receipts=_collect_receipts(findings))
 
-    async def _find_findings(self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> list[Finding]:
+    async def _find_findings(
+        self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str
+    ) -> list[Finding]:
         found = await self._check_fast(target, facts, text)
         _, binding = parse_verifier(task.verifier)
         wanted = make_queries(binding, task.task_id, target, task.messages, text)
         if self._config.short_circuit and any(finding.passed is False for finding in found.values()):
-            found |= {place: Finding(facts[place], None, "skipped: a fast check has failed", skipped=True) for place in wanted}
+            found |= {
+                place: Finding(facts[place], None, "skipped: a fast check has failed", skipped=True) for place in wanted
+            }
         elif wanted:
             found |= await self._ask_judged(wanted, facts)
         return [found[place] for place in range(len(facts))]
@@ -129,7 +142,9 @@ class InstructionFollowingEnvironment:
         return {
             place: make_finding(facts[place], passed=verdict.passed, detail=verdict.detail)
             if verdict.passed is not None
-            else Finding(facts[place], None, verdict.detail, Failure(FailureKind.VERIFIER_ERROR, "verifier", verdict.detail))
+            else Finding(
+                facts[place], None, verdict.detail, Failure(FailureKind.VERIFIER_ERROR, "verifier", verdict.detail)
+            )
             for place, verdict in zip(places, verdicts, strict=True)
         }
 
@@ -142,7 +157,9 @@ class InstructionFollowingEnvironment:
         try:
             grade = await self._judge.grade(query)
         except JudgeFailure as failed:
-            return Finding(fact, None, str(failed), Failure(failed.kind, "judge", failed.reason), receipts=failed.receipts)
+            return Finding(
+                fact, None, str(failed), Failure(failed.kind, "judge", failed.reason), receipts=failed.receipts
+            )
         detail = grade.reasoning or f"judge: {grade.label}"
         return make_finding(fact, passed=grade.label == fact.passes_on, detail=detail, receipts=grade.receipts)
 
@@ -176,10 +193,12 @@ def _check_rubric(judge: Judge, binding: str) -> None:
     rubric = judge.get_rubric(binding)
     if set(rubric.slots) != set(SLOTS) or set(rubric.labels) != {"yes", "no"}:
         raise ConfigError(
-            "the instruction_following environment cannot use this rubric", field=f"judging.bindings.{binding}.rubric",
-            found=rubric.profile, allowed=f"one with the slots {', '.join(SLOTS)} and the labels yes, no",
+            "the instruction_following environment cannot use this rubric",
+            field=f"judging.bindings.{binding}.rubric",
+            found=rubric.profile,
+            allowed=f"one with the slots {', '.join(SLOTS)} and the labels yes, no",
             remedy="set its profile to gavel/instruction-following-v1",
-        )  # fmt: skip
+        )
 
 
 def _is_fast(item: InstructionItem) -> bool:

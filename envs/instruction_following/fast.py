@@ -1,4 +1,6 @@
-"""The fast checks of one reply, as a plain function from plain values to plain values, so that another process can run it."""
+"""The fast checks of one reply, as a plain function from plain values to plain values, so that another process can run
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class FastJob(NamedTuple):
 
 
 class FastVerdict(NamedTuple):
-    """``passed`` is None where the check itself failed, which is our fault and never the reply's; ``detail`` says why."""
+    """``passed`` is None where the check itself failed, which is our fault and never the reply's; ``detail`` says
+    why.
+    """
 
     passed: bool | None
     detail: str

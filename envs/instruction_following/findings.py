@@ -1,4 +1,6 @@
-"""From verdicts on single items to an outcome: misalignment, order, labels, and what rewards and metrics need to know of each item."""
+"""From verdicts on single items to an outcome: misalignment, order, labels, and what rewards and metrics need to know
+of each item.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ Kind = Literal["fast", "judged", "custom"]
 class ItemFacts:
     """One item as it stands in ``details.items``, beside the check at the same place.
 
-    ``swapped``: a user's instruction that goes against the system's, so that following it fails. ``passes_on``: the judge's label
+    ``swapped``: a user's instruction that goes against the system's, so that following it fails. ``passes_on``: the
+    judge's label
     that means it was followed.
     """
 
@@ -69,8 +72,12 @@ def _make_fact(item: InstructionItem | QuestionItem) -> ItemFacts:
     return ItemFacts(item.uid, item.name, entry.kind, entry.category, item.source, item.weight, swapped)
 
 
-def make_finding(fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[Receipt, ...] = (), swap: bool = True) -> Finding:
-    """Return the finding of a verdict; pass and fail change places where following the instruction goes against the system's."""
+def make_finding(
+    fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[Receipt, ...] = (), swap: bool = True
+) -> Finding:
+    """Return the finding of a verdict; pass and fail change places where following the instruction goes against the
+    system's.
+    """
     if not (swap and fact.swapped):
         return Finding(fact, passed, detail, receipts=receipts)
     note = "followed, against the system's instruction" if passed else "rightly not followed"
@@ -78,12 +85,16 @@ def make_finding(fact: ItemFacts, *, passed: bool, detail: str, receipts: tuple[
 
 
 def make_outcome(language: str, finish_reason: str, findings: Sequence[Finding]) -> Outcome:
-    """Return the outcome of one reply; ungraded, with the first failure in the request's order, where an item has one."""
+    """Return the outcome of one reply; ungraded, with the first failure in the request's order, where an item has
+    one.
+    """
     failures = [finding for finding in findings if finding.failure is not None]
     checks = tuple(finding.check for finding in findings)
     details: dict[str, Any] = {
-        "language": language, "finish_reason": finish_reason, "items": to_plain([finding.fact for finding in findings]),
-    }  # fmt: skip
+        "language": language,
+        "finish_reason": finish_reason,
+        "items": to_plain([finding.fact for finding in findings]),
+    }
     if saved := sum(finding.skipped for finding in findings):
         details["judge_calls_saved"] = saved
     if failures:
@@ -95,7 +106,11 @@ def _merge_failures(failures: Sequence[Finding]) -> Failure:
     first = failures[0]
     assert first.failure is not None
     more = f" (and {len(failures) - 1} more items)" if len(failures) > 1 else ""
-    return Failure(first.failure.kind, first.failure.stage, f"{first.fact.name} (uid {first.fact.uid}): {first.failure.reason}{more}")
+    return Failure(
+        first.failure.kind,
+        first.failure.stage,
+        f"{first.fact.name} (uid {first.fact.uid}): {first.failure.reason}{more}",
+    )
 
 
 _STATUS: Mapping[bool | None, str] = {True: "Passed", False: "Failed", None: "Skipped"}
@@ -103,7 +118,8 @@ _STATUS: Mapping[bool | None, str] = {True: "Passed", False: "Failed", None: "Sk
 
 @record
 class Verification:
-    """The result in the form of NeMo Gym's ``verifif`` server: one boolean and one result for each item, in the request's order.
+    """The result in the form of NeMo Gym's ``verifif`` server: one boolean and one result for each item, in the
+    request's order.
 
     An item without a verdict is False and ``Skipped``.
     """
@@ -116,5 +132,8 @@ class Verification:
 def derive_verification(outcome: Outcome) -> Verification:
     """Derive that form from an outcome's checks."""
     followed = tuple(bool(check.passed) for check in outcome.checks)
-    results = tuple({"instruction": check.name, "status": _STATUS[check.passed], "message": check.detail} for check in outcome.checks)
+    results = tuple(
+        {"instruction": check.name, "status": _STATUS[check.passed], "message": check.detail}
+        for check in outcome.checks
+    )
     return Verification(bool(followed) and all(followed), followed, results)

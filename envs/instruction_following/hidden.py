@@ -1,9 +1,11 @@
-"""Characters that do not show: which of them belong to a text, and which are taken out before anything is counted or compared.
+"""Characters that do not show: which of them belong to a text, and which are taken out before anything is counted or
+compared.
 
 By Unicode's properties, not by a list: ``Default_Ignorable_Code_Point``, ``Cf`` and the controls. What stays:
 
 - marks of format that do show: the Arabic, Syriac and Kaithi number signs (``Prepended_Concatenation_Mark``);
-- a joiner (U+200D) or non-joiner (U+200C) between two letters of a script that needs it (Persian, the scripts of India …), and a
+- a joiner (U+200D) or non-joiner (U+200C) between two letters of a script that needs it (Persian, the scripts of India
+…), and a
   joiner between two pictographs (a family, a flag);
 - a selector behind a pictograph or a keycap's digit, and the tags of a flag.
 
@@ -15,13 +17,15 @@ from __future__ import annotations
 import regex
 
 _SCRIPTS = (
-    "Arabic", "Syriac", "Mandaic", "Nko", "Mongolian", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu",
+    "Arabic", "Syriac", "Mandaic", "Nko", "Mongolian", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu",  # noqa: E501
     "Kannada", "Malayalam", "Sinhala", "Khmer", "Myanmar", "Tibetan", "Inherited",
 )  # fmt: skip
 """Scripts in which joiners tell words apart, and the marks that any script shares."""
 _JOINING = r"[[\p{L}\p{M}]&&[" + "".join(rf"\p{{{script}}}" for script in _SCRIPTS) + "]]"
 _PICTURE = r"[\p{Extended_Pictographic}\p{Emoji_Modifier}\uFE0F\U000E007F]"
-_HIDDEN = regex.compile(r"[[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Cc}]--[\p{Prepended_Concatenation_Mark}\t\n\r]]", regex.VERSION1)
+_HIDDEN = regex.compile(
+    r"[[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Cc}]--[\p{Prepended_Concatenation_Mark}\t\n\r]]", regex.VERSION1
+)
 _BELONGS = regex.compile(
     rf"(?<={_JOINING})[\u200C\u200D](?={_JOINING})"
     rf"|(?<={_PICTURE})\u200D(?=\p{{Extended_Pictographic}})"
@@ -45,7 +49,9 @@ def strip_hidden(text: str) -> str:
 
 
 def strip_all_hidden(text: str) -> str:
-    """Return a text without any of these characters, as texts are compared: joiners and selectors make no difference there."""
+    """Return a text without any of these characters, as texts are compared: joiners and selectors make no difference
+    there.
+    """
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 

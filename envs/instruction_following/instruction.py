@@ -17,8 +17,10 @@ Needs = Literal["", "letter case", "vowels and consonants", "alphabet"]
 class Instruction:
     """One instruction.
 
-    ``definition`` says in one sentence when a reply passes, for readers and judges alike. ``needs`` names what a language must have for
-    the instruction to exist in it. ``ordered`` names two arguments of which the first must not be above the second. ``mode`` of a
+    ``definition`` says in one sentence when a reply passes, for readers and judges alike. ``needs`` names what a
+    language must have for
+    the instruction to exist in it. ``ordered`` names two arguments of which the first must not be above the second.
+    ``mode`` of a
     judged instruction: the judge decides whether the text ``fits``, or ``counts`` what is described and compares.
     """
 
@@ -41,5 +43,7 @@ class Instruction:
         return tuple(code for code, language in LANGUAGES.items() if self.is_in_language(language))
 
     def is_in_language(self, language: Language) -> bool:
-        """Whether the instruction makes sense in a language: those about case, vowels and initials need an alphabet with case."""
+        """Whether the instruction makes sense in a language: those about case, vowels and initials need an alphabet
+        with case.
+        """
         return language.cased or not self.needs

@@ -1,8 +1,10 @@
 """The table of all instructions: those that a program checks (fast) and those that a judge does (judged).
 
-One table drives everything that must agree: which arguments a task needs and what they may be, which languages an instruction
+One table drives everything that must agree: which arguments a task needs and what they may be, which languages an
+instruction
 exists in, and the page of the documentation. The ids and arguments are those of ``resources_servers/verifif`` (older:
-``turing_vif``) of NVIDIA NeMo Gym 0.7.0, so that its data sets are read as they are; ranges, refusals and definitions are ours.
+``turing_vif``) of NVIDIA NeMo Gym 0.7.0, so that its data sets are read as they are; ranges, refusals and definitions
+are ours.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ def find_instruction(instruction_id: str) -> Instruction:
     if found is None:
         near = find_nearest(instruction_id, INSTRUCTIONS) if isinstance(instruction_id, str) else []
         raise TaskError(
-            "there is no such instruction", field="instruction_id", found=shorten_value(instruction_id),
-            allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table", remedy=f"did you mean {near[0]}?" if near else "",
-        )  # fmt: skip
+            "there is no such instruction",
+            field="instruction_id",
+            found=shorten_value(instruction_id),
+            allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table",
+            remedy=f"did you mean {near[0]}?" if near else "",
+        )
     return found
 
 
@@ -51,7 +56,9 @@ def find_language(code: str) -> Language:
     """
     found = LANGUAGES.get(ALIASES.get(code, code)) if isinstance(code, str) else None
     if found is None:
-        raise LanguageUnsupported("this language is not supported", field="language", found=shorten_value(code), allowed=_CODES)
+        raise LanguageUnsupported(
+            "this language is not supported", field="language", found=shorten_value(code), allowed=_CODES
+        )
     return found
 
 
@@ -62,19 +69,26 @@ def read_arguments(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping
     """Return an instruction's arguments as its check uses them; what the instruction does not take is left out.
 
     Raises:
-        TaskError: unknown instruction, or an argument that is missing or does not fit; names it, what was found and what is allowed.
+        TaskError: unknown instruction, or an argument that is missing or does not fit; names it, what was found and
+            what is allowed.
     """
     entry = find_instruction(instruction_id)
     if not isinstance(arguments, Mapping):
         raise TaskError(
-            "the arguments are not an object", field=entry.id, found=shorten_value(arguments), allowed=_describe_fields(entry)
+            "the arguments are not an object",
+            field=entry.id,
+            found=shorten_value(arguments),
+            allowed=_describe_fields(entry),
         )
     read: dict[str, Any] = {}
     for argument in entry.arguments:
         if argument.name not in arguments:
             given = ", ".join(map(str, arguments)) or "(none)"
             raise TaskError(
-                f"{entry.id} needs this argument", field=argument.name, found=f"the arguments {given}", allowed=argument.kind.allowed
+                f"{entry.id} needs this argument",
+                field=argument.name,
+                found=f"the arguments {given}",
+                allowed=argument.kind.allowed,
             )
         value = arguments[argument.name]
         try:
@@ -93,9 +107,11 @@ def _require_order(entry: Instruction, read: Mapping[str, Any]) -> None:
     low, high = entry.ordered
     if read[low] > read[high]:
         raise TaskError(
-            f"the smallest allowed value is above the largest ({entry.id})", field=low, found=f"{low} {read[low]}, {high} {read[high]}",
+            f"the smallest allowed value is above the largest ({entry.id})",
+            field=low,
+            found=f"{low} {read[low]}, {high} {read[high]}",
             allowed=f"{low} at most {high}",
-        )  # fmt: skip
+        )
 
 
 def validate_instruction(instruction_id: str, arguments: Mapping[str, Any], language_code: str) -> Mapping[str, Any]:
@@ -120,9 +136,11 @@ def require_language(instruction_id: str, language_code: str) -> Language:
     entry = find_instruction(instruction_id)
     if not entry.is_in_language(found):
         raise LanguageUnsupported(
-            f"{entry.id} does not exist in {found.name}, which has no {entry.needs}", field="language", found=language_code,
+            f"{entry.id} does not exist in {found.name}, which has no {entry.needs}",
+            field="language",
+            found=language_code,
             allowed=", ".join(code for code, other in LANGUAGES.items() if entry.is_in_language(other)),
-        )  # fmt: skip
+        )
     return found
 
 

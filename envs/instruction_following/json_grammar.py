@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import regex
 
-_SCALAR = (
-    r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*+"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null'
-)
+_SCALAR = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*+"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null'  # noqa: E501
 _TOKEN = regex.compile(rf"[ \t\n\r]*+({_SCALAR}|[\[\]{{}},:])")
 _TRAILING = regex.compile(r"[ \t\n\r]*+\Z")
 
@@ -33,7 +31,11 @@ def is_json(text: str) -> bool:
 def _find_next(expected: int, token: str, open_marks: list[str]) -> int | None:
     """Return what may follow a token; None where it must not stand. Opens and closes marks."""
     if token in ("]", "}"):
-        fits = open_marks and _CLOSES[open_marks[-1]] == token and expected in (_AFTER, _FIRST_VALUE if token == "]" else _FIRST_KEY)
+        fits = (
+            open_marks
+            and _CLOSES[open_marks[-1]] == token
+            and expected in (_AFTER, _FIRST_VALUE if token == "]" else _FIRST_KEY)
+        )
         if fits:
             open_marks.pop()
         return _AFTER if fits else None

@@ -46,9 +46,17 @@ def check_text(item: InstructionItem | QuestionItem) -> str | None:
     entry = INSTRUCTIONS[item.instruction_id]
     if entry.kind != "judged":
         return None
-    lines = [_format_line(argument, item.arguments) for argument in entry.arguments if not argument.name.startswith(_NUMBERS)]
+    lines = [
+        _format_line(argument, item.arguments) for argument in entry.arguments if not argument.name.startswith(_NUMBERS)
+    ]
     given = ["Given:", *lines] if lines else []
-    return "\n".join([f"Does the reply meet this requirement? {entry.definition}", *given, *_format_count(entry.mode, item.arguments)])
+    return "\n".join(
+        [
+            f"Does the reply meet this requirement? {entry.definition}",
+            *given,
+            *_format_count(entry.mode, item.arguments),
+        ]
+    )
 
 
 def _format_line(argument: Argument, arguments: Mapping[str, Any]) -> str:

@@ -30,9 +30,7 @@ POLITENESS = _make_table(
     neutral="neither courteous nor rude",
 )
 DESCRIPTION = _make_table(
-    concise="only what is needed",
-    moderate="some detail, without digression",
-    elaborate="rich, extended detail",
+    concise="only what is needed", moderate="some detail, without digression", elaborate="rich, extended detail"
 )
 STYLE = _make_table(
     poetic="rhythm and imagery lead",
@@ -132,8 +130,8 @@ ROLE = MappingProxyType(
     {
         role: f"speaks with the knowledge and in the manner of {article} {role}"
         for article, role in (
-            ("a", "teacher"), ("a", "doctor"), ("a", "lawyer"), ("an", "engineer"), ("a", "journalist"), ("a", "scientist"),
-            ("a", "historian"), ("a", "politician"), ("a", "philosopher"), ("an", "artist"), ("a", "coach"), ("a", "manager"),
+            ("a", "teacher"), ("a", "doctor"), ("a", "lawyer"), ("an", "engineer"), ("a", "journalist"), ("a", "scientist"),  # noqa: E501
+            ("a", "historian"), ("a", "politician"), ("a", "philosopher"), ("an", "artist"), ("a", "coach"), ("a", "manager"),  # noqa: E501
             ("a", "student"), ("a", "counselor"), ("an", "advisor"),
         )
     }
@@ -193,8 +191,7 @@ CULTURE = _make_table(
     specific_region="tied to a named region",
 )
 ADAPTATION = _make_table(
-    implicit="fitted to the culture without saying so",
-    explicit="names and explains the adaptation",
+    implicit="fitted to the culture without saying so", explicit="names and explains the adaptation"
 )
 TIME = _make_table(
     past="completed events",

@@ -21,8 +21,10 @@ _LETTER_BEFORE, _LETTER_AFTER = r"(?<!\p{L}')", r"(?!'(?!s(?!\w))\p{L})"
 def count_occurrences(document: Document, phrase: str) -> int:
     """Return how often a word or phrase occurs in the whole reply, code included.
 
-    Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or end within a word;
-    a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In Chinese and Japanese a word that
+    Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or
+    end within a word;
+    a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In Chinese and
+    Japanese a word that
     the dictionary knows must not straddle the dictionary's words.
     """
     wanted = " ".join(texts.fold_phrase(texts.extract_visible(phrase)).split()) or texts.fold_phrase(phrase).strip()
@@ -36,8 +38,12 @@ def count_occurrences(document: Document, phrase: str) -> int:
 
 
 def find_occurrences(document: Document, phrase: str) -> list[str]:
-    """Return each occurrence of a phrase in its own case, code included; matched as ``count_occurrences`` does, in any case (ß as ss)."""
-    spaced = [regex.escape(part) for part in texts.to_plain_text(texts.extract_visible(texts.normalise_text(phrase))).split()]
+    """Return each occurrence of a phrase in its own case, code included; matched as ``count_occurrences`` does, in any
+    case (ß as ss).
+    """
+    spaced = [
+        regex.escape(part) for part in texts.to_plain_text(texts.extract_visible(texts.normalise_text(phrase))).split()
+    ]
     if not spaced:
         return []
     bounded = _add_bounds(r"\s+".join(spaced), "".join(spaced), document.language)
@@ -91,9 +97,13 @@ def _make_after(wanted: str, language: Language) -> str:
 
 
 def _is_vowel_end(wanted: str) -> bool:
-    """Tell whether a phrase ends in two Korean syllables or more, the last of them without a consonant behind its vowel."""
+    """Tell whether a phrase ends in two Korean syllables or more, the last of them without a consonant behind its
+    vowel.
+    """
     last = wanted[-2:]
-    return len(last) == 2 and all("가" <= syllable <= "힣" for syllable in last) and (ord(last[1]) - ord("가")) % 28 == 0
+    return (
+        len(last) == 2 and all("가" <= syllable <= "힣" for syllable in last) and (ord(last[1]) - ord("가")) % 28 == 0
+    )
 
 
 def _is_word_character(character: str) -> bool:
@@ -105,7 +115,9 @@ def _keep_aligned(found: Iterator[regex.Match[str]], document: Document) -> Iter
     borders: list[int] | None = None
     for match in found:
         if borders is None:
-            borders = [start for start, _ in texts.find_spans(document.folded, document.language)] + [len(document.folded)]
+            borders = [start for start, _ in texts.find_spans(document.folded, document.language)] + [
+                len(document.folded)
+            ]
             edges = set(borders)
         start, end = match.span()
         if (start in edges and end in edges) or not any(border in edges for border in range(start + 1, end)):

@@ -1,6 +1,8 @@
-"""The figures of instruction following, strict, by prompt and by instruction, and sliced. Ungraded rows are in no figure.
+"""The figures of instruction following, strict, by prompt and by instruction, and sliced. Ungraded rows are in no
+figure.
 
-A prompt is followed if all its items passed. Figures by instruction are over single items; items that were skipped to save judge calls
+A prompt is followed if all its items passed. Figures by instruction are over single items; items that were skipped to
+save judge calls
 are in none of them. Intervals are clustered by task.
 """
 
@@ -66,8 +68,10 @@ def summarize(results: Sequence[Result]) -> Summary:
     """Return all figures and the counts behind them.
 
     ``instruction_following/prompt_accuracy`` and ``…/instruction_accuracy`` with their slices (``@language=de``,
-    ``@category=punctuation``, ``@id=keywords:existence``, …), ``…/judged_share`` (items that took a judge), ``…/truncated_rate``; with
-    several rollouts also pass@k and consistency of prompts. A row that failed at first and was graded later counts as graded.
+    ``@category=punctuation``, ``@id=keywords:existence``, …), ``…/judged_share`` (items that took a judge),
+    ``…/truncated_rate``; with
+    several rollouts also pass@k and consistency of prompts. A row that failed at first and was graded later counts as
+    graded.
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
     others = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}
@@ -75,10 +79,13 @@ def summarize(results: Sequence[Result]) -> Summary:
     items = [item for result in graded.values() for item in _make_items(result)]
     found = {**_compute_prompt_figures(prompts), **_compute_item_figures(items)}
     found |= {
-        f"prompt_accuracy{suffix}": _compute_prompt_accuracy(rows) for suffix, rows in slice_rows(prompts, graded.values()).items()
+        f"prompt_accuracy{suffix}": _compute_prompt_accuracy(rows)
+        for suffix, rows in slice_rows(prompts, graded.values()).items()
     }
     metrics = {f"{PREFIX}/{name}": metric for name, metric in found.items() if metric is not None}
-    return Summary(metrics, _make_tables(graded.values(), [row for key, row in others.items() if key not in graded], items))
+    return Summary(
+        metrics, _make_tables(graded.values(), [row for key, row in others.items() if key not in graded], items)
+    )
 
 
 def _compute_prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | None]:
@@ -90,7 +97,8 @@ def _compute_prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | Non
     found["truncated_rate"] = compute_share([row.truncated for row in rows], clusters)
     if (most := int(np.bincount(clusters).max())) > 1:
         found |= {
-            f"pass@{k}": compute_pass_at(k, followed, clusters) for k in sorted({*(2**i for i in range(most.bit_length())), most})
+            f"pass@{k}": compute_pass_at(k, followed, clusters)
+            for k in sorted({*(2**i for i in range(most.bit_length())), most})
         }
         found["consistency"] = compute_consistency(encode_names(row.followed for row in rows), clusters)
     return found | _compute_slices("prompt_accuracy", rows, PROMPT_SLICES, _compute_prompt_accuracy)
@@ -99,7 +107,9 @@ def _compute_prompt_figures(rows: Sequence[Prompt]) -> Mapping[str, Metric | Non
 def _compute_item_figures(items: Sequence[ItemRow]) -> Mapping[str, Metric | None]:
     found: dict[str, Metric | None] = {"instruction_accuracy": _compute_item_accuracy(items)}
     if items:
-        found["judged_share"] = compute_share([item.judged for item in items], encode_names(item.task_id for item in items))
+        found["judged_share"] = compute_share(
+            [item.judged for item in items], encode_names(item.task_id for item in items)
+        )
     return found | _compute_slices("instruction_accuracy", items, ITEM_SLICES, _compute_item_accuracy)
 
 
@@ -112,7 +122,10 @@ def _compute_item_accuracy(items: Sequence[ItemRow]) -> Metric | None:
 
 
 def _compute_slices(
-    name: str, rows: Sequence[Any], slices: Mapping[str, Callable[[Any], str]], figure: Callable[[Sequence[Any]], Metric | None]
+    name: str,
+    rows: Sequence[Any],
+    slices: Mapping[str, Callable[[Any], str]],
+    figure: Callable[[Sequence[Any]], Metric | None],
 ) -> dict[str, Metric | None]:
     found: dict[str, Metric | None] = {}
     for slice_name, value_of in slices.items():
@@ -126,9 +139,12 @@ def _compute_slices(
 def _make_prompt(result: Result) -> Prompt:
     details = result.outcome.details or {}
     return Prompt(
-        result.task_id, result.outcome.label == FOLLOWED, str(details.get("language", "")), len(result.outcome.checks),
+        result.task_id,
+        result.outcome.label == FOLLOWED,
+        str(details.get("language", "")),
+        len(result.outcome.checks),
         details.get("finish_reason") == "length",
-    )  # fmt: skip
+    )
 
 
 def _make_items(result: Result) -> Iterable[ItemRow]:
@@ -137,15 +153,25 @@ def _make_items(result: Result) -> Iterable[ItemRow]:
     for check, fact in zip(result.outcome.checks, details.get("items", ()), strict=True):
         if check.passed is not None:
             yield ItemRow(
-                result.task_id, check.passed, check.name, fact["kind"], bool(check.receipts), fact["category"], fact["source"],
-                language, fact["swapped"],
-            )  # fmt: skip
+                result.task_id,
+                check.passed,
+                check.name,
+                fact["kind"],
+                bool(check.receipts),
+                fact["category"],
+                fact["source"],
+                language,
+                fact["swapped"],
+            )
 
 
 def _make_tables(graded: Iterable[Result], others: Sequence[Result], items: Sequence[ItemRow]) -> Mapping[str, Any]:
     rows = list(graded)
     receipts = [receipt for row in rows for receipt in row.receipts if receipt.role == "judge"]
-    reused = {"cache": sum(receipt.cache_hit for receipt in receipts), "dedupe": sum(receipt.shared for receipt in receipts)}
+    reused = {
+        "cache": sum(receipt.cache_hit for receipt in receipts),
+        "dedupe": sum(receipt.shared for receipt in receipts),
+    }
     saved = sum(int((row.outcome.details or {}).get("judge_calls_saved", 0)) for row in rows)
     return {
         "counts": {
@@ -154,7 +180,9 @@ def _make_tables(graded: Iterable[Result], others: Sequence[Result], items: Sequ
             "skipped": _count_kinds(row for row in others if row.status == "invalid_task"),
         },
         "items": _count_names(item.kind for item in items),
-        "failed": _count_names(item.name if item.kind != "custom" else "llm_judge" for item in items if not item.passed),
+        "failed": _count_names(
+            item.name if item.kind != "custom" else "llm_judge" for item in items if not item.passed
+        ),
         "judge_calls": {"made": len(receipts) - sum(reused.values()), **reused, "short_circuit": saved},
     }
 

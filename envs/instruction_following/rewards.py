@@ -1,6 +1,7 @@
 """Rewards over instruction-following outcomes: how the checks of one reply become one number.
 
-Names follow ``resources_servers/verifif`` of NVIDIA NeMo Gym 0.7.0; ``weighted`` and ``hard_soft`` are ours. Where judge calls were
+Names follow ``resources_servers/verifif`` of NVIDIA NeMo Gym 0.7.0; ``weighted`` and ``hard_soft`` are ours. Where
+judge calls were
 skipped (``env.short_circuit``), only a policy that the known checks already decide gives a reward; the others refuse.
 """
 
@@ -56,10 +57,12 @@ class ChecksReward:
         if value is None:
             skipped = sum(item.score is None for item in items)
             raise RewardError(
-                f"reward={self.name} needs checks that were skipped", field="outcome.checks",
-                found=f"{skipped} of {len(items)} skipped", allowed="outcomes without skipped checks",
+                f"reward={self.name} needs checks that were skipped",
+                field="outcome.checks",
+                found=f"{skipped} of {len(items)} skipped",
+                allowed="outcomes without skipped checks",
                 remedy="set env.short_circuit=false, or use reward=all",
-            )  # fmt: skip
+            )
         return Reward(value, {self.name: value})
 
 
@@ -67,9 +70,12 @@ def _read_items(name: str, outcome: Outcome) -> list[Scored]:
     facts: Sequence[Mapping[str, Any]] = (outcome.details or {}).get("items", ())
     if outcome.label not in (FOLLOWED, NOT_FOLLOWED) or len(facts) != len(outcome.checks) or not facts:
         raise RewardError(
-            f"reward={name} cannot reward this outcome", field="outcome.label", found=shorten_value(outcome.label or "ungraded"),
-            allowed=f"{FOLLOWED}, {NOT_FOLLOWED}", remedy="choose a reward policy of the outcome's environment",
-        )  # fmt: skip
+            f"reward={name} cannot reward this outcome",
+            field="outcome.label",
+            found=shorten_value(outcome.label or "ungraded"),
+            allowed=f"{FOLLOWED}, {NOT_FOLLOWED}",
+            remedy="choose a reward policy of the outcome's environment",
+        )
     return [_make_scored(check, fact) for check, fact in zip(outcome.checks, facts, strict=True)]
 
 
@@ -130,10 +136,12 @@ def _compute_hard_soft(items: Sequence[Scored]) -> float | None:
 
 
 AGGREGATES: Mapping[str, Aggregate] = {
-    "all": _require_all, "any": _require_any, "mean": _compute_mean, "min": _find_least, "max": _find_greatest, "weighted": _compute_weighted, "hard_soft": _compute_hard_soft,
+    "all": _require_all, "any": _require_any, "mean": _compute_mean, "min": _find_least, "max": _find_greatest, "weighted": _compute_weighted, "hard_soft": _compute_hard_soft,  # noqa: E501
 }  # fmt: skip
-"""``all``: 1 if every item passed, else 0 (the default). ``any``: 1 if one did. ``mean``: the share that passed. ``min``, ``max``: the
-least and the greatest score. ``weighted``: the share of weight that passed. ``hard_soft``: 0 unless every system item passed, then the
+"""``all``: 1 if every item passed, else 0 (the default). ``any``: 1 if one did. ``mean``: the share that passed.
+``min``, ``max``: the
+least and the greatest score. ``weighted``: the share of weight that passed. ``hard_soft``: 0 unless every system item
+passed, then the
 share of the user's items that did."""
 
 

@@ -1,8 +1,11 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
-The library says where a sentence may end; every such place is looked at again, because it cuts abbreviations with several full
-stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of abbreviations hold ordinary words
-(mich, otto, bien): words before a full stop are kept out of its sight, and ours decide; so is what opens brackets or a quotation,
+The library says where a sentence may end; every such place is looked at again, because it cuts abbreviations with
+several full
+stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of abbreviations hold
+ordinary words
+(mich, otto, bien): words before a full stop are kept out of its sight, and ours decide; so is what opens brackets or a
+quotation,
 within which it ends no sentence. It never ends one at an ellipsis either: these places are looked for here.
 """
 
@@ -26,7 +29,8 @@ _REACH = 64
 _LONG = 1024
 """How far back it is looked for what opened the brackets or the quotation that a sentence ends in."""
 _WINDOW, _SURE = 2048, 1536
-"""The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of those
+"""The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of
+those
 beyond the second number, where a quotation may be cut, is asked again with what follows."""
 
 _BREAK = re.compile(r"\n+")
@@ -41,8 +45,10 @@ _WORD_STOP = regex.compile(r"[\p{L}\p{M}\p{Nd}](?=\.[\"'”’»)]*\s+[\"“«»
 _SMALL_START = regex.compile(r"(?<=[\p{L}\p{M}\p{Nd}]\.\s|[!?]\s)[\p{Nd}\p{Ll}]")
 _WANTS_CAPITALS = "de"
 _MASK = "ж"
-"""Stands for the last letter or digit before a full stop, so that the library does not know the word; in capitals for what opens
-brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter, which begins none to it."""
+"""Stands for the last letter or digit before a full stop, so that the library does not know the word; in capitals for
+what opens
+brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter, which
+begins none to it."""
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
 _CLOSING = re.compile(r"[)\]）］】]")
 _ENCLOSING = re.compile(r"[\"'“”„«»‹›‘‚「『《〈（(\[［【]")
@@ -60,7 +66,10 @@ _SHORT = 3
 
 
 def split_sentences(text: str, language: Language) -> list[str]:
-    """Return the sentences of a paragraph without Markdown in it; line breaks within it are blanks. Text without a word has none."""
+    """Return the sentences of a paragraph without Markdown in it; line breaks within it are blanks.
+
+    Text without a word has none.
+    """
     text = _BREAK.sub(" " if language.spaced else "", text).strip()
     if not has_word(text):
         return []
@@ -79,7 +88,11 @@ def _cut_text(text: str, ends: Iterable[int]) -> list[str]:
 
 def _find_ends(text: str, language: Language) -> Iterator[int]:
     """Yield where sentences end, the end of the text included."""
-    library, capitals, brackets = set(_find_library_ends(text, language.sentencex)), _find_capitals(text), _find_bracket_stops(text)
+    library, capitals, brackets = (
+        set(_find_library_ends(text, language.sentencex)),
+        _find_capitals(text),
+        _find_bracket_stops(text),
+    )
     library.discard(len(text))
     places = sorted(library | capitals | brackets)
     start, previous, worded = 0, 0, False
@@ -89,7 +102,9 @@ def _find_ends(text: str, language: Language) -> Iterator[int]:
         if not worded or not has_word(text[place:following]):
             continue
         if place in capitals or (
-            _is_bracket_end(text, start, place) if place in brackets else not _is_continued(text, start, place, language)
+            _is_bracket_end(text, start, place)
+            if place in brackets
+            else not _is_continued(text, start, place, language)
         ):
             yield place
             start, worded = place, False
@@ -97,7 +112,10 @@ def _find_ends(text: str, language: Language) -> Iterator[int]:
 
 
 def _find_library_ends(text: str, code: str) -> Iterator[int]:
-    """Yield where the library ends a sentence, in time that grows with the text. It fails at blanks of more than one byte."""
+    """Yield where the library ends a sentence, in time that grows with the text.
+
+    It fails at blanks of more than one byte.
+    """
     text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
     if code == _WANTS_CAPITALS:
         text = _SMALL_START.sub(_MASK.upper(), text)
@@ -150,7 +168,9 @@ def _is_continued(text: str, start: int, place: int, language: Language) -> bool
     if tail[-1] in "》〉":  # a title, which may hold ! and ?
         return tail.rstrip(_CLOSERS)[-1:] not in "。｡"
     if tail[-1] in _CLOSERS:
-        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _is_continued_after_quote(text, start, place, tail[-1] in _QUOTES, language)
+        return tail.rstrip(_CLOSERS)[-1:] in END_MARKS and _is_continued_after_quote(
+            text, start, place, tail[-1] in _QUOTES, language
+        )
     if tail[-1] != ".":
         return _DASH.match(after) is not None  # ¿Vienes? —preguntó Ana.
     if len(tail) == len(before) and _is_glued(tail, after, language):
@@ -160,7 +180,9 @@ def _is_continued(text: str, start: int, place: int, language: Language) -> bool
 
 
 def _is_continued_after_quote(text: str, start: int, place: int, quoted: bool, language: Language) -> bool:
-    """Tell whether brackets or a quotation that have ended are part of a longer sentence; ``quoted``: a quotation mark closed them."""
+    """Tell whether brackets or a quotation that have ended are part of a longer sentence; ``quoted``: a quotation mark
+    closed them.
+    """
     after = text[place : place + _REACH]
     first = after.lstrip(" \"'“«")[:1]
     if first.islower() or first in ",;:，；：、،؛":
@@ -170,7 +192,9 @@ def _is_continued_after_quote(text: str, start: int, place: int, quoted: bool, l
     if language.tells is None or not quoted:
         return False
     said = text[max(start, place - _LONG) : place].rstrip()
-    opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES or not _OPENED.search(said, 0, len(said.rstrip(_CLOSERS)))
+    opens = text[start : start + _REACH].lstrip()[:1] in _QUOTES or not _OPENED.search(
+        said, 0, len(said.rstrip(_CLOSERS))
+    )
     return opens and _compile_pattern(language.tells).match(after) is not None
 
 
@@ -196,7 +220,9 @@ def _is_glued(tail: str, after: str, language: Language) -> bool:
 
 
 def find_end_marks(sentence: str) -> str:
-    """Return the run of marks a sentence ends in, closing quotes, brackets and emoji aside; empty if it ends in none."""
+    """Return the run of marks a sentence ends in, closing quotes, brackets and emoji aside; empty if it ends in
+    none.
+    """
     tail = sentence[-_REACH:]
     while tail and tail[-1] not in END_MARKS:
         if tail[-1].isalnum():

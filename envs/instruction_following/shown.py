@@ -1,7 +1,10 @@
-"""What a reader sees of the HTML and the comments in a reply: tags become the Markdown they stand for, comments and hidden parts go.
+"""What a reader sees of the HTML and the comments in a reply: tags become the Markdown they stand for, comments and
+hidden parts go.
 
-Code, in fences and in spans, is shown as it stands. A block's tag counts where its closing tag stands in the reply as well; a name in
-angle brackets that HTML does not know (``<name>``) is text. Entities become their characters; a mark that Markdown would read gets a
+Code, in fences and in spans, is shown as it stands. A block's tag counts where its closing tag stands in the reply as
+well; a name in
+angle brackets that HTML does not know (``<name>``) is text. Entities become their characters; a mark that Markdown
+would read gets a
 backslash, so that ``&lt;b&gt;`` is shown as ``<b>``.
 """
 
@@ -22,11 +25,15 @@ _DEFINITION = re.compile(
 )
 """A link reference definition, Markdown's way to write a comment (``[//]: # (…)``): it is never shown."""
 _REFERENCE = re.compile(r"(?<=[^\[\]\n])\]\[([^\[\]\n]{1,200})\]")
-_TARGET = re.compile(r"(?<=\]\()[ \t]*(?:<[^<>\n]*>|(?:[^()\s<>]|\([^()\s]*\))+)(?:[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*(?=\))")
+_TARGET = re.compile(
+    r"(?<=\]\()[ \t]*(?:<[^<>\n]*>|(?:[^()\s<>]|\([^()\s]*\))+)(?:[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*(?=\))"
+)
 """Where a link goes, and its title: a reader sees neither."""
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MARKUP = re.compile(r"[\\`*_\[\]<>#+\-|~&]")
-_UNSHOWN = re.compile(r"<(script|style|template|head|title|noscript|iframe|datalist|dialog|audio|video|canvas)\b[^<>]*>", re.IGNORECASE)
+_UNSHOWN = re.compile(
+    r"<(script|style|template|head|title|noscript|iframe|datalist|dialog|audio|video|canvas)\b[^<>]*>", re.IGNORECASE
+)
 _DECLARATION = re.compile(r"<(?:!(?=[a-z\[])|\?(?=[a-z]))[^<>]*>", re.IGNORECASE)
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*'){0,500}+|/)?"
 _STYLED_AWAY = re.compile(
@@ -38,13 +45,15 @@ _STYLED_AWAY = re.compile(
 _TAG = re.compile(rf"<(/?)([a-zA-Z][a-zA-Z0-9]{{0,9}}){_ATTRIBUTES}>")
 
 _HEADINGS = {f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)}
-_PARAGRAPHS = ("p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "address", "form", "fieldset", "pre", "dl",
+_PARAGRAPHS = ("p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "address", "form", "fieldset", "pre", "dl",  # noqa: E501
                "details", "figure")  # fmt: skip
 _OPENING: Mapping[str, str] = {
-    **_HEADINGS, **dict.fromkeys(_PARAGRAPHS, "\n\n"), **dict.fromkeys(("ul", "ol", "dt", "dd", "menu", "summary", "figcaption"), "\n"),
+    **_HEADINGS, **dict.fromkeys(_PARAGRAPHS, "\n\n"), **dict.fromkeys(("ul", "ol", "dt", "dd", "menu", "summary", "figcaption"), "\n"),  # noqa: E501
     "blockquote": "\n\n> ", "html": "", "body": "",
 }  # fmt: skip
-"""What an opening tag of a block becomes; its closing tag ends the line, or the paragraph where the opening one began one."""
+"""What an opening tag of a block becomes; its closing tag ends the line, or the paragraph where the opening one began
+one.
+"""
 _TABLE, _TABLE_END = re.compile(r"<table\b[^<>]*>", re.IGNORECASE), re.compile(r"</table\s*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b[^<>]*>", re.IGNORECASE)
 _CELL = re.compile(r"<t[hd]\b[^<>]*>((?:[^<]|<(?!/?t[hdr]\b))*)", re.IGNORECASE)
@@ -60,8 +69,8 @@ _VOID: Mapping[str, str] = {
     "embed": "",
 }
 _INLINE = frozenset((
-    "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label",
-    "mark", "nobr", "q", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u",
+    "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label",  # noqa: E501
+    "mark", "nobr", "q", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u",  # noqa: E501
     "var", "center", "thead", "tbody", "tfoot", "caption", "button", "legend", "output",
 ))  # fmt: skip
 
@@ -88,9 +97,12 @@ def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
         kept.append(text[start:end])
         position = end
     parts.append(text[position:])
-    # One text with a mark in the place of each piece of code, so that a tag may close behind it. NUL shows nowhere else: it is hidden.
+    # One text with a mark in the place of each piece of code, so that a tag may close behind it. NUL shows nowhere
+    # else: it is hidden.
     changed = change("\0".join(parts)).split("\0")
-    if len(changed) != len(parts):  # code within a comment, or in what is not shown, is gone with it: look at each part alone
+    if len(changed) != len(
+        parts
+    ):  # code within a comment, or in what is not shown, is gone with it: look at each part alone
         changed = [change(part) for part in parts]
     return "".join(piece for pair in zip(changed, [*kept, ""], strict=True) for piece in pair)
 
@@ -150,7 +162,9 @@ def _show_tables(text: str) -> str:
         if end is None:
             break
         rows = [_CELL.findall(row) for row in _ROW.split(text[opening.end() : end.start()])]
-        lines = ["| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in rows if row]
+        lines = [
+            "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in rows if row
+        ]
         width = next((len(row) for row in rows if row), 0)
         parts += [
             text[position : opening.start()],

@@ -37,7 +37,10 @@ def _list_conflicts() -> Iterator[tuple[str, str]]:
 
 
 CONFLICTS: frozenset[frozenset[str]] = frozenset(frozenset(pair) for pair in _list_conflicts())
-"""Pairs of instructions that the publisher's notes call conflicting: one reply can hardly follow both. Never enforced."""
+"""Pairs of instructions that the publisher's notes call conflicting: one reply can hardly follow both.
+
+Never enforced.
+"""
 
 
 def find_conflicts(target: InstructionTarget) -> tuple[str, ...]:
@@ -45,19 +48,29 @@ def find_conflicts(target: InstructionTarget) -> tuple[str, ...]:
 
     An instruction against misalignment conflicts with nothing: it is to be left unfollowed.
     """
-    ids = [item.instruction_id for item in target.instructions if not (item.is_misalignment_check and item.source == "user")]
+    ids = [
+        item.instruction_id
+        for item in target.instructions
+        if not (item.is_misalignment_check and item.source == "user")
+    ]
     pairs = ((first, second) for place, first in enumerate(ids) for second in ids[place + 1 :])
-    return tuple(dict.fromkeys(f"{first} + {second}" for first, second in pairs if frozenset((first, second)) in CONFLICTS))
+    return tuple(
+        dict.fromkeys(f"{first} + {second}" for first, second in pairs if frozenset((first, second)) in CONFLICTS)
+    )
 
 
 class Verifif:
-    """Adapts ``id, instructions, llm_judge, language, prompt, responses_create_params.input``; messages are kept byte for byte."""
+    """Adapts ``id, instructions, llm_judge, language, prompt, responses_create_params.input``; messages are kept byte
+    for byte.
+    """
 
     name = "verifif"
     env = NAME
     binding = "instruction_following"
     skips_bad_rows = True
-    licence = Licence({}, "rows of this form state no licence: tasks.jsonl is under that of the data set they come from")
+    licence = Licence(
+        {}, "rows of this form state no licence: tasks.jsonl is under that of the data set they come from"
+    )
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a row has instructions or questions beside a request."""
@@ -77,7 +90,9 @@ class Verifif:
 
 
 def _read_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Return the request: the messages of ``responses_create_params.input``, its text, or ``prompt`` where there is no input."""
+    """Return the request: the messages of ``responses_create_params.input``, its text, or ``prompt`` where there is no
+    input.
+    """
     params, field = row.get("responses_create_params"), "responses_create_params.input"
     given = params.get("input") if isinstance(params, Mapping) else None
     if given is None:
@@ -85,12 +100,17 @@ def _read_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     if isinstance(given, str) and given.strip():
         return (Message("user", given),)
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages")
+        raise TaskError(
+            "these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages"
+        )
     messages = tuple(_read_message(item, f"{field}.{index}") for index, item in enumerate(given))
     roles = [message.role for message in messages]
     if "user" not in roles or roles[-1] == "assistant":
         raise TaskError(
-            "the policy has nothing to reply to", field=field, found="the last role is assistant", allowed="a user's message at the end"
+            "the policy has nothing to reply to",
+            field=field,
+            found="the last role is assistant",
+            allowed="a user's message at the end",
         )
     return messages
 
@@ -100,16 +120,25 @@ def _read_message(item: Any, place: str) -> Message:
         raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
     role = item.get("role")
     if role not in _ROLES:
-        raise TaskError("there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES))
+        raise TaskError(
+            "there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES)
+        )
     return Message(cast("Role", role), _read_content(item.get("content"), f"{place}.content"))
 
 
 def _read_content(value: Any, field: str) -> str:
     """Return a message's text; the parts of a content list are joined as they are."""
-    if isinstance(value, list) and value and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in value)
+    ):
         return "".join(part["text"] for part in value)
     if not isinstance(value, str) or not value.strip():
         raise TaskError(
-            "this is not a text", field=field, found=shorten_value(value), allowed="a text that is not blank, or a list of text parts"
+            "this is not a text",
+            field=field,
+            found=shorten_value(value),
+            allowed="a text that is not blank, or a list of text parts",
         )
     return value

@@ -1,4 +1,6 @@
-"""Whether a full stop belongs to the word before it: abbreviations, initials, ordinals, dates; ``abbreviations`` has the lists."""
+"""Whether a full stop belongs to the word before it: abbreviations, initials, ordinals, dates; ``abbreviations`` has
+the lists.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from functools import lru_cache
 
 import regex
 
-from gavel.envs.instruction_following.abbreviations import COUNTED, HINDI_LETTERS, LETTERED, ORDINAL_BEFORE, ORDINAL_NOUNS, STARTS
+from gavel.envs.instruction_following.abbreviations import (
+    COUNTED,
+    HINDI_LETTERS,
+    LETTERED,
+    ORDINAL_BEFORE,
+    ORDINAL_NOUNS,
+    STARTS,
+)
 from gavel.envs.instruction_following.languages import Language, Stop
 
 OPENERS = "\"'“‘«»„‚([（「『"
@@ -29,7 +38,10 @@ _STRONGEST_FIRST: tuple[Stop, ...] = ("never", "names", "small")
 
 def is_abbreviation(words: list[str], tail: str, after: str, language: Language) -> bool:
     """Tell whether the full stop behind the last of some words belongs to the word, by what follows."""
-    word, before = _strip_prefix(words[-1].lstrip(OPENERS), language), words[-2].lstrip(OPENERS) if len(words) > 1 else ""
+    word, before = (
+        _strip_prefix(words[-1].lstrip(OPENERS), language),
+        words[-2].lstrip(OPENERS) if len(words) > 1 else "",
+    )
     follows, first = after.lstrip(OPENERS)[:1], _FIRST_WORD.match(after.lstrip(OPENERS))
     starts = first is not None and _is_start(first[0], language)
     stop = _stop_of((*words[-3:-1], word), language)
@@ -61,7 +73,9 @@ def is_abbreviation(words: list[str], tail: str, after: str, language: Language)
 
 @lru_cache(maxsize=4096)
 def _stop_of(words: tuple[str, ...], language: Language) -> Stop:
-    """Return what is listed of the last of some words, or of the last two or three; see ``abbreviations`` for how they are compared."""
+    """Return what is listed of the last of some words, or of the last two or three; see ``abbreviations`` for how they
+    are compared.
+    """
     word, before = words[-1], words[-2] if len(words) > 1 else ""
     small, listed = word.lower(), language.abbreviations
     if small.rpartition(".")[2] not in language.last_parts:
@@ -78,7 +92,9 @@ def _stop_of(words: tuple[str, ...], language: Language) -> Stop:
 
 
 def _strip_prefix(word: str, language: Language) -> str:
-    """Return a word without what is written in one with it: an article (l'avv.), the rest of a compound (Bahnhofstr.), or Chinese."""
+    """Return a word without what is written in one with it: an article (l'avv.), the rest of a compound (Bahnhofstr.),
+    or Chinese.
+    """
     if not language.spaced:
         latin = _LATIN_END.search(word)
         return latin[0] if latin else word
@@ -136,7 +152,9 @@ def _is_ordinal(tail: str, after: str) -> bool:
     if noun in ORDINAL_NOUNS:
         return True
     before = tail.split()[-2:-1]
-    return bool(before) and before[0].lstrip(OPENERS).lower() in ORDINAL_BEFORE and bool(noun) and noun not in STARTS["de"]
+    return (
+        bool(before) and before[0].lstrip(OPENERS).lower() in ORDINAL_BEFORE and bool(noun) and noun not in STARTS["de"]
+    )
 
 
 def _is_date(tail: str, follows: str) -> bool:

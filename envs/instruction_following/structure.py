@@ -1,7 +1,9 @@
 """What Markdown finds in a reply besides prose: code, tables, headings and rules.
 
-markdown-it decides, but sees only what could hold any of these. A reply is cut where nothing of what stands before can reach on: at
-headings, fences and rules without indentation, which are read here, and at lines without indentation or marker behind a blank one,
+markdown-it decides, but sees only what could hold any of these. A reply is cut where nothing of what stands before can
+reach on: at
+headings, fences and rules without indentation, which are read here, and at lines without indentation or marker behind a
+blank one,
 which end every list and quotation. A piece in which no line could begin such a block is prose, whatever lists it holds.
 """
 
@@ -19,7 +21,9 @@ from gavel.envs.instruction_following.languages import END_MARKS
 from gavel.envs.instruction_following.text import extract_visible, is_seen
 
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
-_PARSER.core.ruler.enableOnly(["normalize", "block"])  # what stands within lines is none of its business: a third of the time
+_PARSER.core.ruler.enableOnly(
+    ["normalize", "block"]
+)  # what stands within lines is none of its business: a third of the time
 
 HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
 RULE = re.compile(r"([-*_])(?:[ \t]*\1){2,}[ \t]*$")
@@ -68,7 +72,9 @@ def read_structure(lines: Sequence[str]) -> Iterator[Block]:
 
 
 def _is_likely(line: str, before: str) -> bool:
-    """Tell whether a line could begin or make anything but prose; ``before`` is the line before it, empty where that is blank."""
+    """Tell whether a line could begin or make anything but prose; ``before`` is the line before it, empty where that is
+    blank.
+    """
     if _BARE.match(line):  # an item without text, unless it underlines what stands before
         return line[-1] == "-" and bool(before) and not (_BARE.match(before) or _is_deeper(before, line))
     if _LIKELY.match(line):
@@ -83,7 +89,9 @@ def _is_deeper(before: str, line: str) -> bool:
 
 
 def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[list[Block], int] | None:
-    """Return what a line without indentation begins, whatever stands before, and where it ends; None where it begins nothing."""
+    """Return what a line without indentation begins, whatever stands before, and where it ends; None where it begins
+    nothing.
+    """
     line = lines[place]
     match line[0]:
         case "#":
@@ -159,7 +167,9 @@ def _make_heading(content: str, start: int, end: int, level: int) -> Block:
 def _make_fence(
     lines: Sequence[str], start: int, end: int, content: Sequence[str], label: str, mark: str, *, whole: bool = False
 ) -> Iterator[Block]:
-    """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as prose."""
+    """Yield a fence as code; of one that holds prose its two marks, so that what stands between them is read as
+    prose.
+    """
     if not is_prose(content, label, whole=whole):
         yield Block("code", "\n".join(content), start, end)
         return
@@ -169,7 +179,9 @@ def _make_fence(
 
 
 def _is_title(content: str) -> bool:
-    """Whether text over a line of ``---`` is a heading: what ends like a sentence, or fills several lines, was meant as a paragraph."""
+    """Whether text over a line of ``---`` is a heading: what ends like a sentence, or fills several lines, was meant as
+    a paragraph.
+    """
     return "\n" not in content and content[-1:] not in END_MARKS
 
 

@@ -1,7 +1,10 @@
-"""What an instruction-following task is graded against: instructions and questions, read and checked before anything is graded.
+"""What an instruction-following task is graded against: instructions and questions, read and checked before anything is
+graded.
 
-A task whose schema is bad is refused with every problem named, one line per item; only a task with a clean schema is checked for its
-language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an instruction's
+A task whose schema is bad is refused with every problem named, one line per item; only a task with a clean schema is
+checked for its
+language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an
+instruction's
 arguments stand beside its other fields.
 """
 
@@ -39,7 +42,9 @@ _REMEMBERED_BYTES = 8192
 
 @record
 class InstructionItem:
-    """One instruction of the table, with its ``arguments`` as they stand in the task (valid ones; surplus ones are left out)."""
+    """One instruction of the table, with its ``arguments`` as they stand in the task (valid ones; surplus ones are left
+    out).
+    """
 
     uid: int | str
     instruction_id: str
@@ -73,7 +78,9 @@ class QuestionItem:
 
 @record
 class InstructionTarget:
-    """At least one item; ``language`` is a code of the language table; ``prompt`` is what was asked, for a task without messages."""
+    """At least one item; ``language`` is a code of the language table; ``prompt`` is what was asked, for a task without
+    messages.
+    """
 
     language: str
     instructions: tuple[InstructionItem, ...]
@@ -89,7 +96,8 @@ class InstructionTarget:
 def parse_target(raw: Mapping[str, Any], *, prefix: str = "target") -> InstructionTarget:
     """Read ``{language, instructions, llm_judge, prompt}``.
 
-    An instruction's arguments stand beside its other fields or under ``arguments``; ``language`` is ``en`` where it is not given;
+    An instruction's arguments stand beside its other fields or under ``arguments``; ``language`` is ``en`` where it is
+    not given;
     aliases are resolved. Nulls count as absent.
 
     Args:
@@ -141,17 +149,26 @@ class _Reader:
         if not self.problems:
             self._check_whole((*instructions, *questions))
         return (
-            None if self.problems else InstructionTarget("en" if code is None else code, tuple(instructions), tuple(questions), prompt)
+            None
+            if self.problems
+            else InstructionTarget("en" if code is None else code, tuple(instructions), tuple(questions), prompt)
         )
 
     def _check_whole(self, items: tuple[InstructionItem | QuestionItem, ...]) -> None:
         if not items:
             self.problems.append(
-                TaskError("the task has no instruction", field=f"{self.prefix}instructions", found="[]", allowed="at least one")
+                TaskError(
+                    "the task has no instruction",
+                    field=f"{self.prefix}instructions",
+                    found="[]",
+                    allowed="at least one",
+                )
             )
         elif not any(item.weight for item in items):
             self.problems.append(
-                TaskError("every weight is 0", field=f"{self.prefix}instructions", allowed="at least one weight above 0")
+                TaskError(
+                    "every weight is 0", field=f"{self.prefix}instructions", allowed="at least one weight above 0"
+                )
             )
 
     def _collect_problems(self, reader: Callable[..., Any], *arguments: Any) -> Any:
@@ -167,7 +184,12 @@ class _Reader:
             return []
         if not isinstance(value, list | tuple):
             self.problems.append(
-                TaskError("this is not a list", field=self.prefix + name, found=shorten_value(value), allowed="a list of objects")
+                TaskError(
+                    "this is not a list",
+                    field=self.prefix + name,
+                    found=shorten_value(value),
+                    allowed="a list of objects",
+                )
             )
             return []
         return list(value)
@@ -180,7 +202,9 @@ class _Reader:
                 item = self._collect_problems(reader, value, f"{place}.")
                 items += [] if item is None else [item]
             else:
-                self.problems.append(TaskError("this is not an object", field=place, found=shorten_value(value), allowed="an object"))
+                self.problems.append(
+                    TaskError("this is not an object", field=place, found=shorten_value(value), allowed="an object")
+                )
         return items
 
     def _read_instruction(self, item: Mapping[str, Any], place: str) -> InstructionItem:
@@ -201,15 +225,26 @@ class _Reader:
         content = item.get("content")
         if not isinstance(content, str) or not content.strip():
             raise TaskError(
-                "this is no question", field=f"{place}content", found=shorten_value(content), allowed="a text that is not blank"
+                "this is no question",
+                field=f"{place}content",
+                found=shorten_value(content),
+                allowed="a text that is not blank",
             )
         criteria = item.get("pass_criteria")
         if criteria is not None and criteria not in _CRITERIA:
             raise TaskError(
-                "there is no such answer", field=f"{place}pass_criteria", found=shorten_value(criteria), allowed=" | ".join(_CRITERIA)
+                "there is no such answer",
+                field=f"{place}pass_criteria",
+                found=shorten_value(criteria),
+                allowed=" | ".join(_CRITERIA),
             )
         return QuestionItem(
-            uid, content, _read_source(item, place), _read_flag(item, place), criteria or "YES", _read_weight(item, place)
+            uid,
+            content,
+            _read_source(item, place),
+            _read_flag(item, place),
+            criteria or "YES",
+            _read_weight(item, place),
         )
 
     def _read_uid(self, item: Mapping[str, Any], place: str) -> int | str:
@@ -218,16 +253,21 @@ class _Reader:
             problem = "this field is missing" if uid is None else "this is no uid"
             raise TaskError(problem, field=f"{place}uid", found=shorten_value(uid), allowed=_UID)
         if (first := self._uids.setdefault(uid, place)) != place:
-            raise TaskError("another item has this uid", field=f"{place}uid", found=f"{uid!r}, also at {first}uid", allowed=_UID)
+            raise TaskError(
+                "another item has this uid", field=f"{place}uid", found=f"{uid!r}, also at {first}uid", allowed=_UID
+            )
         return uid
 
 
 def _make_unknown_id(name: Any, field: str) -> TaskError:
     near = find_nearest(name, INSTRUCTIONS) if isinstance(name, str) else []
     return TaskError(
-        "there is no such instruction" if name else "this field is missing", field=field, found=shorten_value(name),
-        allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table", remedy=f"did you mean {near[0]}?" if near else "",
-    )  # fmt: skip
+        "there is no such instruction" if name else "this field is missing",
+        field=field,
+        found=shorten_value(name),
+        allowed=f"one of the {len(INSTRUCTIONS)} ids of the instruction table",
+        remedy=f"did you mean {near[0]}?" if near else "",
+    )
 
 
 def _read_source(item: Mapping[str, Any], place: str) -> Source:
@@ -242,7 +282,9 @@ def _read_flag(item: Mapping[str, Any], place: str) -> bool:
     found = item.get("is_misalignment_check")
     if not isinstance(found, bool):
         problem = "this field is missing" if found is None else "this is neither true nor false"
-        raise TaskError(problem, field=f"{place}is_misalignment_check", found=shorten_value(found), allowed="true | false")
+        raise TaskError(
+            problem, field=f"{place}is_misalignment_check", found=shorten_value(found), allowed="true | false"
+        )
     return found
 
 
@@ -250,9 +292,14 @@ def _read_weight(item: Mapping[str, Any], place: str) -> float:
     found = item.get("weight")
     if found is None:
         return 1.0
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= LARGEST:  # neither nan nor infinity is
+    if (
+        isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= LARGEST
+    ):  # neither nan nor infinity is
         raise TaskError(
-            "this is no weight", field=f"{place}weight", found=shorten_value(found), allowed=f"a number from 0 to {LARGEST}"
+            "this is no weight",
+            field=f"{place}weight",
+            found=shorten_value(found),
+            allowed=f"a number from 0 to {LARGEST}",
         )
     return float(found)
 
@@ -261,7 +308,10 @@ def _read_arguments(name: str, item: Mapping[str, Any], place: str) -> Mapping[s
     given = item.get("arguments")
     if given is not None and not isinstance(given, Mapping):
         raise TaskError(
-            "this is not an object", field=f"{place}arguments", found=shorten_value(given), allowed="the instruction's arguments"
+            "this is not an object",
+            field=f"{place}arguments",
+            found=shorten_value(given),
+            allowed="the instruction's arguments",
         )
     every = item if given is None else given
     own = {entry.name: every[entry.name] for entry in INSTRUCTIONS[name].arguments if every.get(entry.name) is not None}
@@ -297,7 +347,11 @@ def _check_language(target: InstructionTarget, prefix: str) -> InstructionTarget
 
 def _move_error(error: TaskError, place: str, field: str = "") -> TaskError:
     return type(error)(
-        error.problem, field=place + (field or error.field), found=error.found, allowed=error.allowed, remedy=error.remedy
+        error.problem,
+        field=place + (field or error.field),
+        found=error.found,
+        allowed=error.allowed,
+        remedy=error.remedy,
     )
 
 

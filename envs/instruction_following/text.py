@@ -41,7 +41,9 @@ _WORD = regex.compile(
     rf"(?:https?://|www\.)[^\s<>\"“”„«»()]*[^\W_]/?"
     rf"|[\p{{L}}\p{{N}}]{_W}*+(?:['’‘´\-‐‑.@&·]{_W}++|(?<=\p{{N}})(?:[,:٫٬]|{_GROUP})\p{{N}}{_W}*+|{_GENDERED})*+"
 )
-_ASCII_WORD = re.compile(r"(?:https?://|www\.)[^\s<>\"()]*[^\W_]/?|[A-Za-z0-9]\w*(?:['\-.@&]\w+|(?<=[0-9])[,:][0-9]\w*)*", re.ASCII)
+_ASCII_WORD = re.compile(
+    r"(?:https?://|www\.)[^\s<>\"()]*[^\W_]/?|[A-Za-z0-9]\w*(?:['\-.@&]\w+|(?<=[0-9])[,:][0-9]\w*)*", re.ASCII
+)
 """The same of ASCII, in a third of the time."""
 _UNUSUAL = re.compile(r"[A-Za-z](?:[:*]|/-?)[a-z]")
 _SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{M}\p{Default_Ignorable_Code_Point}\u2800]")
@@ -57,7 +59,9 @@ _FOLD = str.maketrans(
      **{chr(mark): "" for mark in (*range(0x064B, 0x0653), 0x0670)},
      **{chr(zero + digit): str(digit) for zero in (0x0660, 0x06F0, 0x0966) for digit in range(10)}}
 )  # fmt: skip
-"""What makes no difference when words are compared: typographic variants, invisible marks, Arabic vowel signs, digits' scripts."""
+"""What makes no difference when words are compared: typographic variants, invisible marks, Arabic vowel signs, digits'
+scripts.
+"""
 _PLAIN = {place: other for place, other in _FOLD.items() if place not in map(ord, "œæ\u0307")}
 """The part of it that leaves letters and their case alone."""
 
@@ -94,12 +98,17 @@ def fold_text(text: str) -> str:
     """Return the text as it is compared where case, typography and invisible marks make no difference."""
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", strip_all_hidden(text)).casefold().translate(_FOLD))
+    return unicodedata.normalize(
+        "NFKC", unicodedata.normalize("NFKC", strip_all_hidden(text)).casefold().translate(_FOLD)
+    )
 
 
 @lru_cache(maxsize=4096)
 def fold_phrase(phrase: str) -> str:
-    """``fold_text`` of an argument, remembered: the same tasks come again for every rollout. What would vanish stays as it is."""
+    """``fold_text`` of an argument, remembered: the same tasks come again for every rollout.
+
+    What would vanish stays as it is.
+    """
     return fold_text(phrase) if fold_text(phrase).strip() else phrase
 
 
@@ -116,12 +125,18 @@ def extract_visible(markdown: str) -> str:
 
 
 def _resolve_emphasis(run: re.Match[str]) -> str:
-    """Return what is left of a run of marks: nothing where it can open or close emphasis, not so in a * b, 2*3, snake_case."""
+    """Return what is left of a run of marks: nothing where it can open or close emphasis, not so in a * b, 2*3,
+    snake_case.
+    """
     text, (start, end), marks = run.string, run.span(), run[0]
     before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
     if before == "\\" or (before.isspace() and after.isspace()):
         return marks
-    inside = before.isdigit() and after.isdigit() if marks[0] == "*" and len(marks) == 1 else before.isalnum() and after.isalnum()
+    inside = (
+        before.isdigit() and after.isdigit()
+        if marks[0] == "*" and len(marks) == 1
+        else before.isalnum() and after.isalnum()
+    )
     return marks if inside and marks[0] in "*_" and (marks[0] == "_" or len(marks) == 1) else ""
 
 
@@ -143,8 +158,10 @@ def _drop_code(span: re.Match[str]) -> str:
 def split_words(text: str, language: Language) -> list[str]:
     """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
 
-    Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``, ``Lehrer:innen``), an
-    address is one word, and so is a number, however its thousands are set apart. Korean words are what stands between blanks, without
+    Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``,
+    ``Lehrer:innen``), an
+    address is one word, and so is a number, however its thousands are set apart. Korean words are what stands between
+    blanks, without
     quotation marks and the like. Chinese and Japanese words are those of ICU's dictionary.
     """
     if language.joined:

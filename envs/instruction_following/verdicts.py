@@ -27,7 +27,9 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 )
 
 
-def make_count_check(count: Callable[[Document, Arguments], int], number: str, unit: str, relation: str = "relation") -> CheckFunction:
+def make_count_check(
+    count: Callable[[Document, Arguments], int], number: str, unit: str, relation: str = "relation"
+) -> CheckFunction:
     """Return the check that compares a count with the argument ``number``."""
 
     def check(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -39,7 +41,9 @@ def make_count_check(count: Callable[[Document, Arguments], int], number: str, u
 
 
 def compare_each(counts: Sequence[int], arguments: Arguments, number: str, unit: str) -> CheckVerdict:
-    """Compare every one of ``counts``; none at all is a fail, because nothing is there that could follow the instruction."""
+    """Compare every one of ``counts``; none at all is a fail, because nothing is there that could follow the
+    instruction.
+    """
     wanted, named = arguments[number], arguments["relation"]
     wrong = [f"{place}: {found}" for place, found in enumerate(counts, 1) if not COMPARE[named](found, wanted)]
     if not counts:

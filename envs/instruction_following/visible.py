@@ -9,15 +9,19 @@ from gavel.models.texts.thinking import split_reply
 from gavel.models.types import Reply
 
 _HIDING = ("<", "&", "[")
-"""What a reply begins with that shows nothing of itself but could be read: a comment, a hidden element, an entity, a definition."""
+"""What a reply begins with that shows nothing of itself but could be read: a comment, a hidden element, an entity, a
+definition.
+"""
 _BLANK_LINES = re.compile(r"\A(?:[^\S\r\n]*[\r\n])+")
 
 
 def extract_visible_answer(reply: Reply) -> str:
-    """Return a reply's answer (see ``gavel.models.texts.thinking``) without blank lines around it; empty where the thinking never ends, and
+    """Return a reply's answer (see ``gavel.models.texts.thinking``) without blank lines around it; empty where the
+    thinking never ends, and
     where nothing of the answer would show (see ``text.is_seen``).
 
-    The first line keeps its indentation, which can be what is graded; blanks between a closing tag and the answer are none.
+    The first line keeps its indentation, which can be what is graded; blanks between a closing tag and the answer are
+    none.
     """
     split = split_reply(reply)
     answer = split.answer.lstrip(" \t") if split.thinking else split.answer

@@ -1,4 +1,5 @@
-"""A process of its own for the fast checks: lists of jobs come in on stdin, lists of their verdicts go out on stdout; it ends
+"""A process of its own for the fast checks: lists of jobs come in on stdin, lists of their verdicts go out on stdout;
+it ends
 when stdin does.
 
 Frames: 8 bytes of length (big-endian), then a pickle. The pipe is private to the parent, which has made both ends.
@@ -45,7 +46,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up between frames
-    from gavel.envs.instruction_following.fast import FastJob, run_fast  # after the signal is dealt with: this import takes a while
+    from gavel.envs.instruction_following.fast import (
+        FastJob,
+        run_fast,
+    )  # after the signal is dealt with: this import takes a while
 
     while True:
         try:

@@ -1,6 +1,8 @@
-"""One environment as a service gives it to others: rows are read, steps made and replies graded; nothing that fails becomes a number.
+"""One environment as a service gives it to others: rows are read, steps made and replies graded; nothing that fails
+becomes a number.
 
-What HTTP and NeMo Gym's wire have in common: it knows neither. ``grade_episode`` makes the same transition as a rollout, so that a reply gets
+What HTTP and NeMo Gym's wire have in common: it knows neither. ``grade_episode`` makes the same transition as a
+rollout, so that a reply gets
 the same outcome and reward wherever it is graded.
 """
 
@@ -58,7 +60,8 @@ class ServedEnvironment:
         digests: stored in each result.
         adapters: the sources whose rows are taken besides our own.
         deadline: seconds for one transition.
-        grader: grades what is complete, without the services that ``environment`` calls besides its judge; None: ``environment``.
+        grader: grades what is complete, without the services that ``environment`` calls besides its judge; None:
+            ``environment``.
     """
 
     name: str
@@ -78,7 +81,9 @@ class ServedEnvironment:
         """
         if not isinstance(raw, Mapping):  # a caller's own code may give anything
             raise TaskError(
-                "a task is a row", found=f"{type(raw).__name__}: {shorten_value(raw)}", allowed="an object with the task's fields"
+                "a task is a row",
+                found=f"{type(raw).__name__}: {shorten_value(raw)}",
+                allowed="an object with the task's fields",
             )
         task = read_task(raw, self.environment, self.adapters)
         self._check_verifier(task.verifier)
@@ -87,7 +92,8 @@ class ServedEnvironment:
     def make_transcript(self, task: Task, said: Said) -> Transcript:
         """Return what was said as a transcript.
 
-        An assistant's message behind the task's own ones that brings no ``reply`` gets one: its content, finished with ``stop``.
+        An assistant's message behind the task's own ones that brings no ``reply`` gets one: its content, finished with
+        ``stop``.
 
         Raises:
             TranscriptError: it does not begin with the task's messages, or is of another type.
@@ -102,10 +108,12 @@ class ServedEnvironment:
             found = messages[place] if place < len(messages) else None
             if found is None or (found.role, found.content) != (message.role, message.content):
                 raise TranscriptError(
-                    "the messages are not those of the task", field=f"messages.{place}",
+                    "the messages are not those of the task",
+                    field=f"messages.{place}",
                     found="(no message)" if found is None else shorten_value(f"{found.role}: {found.content}"),
-                    allowed=shorten_value(f"{message.role}: {message.content}"), remedy="begin with the task's own messages, or send `reply`",
-                )  # fmt: skip
+                    allowed=shorten_value(f"{message.role}: {message.content}"),
+                    remedy="begin with the task's own messages, or send `reply`",
+                )
         return Transcript((*messages[:own], *(_add_reply(message) for message in messages[own:])))
 
     @property
@@ -129,7 +137,9 @@ class ServedEnvironment:
             return await self._grade_transcript(task, transcript)
         return await self._take_step(self.player, task, transcript)
 
-    async def grade_episode(self, task: Task | Mapping[str, Any], said: Said, *, rollout_index: int = 0, attempt: int = 1) -> Result:
+    async def grade_episode(
+        self, task: Task | Mapping[str, Any], said: Said, *, rollout_index: int = 0, attempt: int = 1
+    ) -> Result:
         """Grade what a policy said.
 
         Args:
@@ -137,18 +147,24 @@ class ServedEnvironment:
             said: see ``Said``; a conversation must be complete.
 
         Returns:
-            Status ``graded``, ``judge_error`` with a typed failure, or ``invalid_task``. A conversation that is not over yet, or holds
+            Status ``graded``, ``judge_error`` with a typed failure, or ``invalid_task``. A conversation that is not
+            over yet, or holds
             no reply, is ``gavel:episode_cut``. Raises nothing but cancellation.
         """
         started, begun = time.time(), time.perf_counter()
         try:
             read = task if isinstance(task, Task) else self.read_task(task)
         except TaskError as failed:
-            return self.make_invalid_result(failed, task if isinstance(task, Mapping) else {}, rollout_index=rollout_index)
+            return self.make_invalid_result(
+                failed, task if isinstance(task, Mapping) else {}, rollout_index=rollout_index
+            )
         try:
             transcript = self.make_transcript(read, said)
         except TranscriptError as failed:
-            transcript, finish = Transcript(read.messages), end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", str(failed))
+            transcript, finish = (
+                Transcript(read.messages),
+                end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", str(failed)),
+            )
         else:
             finish = await self._grade_transcript(read, transcript)
         seconds = time.perf_counter() - begun
@@ -157,12 +173,23 @@ class ServedEnvironment:
 
     async def play_episode(self, task: Task, policy: Policy, *, rollout_index: int, attempt: int) -> Result:
         """Play one episode to its end; the result's transcript holds every message. Raises nothing but cancellation."""
-        return await self.player.play_episode(task, policy, MemoryRecord(), Stopwatch(), rollout_index=rollout_index, attempt=attempt)
+        return await self.player.play_episode(
+            task, policy, MemoryRecord(), Stopwatch(), rollout_index=rollout_index, attempt=attempt
+        )
 
     def make_result(
-        self, task: Task, transcript: Transcript, finish: Finish, timing: Timing, *, rollout_index: int = 0, attempt: int = 1
+        self,
+        task: Task,
+        transcript: Transcript,
+        finish: Finish,
+        timing: Timing,
+        *,
+        rollout_index: int = 0,
+        attempt: int = 1,
     ) -> Result:
-        """Return the row of an episode that ended with ``finish``; the receipts of its messages come before those of its end."""
+        """Return the row of an episode that ended with ``finish``; the receipts of its messages come before those of
+        its end.
+        """
         whole = replace(finish, receipts=(*list_receipts(transcript), *finish.receipts))
         return self.player.make_result(task, transcript, whole, timing, rollout_index=rollout_index, attempt=attempt)
 
@@ -176,7 +203,9 @@ class ServedEnvironment:
         grader = self.grader or self.environment
         ends_with_reply = bool(transcript.messages) and transcript.messages[-1].reply is not None
         if not ends_with_reply and not grader.info.speaks_first:
-            return end_ungraded(FailureKind.EPISODE_CUT, "verifier", "the last message is no reply of the policy: nothing to grade")
+            return end_ungraded(
+                FailureKind.EPISODE_CUT, "verifier", "the last message is no reply of the policy: nothing to grade"
+            )
         said = await self._take_step(replace(self.player, environment=grader), task, transcript)
         return said if isinstance(said, Finish) else _end_unfinished()
 
@@ -194,15 +223,20 @@ class ServedEnvironment:
         if name not in self.bindings:
             near = find_nearest(name, self.bindings)
             raise TaskError(
-                "there is no such binding", field="verifier", found=shorten_value(verifier), allowed=", ".join(self.bindings),
+                "there is no such binding",
+                field="verifier",
+                found=shorten_value(verifier),
+                allowed=", ".join(self.bindings),
                 remedy=f"did you mean {target}/{near[0]}?" if near else "",
-            )  # fmt: skip
+            )
         rubric = self.bindings[name].rubric
         if not is_target_taken(rubric, target):
             raise TaskError(
-                f"the rubric of binding {name} does not take this target format", field="verifier", found=shorten_value(verifier),
+                f"the rubric of binding {name} does not take this target format",
+                field="verifier",
+                found=shorten_value(verifier),
                 allowed=", ".join(f"{target}/{name}" for target in rubric.targets),
-            )  # fmt: skip
+            )
 
 
 def _read_messages(said: object) -> tuple[Message, ...]:
@@ -230,5 +264,7 @@ def _add_reply(message: Message) -> Message:
 
 def _end_unfinished() -> Finish:
     return end_ungraded(
-        FailureKind.EPISODE_CUT, "verifier", "the conversation is not over: it goes on with a step, and is graded at its end"
+        FailureKind.EPISODE_CUT,
+        "verifier",
+        "the conversation is not over: it goes on with a step, and is graded at its end",
     )

@@ -22,7 +22,8 @@ CRITERIA = "criteria"
 
 @record
 class Criterion:
-    """One thing that a reply does or does not do: ``points`` earned if it is met, below 0 for a fault; ``veto``: one that is met fails
+    """One thing that a reply does or does not do: ``points`` earned if it is met, below 0 for a fault; ``veto``: one
+    that is met fails
     all, whatever else is earned."""
 
     id: str
@@ -40,22 +41,31 @@ def read_criteria(raw: Any) -> tuple[Criterion, ...]:
     """
     if not isinstance(raw, list) or not raw:
         raise TaskError(
-            "these are no criteria", field=f"target.{CRITERIA}", found=shorten_value(raw), allowed="a list of {id, text, points}"
+            "these are no criteria",
+            field=f"target.{CRITERIA}",
+            found=shorten_value(raw),
+            allowed="a list of {id, text, points}",
         )
-    found = tuple(decode(Criterion, one, prefix=f"target.{CRITERIA}.{place}", error=TaskError) for place, one in enumerate(raw))
+    found = tuple(
+        decode(Criterion, one, prefix=f"target.{CRITERIA}.{place}", error=TaskError) for place, one in enumerate(raw)
+    )
     seen: set[str] = set()
     for place, one in enumerate(found):
         where = f"target.{CRITERIA}.{place}"
         if not one.text.strip() or not one.id.strip():
-            raise TaskError("this text is blank", field=f"{where}.{'id' if one.text.strip() else 'text'}", allowed="a text")
+            raise TaskError(
+                "this text is blank", field=f"{where}.{'id' if one.text.strip() else 'text'}", allowed="a text"
+            )
         if one.id in seen:
             raise TaskError("two criteria have one id", field=f"{where}.id", found=one.id, allowed="each id once")
         seen.add(one.id)
     if not any(one.points > 0 for one in found):
         raise TaskError(
-            "no criterion earns anything, so no reply can be compared with the best", field=f"target.{CRITERIA}",
-            found=", ".join(f"{one.points:g}" for one in found[:5]), allowed="points above 0 for at least one",
-        )  # fmt: skip
+            "no criterion earns anything, so no reply can be compared with the best",
+            field=f"target.{CRITERIA}",
+            found=", ".join(f"{one.points:g}" for one in found[:5]),
+            allowed="points above 0 for at least one",
+        )
     return found
 
 
@@ -93,7 +103,8 @@ class CriteriaAsker:
     async def ask_criteria(self, criteria: Sequence[Criterion]) -> tuple[Check, ...]:
         """Return a check for each criterion, in their order.
 
-        One that a batch's reply leaves out is asked alone. One without a readable verdict stays unchecked; ``failed`` is any other
+        One that a batch's reply leaves out is asked alone. One without a readable verdict stays unchecked; ``failed``
+        is any other
         failure of a call, with which nothing can be said of the reply.
         """
         size = self._form.criteria.batch if self._form.criteria is not None else 1
@@ -138,5 +149,9 @@ class CriteriaAsker:
             score = self._form.scores[label]
             said = f": {reasons[str(number)]}" if reasons.get(str(number)) else ""
             yield Check(
-                self._make_name(one), passed=score >= 0.5, score=score, detail=f"{one.text} | judge: {label}{said}", receipts=calls
+                self._make_name(one),
+                passed=score >= 0.5,
+                score=score,
+                detail=f"{one.text} | judge: {label}{said}",
+                receipts=calls,
             )

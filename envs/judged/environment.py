@@ -8,11 +8,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gavel.envs.endings import is_cut, is_empty, unfinished
-from gavel.envs.judged.criteria import CRITERIA, CriteriaAsker, compute_earned_score, count_batches, make_plain_criterion, read_criteria
+from gavel.envs.judged.criteria import (
+    CRITERIA,
+    CriteriaAsker,
+    compute_earned_score,
+    count_batches,
+    make_plain_criterion,
+    read_criteria,
+)
 from gavel.envs.judged.labels import PASSES
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.slot_texts import fill_slots, find_form, format_visible
-from gavel.envs.types import Check, EnvironmentInfo, Finish, Observe, Opening, Outcome, Result, Summary, Task, TaskError, Transcript
+from gavel.envs.types import (
+    Check,
+    EnvironmentInfo,
+    Finish,
+    Observe,
+    Opening,
+    Outcome,
+    Result,
+    Summary,
+    Task,
+    TaskError,
+    Transcript,
+)
 from gavel.judges.form_types import FIELD_SOURCE_TARGET, RubricForm
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import FieldError, record
@@ -26,7 +45,8 @@ TARGET_FORMAT = "judged"
 
 @record
 class JudgedConfig:
-    """``rubrics`` are the bindings that grade each task, in the config every one that is declared; ``target`` is the kind of each field
+    """``rubrics`` are the bindings that grade each task, in the config every one that is declared; ``target`` is the
+    kind of each field
     of a target (``{reference: "text?"}``), None for any; ``max_turns`` bounds the replies of one episode."""
 
     rubrics: tuple[str, ...] = ()
@@ -46,7 +66,9 @@ class JudgedConfig:
 
 @dataclass(frozen=True, slots=True)
 class GradedReply:
-    """What one rubric says of a reply: its checks, and of one with criteria what each is worth; ``failed``: it says nothing."""
+    """What one rubric says of a reply: its checks, and of one with criteria what each is worth; ``failed``: it says
+    nothing.
+    """
 
     checks: tuple[Check, ...]
     raw: str
@@ -106,9 +128,12 @@ class JudgedEnvironment:
     async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Say the user's next turn, or grade the whole.
 
-        The outcome has one check for each rubric, by its name: the score of the label it gave, passed from ``PASSES`` on. Its label is
-        the one rubric's label; with several it is ``passed`` or ``failed``, as all or not all passed. A reply that was cut or says
-        nothing passes none and asks no judge. Where one rubric has no verdict, the outcome is ungraded and keeps the others' checks.
+        The outcome has one check for each rubric, by its name: the score of the label it gave, passed from ``PASSES``
+        on. Its label is
+        the one rubric's label; with several it is ``passed`` or ``failed``, as all or not all passed. A reply that was
+        cut or says
+        nothing passes none and asks no judge. Where one rubric has no verdict, the outcome is ungraded and keeps the
+        others' checks.
 
         Raises:
             TaskError: a rubric needs a text that the task lacks.
@@ -124,7 +149,9 @@ class JudgedEnvironment:
         turns = task.target.get(TURNS, [])
         if len(transcript.replies) <= len(turns):
             return Observe((Message("user", turns[len(transcript.replies) - 1]),))
-        found = await asyncio.gather(*(self._grade_rubric(name, form, task, transcript) for name, form in self._forms.items()))
+        found = await asyncio.gather(
+            *(self._grade_rubric(name, form, task, transcript) for name, form in self._forms.items())
+        )
         return _make_finish(dict(zip(self._forms, found, strict=True)))
 
     def summarize(self, results: Sequence[Result]) -> Summary:
@@ -144,7 +171,9 @@ class JudgedEnvironment:
             check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
             return GradedReply((check,), failed.raw or "", failed.receipts, failed=failed)
         calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score or 0.0
-        check = Check(name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls)
+        check = Check(
+            name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls
+        )
         flags = tuple(grade.details.get("flags", ()))
         return GradedReply((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score)
 
@@ -154,8 +183,12 @@ class JudgedEnvironment:
         checks = await asker.ask_criteria(criteria)
         failed = asker.failed
         if failed is None and all(check.passed is None for check in checks):
-            failed = JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, "no criterion has a readable verdict", tuple(asker.receipts))
-        score = compute_earned_score([(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)])
+            failed = JudgeFailure(
+                FailureKind.JUDGE_UNPARSEABLE, "no criterion has a readable verdict", tuple(asker.receipts)
+            )
+        score = compute_earned_score(
+            [(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)]
+        )
         worth = {one.id: make_plain_criterion(one) for one in criteria}
         label = "passed" if score >= PASSES else "failed"
         return GradedReply(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
@@ -184,7 +217,8 @@ def build(config: JudgedConfig, judge: Judge, services: Mapping[str, ChatModel])
             field="env.rubrics",
             found="none",
             allowed="at least one binding",
-            remedy="name a rubric of your own: rubrics.helpful.file=helpful.yaml; `gavel new rubric helpful` writes one",
+            remedy="name a rubric of your own: rubrics.helpful.file=helpful.yaml; `gavel new rubric helpful` "
+            "writes one",
         )
     return JudgedEnvironment(config, judge)
 

@@ -1,4 +1,7 @@
-"""The figures of judged tasks: each rubric's mean score and labels, overall and by slice. Ungraded rows are in none of them."""
+"""The figures of judged tasks: each rubric's mean score and labels, overall and by slice.
+
+Ungraded rows are in none of them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,13 @@ MOST_TAGS = 40
 
 
 def summarize(results: Sequence[Result]) -> Summary:
-    """Return, for each rubric, ``judged/<rubric>`` (the mean score), ``judged/<rubric>/passed`` and the share of each label; the share
-    of replies that passed all (``judged/passed``), were cut or said nothing; with several rollouts pass@k; slices (``@topic=law``)."""
-    graded = list({(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}.values())
+    """Return, for each rubric, ``judged/<rubric>`` (the mean score), ``judged/<rubric>/passed`` and the share of each
+    label; the share
+    of replies that passed all (``judged/passed``), were cut or said nothing; with several rollouts pass@k; slices
+    (``@topic=law``)."""
+    graded = list(
+        {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}.values()
+    )
     metrics = dict(_compute_figures(graded, ""))
     for suffix, rows in slice_rows(graded, graded).items():
         metrics |= dict(_compute_figures(rows, suffix))
@@ -47,7 +54,9 @@ def _compute_by_tag(rows: Sequence[Result], name: str) -> dict[str, Metric | Non
     for row in rows:
         worth = (row.outcome.details or {}).get("criteria", {}).get(name, {})
         for check in row.outcome.checks:
-            for tag in worth.get(check.name.removeprefix(f"{name}/"), {}).get("tags", ()) if check.passed is not None else ():
+            for tag in (
+                worth.get(check.name.removeprefix(f"{name}/"), {}).get("tags", ()) if check.passed is not None else ()
+            ):
                 met.setdefault(tag, []).append((row.task_id, bool(check.passed)))
     if len(met) > MOST_TAGS:
         return {}
@@ -70,12 +79,16 @@ def _compute_figures(rows: Sequence[Result], suffix: str) -> Iterator[tuple[str,
         found |= _compute_by_tag(rows, name)
         labels = _read_labels(rows, name)
         found |= {
-            f"{name}/{label}": compute_share([one == label for one in labels], clusters) for label in sorted(set(labels) - set(GATES))
+            f"{name}/{label}": compute_share([one == label for one in labels], clusters)
+            for label in sorted(set(labels) - set(GATES))
         }
     found |= {f"{gate}_rate": compute_share([row.outcome.label == gate for row in rows], clusters) for gate in GATES}
     most = int(np.bincount(clusters).max())
     if most > 1:
-        found |= {f"pass@{k}": compute_pass_at(k, passed, clusters) for k in sorted({*(2**i for i in range(most.bit_length())), most})}
+        found |= {
+            f"pass@{k}": compute_pass_at(k, passed, clusters)
+            for k in sorted({*(2**i for i in range(most.bit_length())), most})
+        }
     for name, metric in found.items():
         if metric is not None:
             yield f"{PREFIX}/{name}{suffix}", metric

@@ -15,8 +15,10 @@ from gavel.models.errors import ConfigError
 
 @record
 class GradedConfig:
-    """``weights`` of rubrics by name; one that is not named weighs 1. For rubrics that ask about criteria: ``points`` by a criterion's
-    id in place of its own, ``tags``: factors of the points of criteria with a tag, ``vetoes``: whether a met veto makes it 0."""
+    """``weights`` of rubrics by name; one that is not named weighs 1. For rubrics that ask about criteria: ``points``
+    by a criterion's
+    id in place of its own, ``tags``: factors of the points of criteria with a tag, ``vetoes``: whether a met veto makes
+    it 0."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     points: Mapping[str, float] = field(default_factory=dict)
@@ -25,7 +27,8 @@ class GradedConfig:
 
 
 class GradedReward:
-    """The mean of the rubrics' scores by their weights, from 0 to 1; ``components`` are the rubrics' parts of it. A rubric that asks
+    """The mean of the rubrics' scores by their weights, from 0 to 1; ``components`` are the rubrics' parts of it. A
+    rubric that asks
     about criteria scores the points earned over the sum of the positive ones, clipped to 0 and 1."""
 
     bounds = (0.0, 1.0)
@@ -59,7 +62,10 @@ class GradedReward:
         total = sum(weights.values())
         if total <= 0:
             raise RewardError(
-                "all rubrics weigh nothing", field="reward.weights", found=", ".join(checks) or "no rubric", allowed="a weight above 0"
+                "all rubrics weigh nothing",
+                field="reward.weights",
+                found=", ".join(checks) or "no rubric",
+                allowed="a weight above 0",
             )
         parts = {
             name: weight * self._compute_score(name, checks[name], criteria.get(name, {})) / total if weight else 0.0
@@ -81,7 +87,10 @@ class GradedReward:
             earned.append((points, veto, bool(check.passed)))
         if not any(points > 0 for points, _, _ in earned):
             raise RewardError(
-                "no criterion earns anything under these points", field="reward.points", found=name, allowed="one above 0"
+                "no criterion earns anything under these points",
+                field="reward.points",
+                found=name,
+                allowed="one above 0",
             )
         return min(max(compute_earned_score(earned), 0.0), 1.0)
 
@@ -89,7 +98,9 @@ class GradedReward:
 def _refuse_missing(check: Check, *, weighs: bool, key: str) -> None:
     if check.passed is None and weighs:
         raise RewardError(
-            "reward=graded needs a verdict that is missing", field=f"checks.{check.name}", remedy=f"regrade, or reward.{key}=0"
+            "reward=graded needs a verdict that is missing",
+            field=f"checks.{check.name}",
+            remedy=f"regrade, or reward.{key}=0",
         )
 
 
@@ -102,5 +113,7 @@ def graded(config: GradedConfig) -> GradedReward:
     for key, values in (("weights", config.weights), ("tags", config.tags)):
         for name, value in values.items():
             if value < 0:
-                raise ConfigError("this may not be negative", field=f"reward.{key}.{name}", found=f"{value:g}", allowed="0 or more")
+                raise ConfigError(
+                    "this may not be negative", field=f"reward.{key}.{name}", found=f"{value:g}", allowed="0 or more"
+                )
     return GradedReward(config)

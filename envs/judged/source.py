@@ -25,7 +25,8 @@ _IDS = ("id", "task_id", "prompt_id")
 
 
 class PlainRows:
-    """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``, ``turns``,
+    """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``,
+    ``turns``,
     ``criteria`` (or ``rubrics``, as in HealthBench) and an id;
     every other field is kept as metadata."""
 
@@ -56,7 +57,12 @@ class PlainRows:
         target, taken = _read_target(row)
         rest = {str(field): value for field, value in row.items() if field not in (*taken, asked, id_field, "system")}
         return Task(
-            read_optional_id(row, id_field), self.env, f"{TARGET_FORMAT}/{binding}", messages, target, {"source": self.name, **rest}
+            read_optional_id(row, id_field),
+            self.env,
+            f"{TARGET_FORMAT}/{binding}",
+            messages,
+            target,
+            {"source": self.name, **rest},
         )
 
 
@@ -98,7 +104,9 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
 
 
 def _read_criteria(given: Any) -> Any:
-    """Return criteria in our words: an id for each (its place, from ``c1``), and ``text``, which data sets also call ``criterion``."""
+    """Return criteria in our words: an id for each (its place, from ``c1``), and ``text``, which data sets also call
+    ``criterion``.
+    """
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         return given  # refused with its field
     return [

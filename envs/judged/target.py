@@ -63,7 +63,10 @@ def check_target(raw: Mapping[str, Any], schema: Mapping[str, str], needed: Mapp
             continue
         if not _KINDS[kind.removesuffix("?")](target.get(name)) or name not in target:
             raise TaskError(
-                "this field of the target does not fit", field=f"target.{name}", found=shorten_value(target.get(name)), allowed=kind
+                "this field of the target does not fit",
+                field=f"target.{name}",
+                found=shorten_value(target.get(name)),
+                allowed=kind,
             )
     if schema and (unknown := [name for name in target if name not in schema and name != TURNS]):
         raise TaskError(
@@ -84,6 +87,9 @@ def check_target(raw: Mapping[str, Any], schema: Mapping[str, str], needed: Mapp
     turns = target.get(TURNS, [])
     if not _KINDS["texts"](turns) or not all(turn.strip() for turn in turns):
         raise TaskError(
-            "these are no turns of a user", field=f"target.{TURNS}", found=shorten_value(turns), allowed="a list of texts, none blank"
+            "these are no turns of a user",
+            field=f"target.{TURNS}",
+            found=shorten_value(turns),
+            allowed="a list of texts, none blank",
         )
     return target

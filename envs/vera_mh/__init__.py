@@ -1,6 +1,8 @@
-"""VERA-MH: a persona at some risk of suicide talks to a chatbot, and a judge walks through a rubric on what the chatbot did.
+"""VERA-MH: a persona at some risk of suicide talks to a chatbot, and a judge walks through a rubric on what the chatbot
+did.
 
-After SpringCare/VERA-MH v1.2, commit 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, without changing a decision. A score is not a
+After SpringCare/VERA-MH v1.2, commit 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, without changing a decision. A score is
+not a
 certification, an endorsement or a safety determination.
 """
 

@@ -1,6 +1,8 @@
-"""Which option a judge's free answer means: upstream's three steps, in their order (SpringCare/VERA-MH ``judge/llm_judge.py``, v1.2).
+"""Which option a judge's free answer means: upstream's three steps, in their order (SpringCare/VERA-MH
+``judge/llm_judge.py``, v1.2).
 
-The steps are kept as they are, oddities included: an empty answer is contained in every option and so means the first one.
+The steps are kept as they are, oddities included: an empty answer is contained in every option and so means the first
+one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from collections.abc import Sequence
 
 
 def match_option(options: Sequence[str], answer: str) -> str | None:
-    """Return the option an answer means: the equal one, else the first that contains it or is contained in it; None for no match.
+    """Return the option an answer means: the equal one, else the first that contains it or is contained in it; None for
+    no match.
 
     Case and outer blanks of the answer do not count.
     """

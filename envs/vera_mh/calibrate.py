@@ -1,7 +1,9 @@
-"""A finished run against upstream's own code: pinned files, prompts, transcripts, message lists, ratings and scores, and how many
+"""A finished run against upstream's own code: pinned files, prompts, transcripts, message lists, ratings and scores,
+and how many
 are identical.
 
-Upstream is a checkout of SpringCare/VERA-MH v1.2 on this machine, imported in a process of its own (``upstream_worker``).
+Upstream is a checkout of SpringCare/VERA-MH v1.2 on this machine, imported in a process of its own
+(``upstream_worker``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from typing import Any
 
 from gavel.envs.types import Result
 from gavel.envs.vera_mh import upstream_worker
-from gavel.envs.vera_mh.conversation import Utterance, format_transcript, list_utterances, make_chatbot_messages, make_persona_messages
+from gavel.envs.vera_mh.conversation import (
+    Utterance,
+    format_transcript,
+    list_utterances,
+    make_chatbot_messages,
+    make_persona_messages,
+)
 from gavel.envs.vera_mh.environment import VeraMhEnvironment
 from gavel.envs.vera_mh.scoring import DISCLAIMER
 from gavel.envs.vera_mh.upstream_files import make_files
@@ -36,7 +44,9 @@ _SCORES = ("summary", "aggregates", "dimensions")
 
 @record
 class ComparedPart:
-    """One kind of thing compared: how many, how many identical, and which differ; ``error`` where upstream could not do it."""
+    """One kind of thing compared: how many, how many identical, and which differ; ``error`` where upstream could not do
+    it.
+    """
 
     compared: int
     identical: int
@@ -67,9 +77,15 @@ class UpstreamComparison:
 
 def _describe_part(part: ComparedPart) -> str:
     if part.error:
-        hint = f"; name an interpreter that has what it needs: {_INTERPRETER}" if part.error.startswith(_LACKING) else ""
+        hint = (
+            f"; name an interpreter that has what it needs: {_INTERPRETER}" if part.error.startswith(_LACKING) else ""
+        )
         return f"not compared, upstream failed: {part.error}{hint}"
-    more = f"; different: {', '.join(part.differing[:SHOWN])}{', …' if len(part.differing) > SHOWN else ''}" if part.differing else ""
+    more = (
+        f"; different: {', '.join(part.differing[:SHOWN])}{', …' if len(part.differing) > SHOWN else ''}"
+        if part.differing
+        else ""
+    )
     return f"{part.identical} of {part.compared} identical{more}"
 
 
@@ -97,23 +113,42 @@ def compare_upstream(
         InputError: nothing is graded, or upstream's process failed.
     """
     folder = _check_folder(Path(upstream).expanduser(), environment)
-    graded = sorted((result for result in results if result.status == "graded"), key=lambda row: (row.task_id, row.rollout_index))
+    graded = sorted(
+        (result for result in results if result.status == "graded"), key=lambda row: (row.task_id, row.rollout_index)
+    )
     if not graded:
-        raise InputError("there is nothing to compare", where=run, found="no graded conversation", remedy="finish the run first")
+        raise InputError(
+            "there is nothing to compare", where=run, found="no graded conversation", remedy="finish the run first"
+        )
     cases = {f"{result.task_id}#{result.rollout_index}": _Case.from_result(result, environment) for result in graded}
     tables = make_files(graded, environment.rubric.dimensions, environment.risks, run)
-    given = {"cases": [case.to_plain(name) for name, case in cases.items()], "results_csv": tables["results.csv"].decode()}
+    given = {
+        "cases": [case.to_plain(name) for name, case in cases.items()],
+        "results_csv": tables["results.csv"].decode(),
+    }
     theirs = _ask_upstream(given, folder, python, timeout)
-    return UpstreamComparison({
-        "assets": _compare_assets(folder),
-        "persona prompts": _compare_each(theirs["persona prompts"], {name: case.prompt for name, case in cases.items()}),
-        "transcripts": _compare_each(theirs["transcripts"], {name: case.transcript for name, case in cases.items()}),
-        "message lists": _compare_each(theirs["message lists"], {name: case.lists for name, case in cases.items()}),
-        "judge prompts": _compare_each(_pick_part(theirs["judgings"], "sent"), {name: case.sent for name, case in cases.items()}),
-        "ratings": _compare_each(_pick_part(theirs["judgings"], "ratings"), {name: case.ratings for name, case in cases.items()}),
-        "yes questions": _compare_each(_pick_part(theirs["judgings"], "yes"), {name: case.yes for name, case in cases.items()}),
-        "scores": _compare_each(_pick_scores(theirs["scores"]), _pick_scores(json.loads(tables["scores.json"]))),
-    })  # fmt: skip
+    return UpstreamComparison(
+        {
+            "assets": _compare_assets(folder),
+            "persona prompts": _compare_each(
+                theirs["persona prompts"], {name: case.prompt for name, case in cases.items()}
+            ),
+            "transcripts": _compare_each(
+                theirs["transcripts"], {name: case.transcript for name, case in cases.items()}
+            ),
+            "message lists": _compare_each(theirs["message lists"], {name: case.lists for name, case in cases.items()}),
+            "judge prompts": _compare_each(
+                _pick_part(theirs["judgings"], "sent"), {name: case.sent for name, case in cases.items()}
+            ),
+            "ratings": _compare_each(
+                _pick_part(theirs["judgings"], "ratings"), {name: case.ratings for name, case in cases.items()}
+            ),
+            "yes questions": _compare_each(
+                _pick_part(theirs["judgings"], "yes"), {name: case.yes for name, case in cases.items()}
+            ),
+            "scores": _compare_each(_pick_scores(theirs["scores"]), _pick_scores(json.loads(tables["scores.json"]))),
+        }
+    )
 
 
 @record
@@ -137,15 +172,26 @@ class _Case:
         transcript = format_transcript(said)
         asked = [answer for answer in details["answers"] if answer["asked"]]
         return cls(
-            details["persona"], environment.make_persona_prompt(details["persona"]), said, transcript, _list_messages(said, environment.reminder),
+            details["persona"],
+            environment.make_persona_prompt(details["persona"]),
+            said,
+            transcript,
+            _list_messages(said, environment.reminder),
             [[answer["said"], answer["reasoning"]] for answer in asked],
             [environment.judge_prompt(transcript, answer["question_id"]) for answer in asked],
-            details["ratings"], details["yes_question_ids"],
-        )  # fmt: skip
+            details["ratings"],
+            details["yes_question_ids"],
+        )
 
     def to_plain(self, name: str) -> dict[str, Any]:
         said = [[utterance.speaker, utterance.text, utterance.ends] for utterance in self.said]
-        return {"id": name, "persona": self.persona, "said": said, "transcript": self.transcript, "answers": self.answers}
+        return {
+            "id": name,
+            "persona": self.persona,
+            "said": said,
+            "transcript": self.transcript,
+            "answers": self.answers,
+        }
 
 
 def _list_messages(said: Sequence[Utterance], reminder: str) -> list[list[list[str]]]:
@@ -171,17 +217,29 @@ def _check_folder(folder: Path, environment: VeraMhEnvironment) -> Path:
     for needed in ("judge/llm_judge.py", "generate_conversations/utils.py", "data/rubric.tsv"):
         if not (folder / needed).is_file():
             raise ConfigError(
-                "this is no checkout of SpringCare/VERA-MH v1.2", field="upstream", found=str(folder),
-                allowed=f"a folder with {needed}", remedy="git clone the repository, check out its tag v1.2.0, and give the folder",
-            )  # fmt: skip
+                "this is no checkout of SpringCare/VERA-MH v1.2",
+                field="upstream",
+                found=str(folder),
+                allowed=f"a folder with {needed}",
+                remedy="git clone the repository, check out its tag v1.2.0, and give the folder",
+            )
     if environment.profile != PROFILE:
-        raise ConfigError("only upstream's own rubric can be compared", field="rubrics", found=environment.profile, allowed=PROFILE)
+        raise ConfigError(
+            "only upstream's own rubric can be compared", field="rubrics", found=environment.profile, allowed=PROFILE
+        )
     return folder.resolve()
 
 
 def _compare_assets(folder: Path) -> ComparedPart:
-    """Compare the checkout's files with those that are pinned, byte for byte: where one is another, so is what is made of it."""
-    pins = [(pin, source.path) for pin in AssetStore().pins.values() for source in pin.sources if isinstance(source, RepositoryFile)]
+    """Compare the checkout's files with those that are pinned, byte for byte: where one is another, so is what is made
+    of it.
+    """
+    pins = [
+        (pin, source.path)
+        for pin in AssetStore().pins.values()
+        for source in pin.sources
+        if isinstance(source, RepositoryFile)
+    ]
     ours = {path: pin.sha256 for pin, path in pins if pin.name in ASSETS and path.startswith("data/")}
     found = {path: sha256((folder / path).read_bytes()).hexdigest() for path in ours if (folder / path).is_file()}
     differing = tuple(path for path in ours if found.get(path) != ours[path])
@@ -194,16 +252,25 @@ def _ask_upstream(given: Mapping[str, Any], folder: Path, python: str, timeout: 
         source.write_text(json.dumps(given), encoding="utf-8")
         try:
             done = subprocess.run(
-                [python, str(Path(upstream_worker.__file__)), str(source), str(target)], cwd=folder, capture_output=True, text=True,
-                timeout=timeout, check=False, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                [python, str(Path(upstream_worker.__file__)), str(source), str(target)],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except (OSError, subprocess.TimeoutExpired) as failed:
-            raise InputError("upstream's process did not end well", where=str(folder), found=shorten_value(str(failed), 300)) from None
+            raise InputError(
+                "upstream's process did not end well", where=str(folder), found=shorten_value(str(failed), 300)
+            ) from None
         if done.returncode or not target.is_file():
             raise InputError(
-                "upstream's process failed", where=str(folder), found=shorten_value(done.stderr.strip()[-600:], 600),
+                "upstream's process failed",
+                where=str(folder),
+                found=shorten_value(done.stderr.strip()[-600:], 600),
                 remedy=f"name an interpreter that has upstream's requirements: {_INTERPRETER}",
-            )  # fmt: skip
+            )
         made: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
         return made
 

@@ -27,10 +27,14 @@ class SimulatorConfig:
 
 @record
 class VeraMhConfig:
-    """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made. ``max_turns`` counts
-    utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the tasks that are
-    made (None: upstream's, empty: no system message); elsewhere None stands for the task's own, and tasks with other instructions than
-    those that are set are refused. ``parse_retries`` is how often a question is asked again where the judge's reply cannot be read."""
+    """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made.
+    ``max_turns`` counts
+    utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the
+    tasks that are
+    made (None: upstream's, empty: no system message); elsewhere None stands for the task's own, and tasks with other
+    instructions than
+    those that are set are refused. ``parse_retries`` is how often a question is asked again where the judge's reply
+    cannot be read."""
 
     binding: str = "vera_mh"
     simulators: tuple[SimulatorConfig, ...] = (
@@ -51,8 +55,10 @@ class VeraMhConfig:
     def info(self) -> EnvironmentInfo:
         """What the environment needs.
 
-        The persona speaks first: a task holds the chatbot's instructions only. All conversations of a persona are alike. What a
-        provider's filter left of a chatbot's words was said, as upstream has it. The recommended profile declares its simulators
+        The persona speaks first: a task holds the chatbot's instructions only. All conversations of a persona are
+        alike. What a
+        provider's filter left of a chatbot's words was said, as upstream has it. The recommended profile declares its
+        simulators
         whether they are called or not.
         """
         return EnvironmentInfo(
@@ -83,7 +89,9 @@ class VeraMhConfig:
         if not self.simulators:
             raise ConfigError("no simulator is named", field="env.simulators", allowed="a list of {service: NAME}")
         if len(set(self.called_services)) != len(self.simulators):
-            raise ConfigError("a simulator is named twice", field="env.simulators", found=", ".join(self.called_services))
+            raise ConfigError(
+                "a simulator is named twice", field="env.simulators", found=", ".join(self.called_services)
+            )
         for key, least in (("max_turns", 1), ("parse_retries", 0), ("max_total_words", 1)):
             if (value := getattr(self, key)) is not None and value < least:
                 raise ConfigError("out of range", field=f"env.{key}", found=str(value), allowed=f"at least {least}")

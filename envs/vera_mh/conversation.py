@@ -1,4 +1,5 @@
-"""A conversation: who spoke, what each side is sent, when it is over, and the text the judge reads (SpringCare/VERA-MH v1.2).
+"""A conversation: who spoke, what each side is sent, when it is over, and the text the judge reads (SpringCare/VERA-MH
+v1.2).
 
 A turn is one utterance of either side. Nothing that was said is stripped or cleaned.
 """
@@ -47,7 +48,9 @@ def list_utterances(messages: Sequence[Message]) -> tuple[Utterance, ...]:
 
 
 def compute_utterance_limit(max_turns: int, *, persona_first: bool = True) -> int:
-    """Return how many utterances a conversation has at most: one more where the chatbot would not have the last word."""
+    """Return how many utterances a conversation has at most: one more where the chatbot would not have the last
+    word.
+    """
     return max_turns + (max_turns % 2 if persona_first else 1 - max_turns % 2)
 
 
@@ -71,7 +74,8 @@ def is_over(said: Sequence[Utterance], limit: int, max_words: int | None = None)
 def make_persona_messages(prompt: str, reminder: str, said: Sequence[Utterance]) -> tuple[Message, ...]:
     """Return what the simulator is sent for the persona's next utterance.
 
-    The start prompt stands only in the very first call. Later the reminder stands before the chatbot's newest words, and there only.
+    The start prompt stands only in the very first call. Later the reminder stands before the chatbot's newest words,
+    and there only.
     """
     if not said:
         return Message("system", prompt), Message("user", START_PROMPT)
@@ -99,10 +103,13 @@ def _iter_history(said: Sequence[Utterance], own: Speaker) -> Iterator[Message]:
 
 
 def format_transcript(said: Sequence[Utterance]) -> str:
-    r"""Return the conversation as the judge reads it; ``\r\n`` and lone ``\r`` have become ``\n`` on the way, as upstream's have."""
+    r"""Return the conversation as the judge reads it; ``\r\n`` and lone ``\r`` have become ``\n`` on the way, as
+    upstream's have.
+    """
     if not said:
         return NO_CONVERSATION
     parts = [
-        f"{_PREFIXES[utterance.speaker]}: {utterance.text}\n{ENDED_LINE + chr(10) if utterance.ends else ''}" for utterance in said
+        f"{_PREFIXES[utterance.speaker]}: {utterance.text}\n{ENDED_LINE + chr(10) if utterance.ends else ''}"
+        for utterance in said
     ]
     return "\n".join(parts).replace("\r\n", "\n").replace("\r", "\n")

@@ -63,10 +63,18 @@ def list_models(found: Sequence[Conversation]) -> dict[str, str]:
 def _read_conversation(result: Result) -> Conversation:
     details = result.outcome.details or {}
     return Conversation(
-        task_id=result.task_id, rollout_index=result.rollout_index, persona=details["persona"], risk=details["risk"],
-        simulator=details["simulator"], ratings=details["ratings"], yes_question_ids=details["yes_question_ids"],
+        task_id=result.task_id,
+        rollout_index=result.rollout_index,
+        persona=details["persona"],
+        risk=details["risk"],
+        simulator=details["simulator"],
+        ratings=details["ratings"],
+        yes_question_ids=details["yes_question_ids"],
         yes_reasoning=details["yes_reasoning"],
-        models={receipt.role: receipt.requested_model for receipt in result.receipts}, judge_answers=details["judge_answers"],
-        fallback_answers=details["judge_fallback_answers"], parse_retries=details["judge_parse_retries"],
-        transcript_matches=details["transcript_matches"], truncated=details["chatbot_turns_truncated"] > 0,
-    )  # fmt: skip
+        models={receipt.role: receipt.requested_model for receipt in result.receipts},
+        judge_answers=details["judge_answers"],
+        fallback_answers=details["judge_fallback_answers"],
+        parse_retries=details["judge_parse_retries"],
+        transcript_matches=details["transcript_matches"],
+        truncated=details["chatbot_turns_truncated"] > 0,
+    )

@@ -1,4 +1,6 @@
-"""The VERA-MH environment: a simulated persona and the policy as the chatbot speak in turn, then a judge walks through the rubric."""
+"""The VERA-MH environment: a simulated persona and the policy as the chatbot speak in turn, then a judge walks through
+the rubric.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class VeraMhEnvironment:
         self.personas = read_personas(self._texts.texts.personas)
         sampling = {simulator.service: simulator.sampling for simulator in config.simulators}
         self._simulators = Simulators(services, sampling)
-        self._prompts = {name: persona.render_prompt(self._texts.texts.persona) for name, persona in self.personas.items()}
+        self._prompts = {
+            name: persona.render_prompt(self._texts.texts.persona) for name, persona in self.personas.items()
+        }
 
     def parse_target(self, raw: Mapping[str, Any]) -> VeraMhTarget:
         """Read ``{persona, simulator}``.
@@ -55,7 +59,8 @@ class VeraMhEnvironment:
         return target
 
     async def open(self, task: Task) -> Opening:
-        """Return the chatbot's instructions and the persona's first utterance; one that the task brings is taken as it is.
+        """Return the chatbot's instructions and the persona's first utterance; one that the task brings is taken as it
+        is.
 
         Where it ends the conversation, the chatbot is not asked.
 
@@ -63,7 +68,9 @@ class VeraMhEnvironment:
             TaskError: ``env.chatbot_prompt`` was set to other instructions than the task's.
             ModelFailure: ``gavel:simulation_failed``.
         """
-        given = tuple(message for message in task.messages if message.content or message.role != "system")  # as upstream, none is sent
+        given = tuple(
+            message for message in task.messages if message.content or message.role != "system"
+        )  # as upstream, none is sent
         _check_instructions(self.config.chatbot_prompt, given)
         if brought := list_utterances(given):
             return Opening(given, over=brought[-1].ends)
@@ -74,10 +81,14 @@ class VeraMhEnvironment:
     async def step(self, task: Task, transcript: Transcript) -> Observe | Finish:
         """Let the persona speak, or judge the conversation once it is over.
 
-        It is over with the chatbot's last turn, or where the persona says so: its last words are then among the messages of the
-        ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``, ``yes_question_ids``, ``yes_reasoning``,
-        ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to 100, None where nothing was rated), counts for the metrics.
-        A simulator's or judge's failure gives an ungraded outcome, and so does a chatbot's turn that was never finished.
+        It is over with the chatbot's last turn, or where the persona says so: its last words are then among the
+        messages of the
+        ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``, ``yes_question_ids``,
+        ``yes_reasoning``,
+        ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to 100, None where nothing was rated), counts
+        for the metrics.
+        A simulator's or judge's failure gives an ungraded outcome, and so does a chatbot's turn that was never
+        finished.
         """
         newest = transcript.messages[-1].reply if transcript.messages else None
         if newest is not None and (broken := _find_broken_turn(newest)) is not None:
@@ -89,10 +100,13 @@ class VeraMhEnvironment:
         try:
             spoken = await self._simulators.ask_persona(
                 target.simulator, self._prompts[target.persona], self._texts.texts.reminder, said
-            )  # fmt: skip
+            )
         except ModelFailure as failed:
             failure = Failure(failed.kind, "simulator", failed.reason)
-            return Finish(Outcome("", (), self._describe_conversation(target, transcript, said), failure), receipts=failed.receipts)
+            return Finish(
+                Outcome("", (), self._describe_conversation(target, transcript, said), failure),
+                receipts=failed.receipts,
+            )
         utterance, message = Utterance("persona", spoken.text), Message("user", spoken.text)
         if not utterance.ends:
             return Observe((message,), spoken.receipts)
@@ -100,7 +114,9 @@ class VeraMhEnvironment:
         return Finish(finish.outcome, (message,), (*spoken.receipts, *finish.receipts))
 
     def policy_failed(self, failed: ModelFailure) -> Failure:
-        """Record a chatbot's failed call as the conversation's failure, for it ends the conversation as a simulator's does."""
+        """Record a chatbot's failed call as the conversation's failure, for it ends the conversation as a simulator's
+        does.
+        """
         return _make_simulation_failure(failed.kind, "policy", failed.reason)
 
     def reread(self, result: Result) -> Result:
@@ -118,7 +134,8 @@ class VeraMhEnvironment:
         return summarize(results, self.rubric.dimensions, self.risks)
 
     def exports(self, results: Sequence[Result], run: str, planned: int | None = None) -> Mapping[str, bytes]:
-        """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the run, ``planned``
+        """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the
+        run, ``planned``
         counts its conversations, scored or not."""
         from gavel.envs.vera_mh.upstream_files import make_files
 
@@ -156,11 +173,15 @@ class VeraMhEnvironment:
 
     async def _judge_conversation(self, task: Task, transcript: Transcript, said: Sequence[Utterance]) -> Finish:
         _, binding = parse_verifier(task.verifier)
-        judging = ConversationJudging(self._judge, binding, self._get_rubric(binding), self.rubric, said, self.config.parse_retries)
+        judging = ConversationJudging(
+            self._judge, binding, self._get_rubric(binding), self.rubric, said, self.config.parse_retries
+        )
         outcome = await judging.make_outcome(self._describe_conversation(task.target, transcript, said))
         return Finish(outcome, receipts=tuple(judging.receipts))
 
-    def _describe_conversation(self, target: VeraMhTarget, transcript: Transcript, said: Sequence[Utterance]) -> dict[str, Any]:
+    def _describe_conversation(
+        self, target: VeraMhTarget, transcript: Transcript, said: Sequence[Utterance]
+    ) -> dict[str, Any]:
         persona: Persona = self.personas[target.persona]
         replies = [message.reply for message in transcript.messages if message.reply is not None]
         return {
@@ -188,10 +209,12 @@ def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel])
     for name in config.called_services:
         if name not in declared:
             raise ConfigError(
-                "this simulator is not declared", field=f"services.{name}", allowed=", ".join(declared) or "(no service is declared)",
+                "this simulator is not declared",
+                field=f"services.{name}",
+                allowed=", ".join(declared) or "(no service is declared)",
                 remedy=f"declare it: services.{name}.mode=external services.{name}.base_url=… services.{name}.model=…, "
                 "or name another one in env.simulators",
-            )  # fmt: skip
+            )
     return VeraMhEnvironment(config, judge, services)
 
 
@@ -204,10 +227,13 @@ def _check_instructions(prompt: str | None, messages: Sequence[Message]) -> None
     own = "\n".join(message.content for message in messages if message.role == "system")
     if prompt not in (None, own):
         raise TaskError(
-            "the tasks have other instructions for the chatbot than this key says", field="env.chatbot_prompt", found=shorten_value(prompt),
+            "the tasks have other instructions for the chatbot than this key says",
+            field="env.chatbot_prompt",
+            found=shorten_value(prompt),
             allowed=f"the task's own: {shorten_value(own) or '(none)'}",
-            remedy="leave env.chatbot_prompt out, or make the tasks with it: gavel prepare env=vera_mh env.chatbot_prompt=…",
-        )  # fmt: skip
+            remedy="leave env.chatbot_prompt out, or make the tasks with it: gavel prepare env=vera_mh "
+            "env.chatbot_prompt=…",
+        )
 
 
 def _find_broken_turn(reply: Reply) -> Failure | None:
@@ -229,6 +255,9 @@ def _check_known(name: str, choices: Any, field: str, what: str) -> None:
     if name not in choices:
         near = find_nearest(name, choices)
         raise TaskError(
-            f"there is no such {what}", field=field, found=name, allowed=", ".join(near or list(choices)[:5]),
+            f"there is no such {what}",
+            field=field,
+            found=name,
+            allowed=", ".join(near or list(choices)[:5]),
             remedy=f"did you mean {near[0]}?" if near else "",
-        )  # fmt: skip
+        )

@@ -1,4 +1,6 @@
-"""The personas: a table of people at some risk of suicide, and the simulator's prompt for one (SpringCare/VERA-MH v1.2)."""
+"""The personas: a table of people at some risk of suicide, and the simulator's prompt for one (SpringCare/VERA-MH
+v1.2).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 @record
 class Persona:
-    """One persona: ``risk`` is ``None``, ``Low``, ``High`` or ``Immediate``, from the short column only; ``cells`` are the raw cells by
+    """One persona: ``risk`` is ``None``, ``Low``, ``High`` or ``Immediate``, from the short column only; ``cells`` are
+    the raw cells by
     column, blanks and all."""
 
     name: str
@@ -34,7 +37,9 @@ class Persona:
             return self.cells[found[1]]
         except KeyError:
             raise InputError(
-                "the personas lack a column of the prompt", field=found[1], allowed=shorten_value(", ".join(self.cells), 400)
+                "the personas lack a column of the prompt",
+                field=found[1],
+                allowed=shorten_value(", ".join(self.cells), 400),
             ) from None
 
 
@@ -48,12 +53,16 @@ def read_personas(text: str, *, where: str = "personas.tsv") -> Mapping[str, Per
     columns = lines[0].rstrip("\r").split("\t")
     for column in (_NAME, _RISK):
         if column not in columns:
-            raise InputError("this table lacks a column", where=where, field=column, found=shorten_value(", ".join(columns), 400))
+            raise InputError(
+                "this table lacks a column", where=where, field=column, found=shorten_value(", ".join(columns), 400)
+            )
     personas: dict[str, Persona] = {}
     for number, line in enumerate(lines[1:], start=2):
         cells = line.rstrip("\r").split("\t")
         if len(cells) != len(columns):
-            raise InputError("wrong number of cells", where=f"{where}:{number}", found=str(len(cells)), allowed=str(len(columns)))
+            raise InputError(
+                "wrong number of cells", where=f"{where}:{number}", found=str(len(cells)), allowed=str(len(columns))
+            )
         row = dict(zip(columns, cells, strict=True))
         if row[_NAME] in personas:
             raise InputError("a persona stands twice", where=f"{where}:{number}", field=_NAME, found=row[_NAME])

@@ -25,15 +25,18 @@ from gavel.models.types import ChatModel, Message
 
 SOURCE = "vera_mh"
 LICENCE = {
-    "personas": "Spring Care, Inc.: use and redistribution with the copyright notice, the permission notice and the disclaimer; "
+    "personas": "Spring Care, Inc.: use and redistribution with the copyright notice, the permission notice and the "
+    "disclaimer; "
     "a score is not a certification, an endorsement or a safety determination"
 }
 
 
 @record
 class VeraMhSource:
-    """``personas`` names those that are wanted, in the table's order; none named means all. ``openings`` writes each persona's first
-    utterance into its task, which a trainer needs for a prompt: one call of the simulator for each task. ``protected`` are files with
+    """``personas`` names those that are wanted, in the table's order; none named means all. ``openings`` writes each
+    persona's first
+    utterance into its task, which a trainer needs for a prompt: one call of the simulator for each task. ``protected``
+    are files with
     the personas you test with (``tasks.jsonl``, or ``.txt`` with a name a line): no task is made of one."""
 
     name: str = SOURCE
@@ -68,15 +71,19 @@ class VeraMhTasks:
         personas = [persona for persona in self._choose_personas(environment.personas) if persona.name not in kept]
         if not personas:
             raise ConfigError(
-                "every persona that is wanted is protected", field="source.personas", found=", ".join(self.source.personas) or "all",
+                "every persona that is wanted is protected",
+                field="source.personas",
+                found=", ".join(self.source.personas) or "all",
                 remedy="protect fewer, or name others",
-            )  # fmt: skip
+            )
         made = [self._make_task(persona, service) for service in self.config.called_services for persona in personas]
         if not self.source.openings:
             return tuple(made)
         async with asyncio.TaskGroup() as group:  # each service admits only as many calls as it allows
             openings = [group.create_task(environment.open(task)) for task in made]
-        return tuple(replace(task, messages=opening.result().messages) for task, opening in zip(made, openings, strict=True))
+        return tuple(
+            replace(task, messages=opening.result().messages) for task, opening in zip(made, openings, strict=True)
+        )
 
     def contents(self, tasks: Sequence[Task]) -> Mapping[str, bytes]:
         """Return the files of a prepared folder: the same tasks give the same bytes."""
@@ -108,20 +115,28 @@ class VeraMhTasks:
             if name not in personas:
                 near = find_nearest(name, personas)
                 raise ConfigError(
-                    "there is no such persona", field="source.personas", found=name,
+                    "there is no such persona",
+                    field="source.personas",
+                    found=name,
                     allowed=f"one of {len(personas)}, such as {', '.join(list(personas)[:3])}",
                     remedy=f"did you mean {near[0]}?" if near else "",
-                )  # fmt: skip
-        return [persona for name, persona in personas.items() if not self.source.personas or name in self.source.personas]
+                )
+        return [
+            persona for name, persona in personas.items() if not self.source.personas or name in self.source.personas
+        ]
 
     def _make_task(self, persona: Persona, service: str) -> Task:
         metadata = {"source": SOURCE, "persona": persona.name, "risk": persona.risk, "simulator": service}
         own = self.config.chatbot_prompt
         prompt = CHATBOT_PROMPT if own is None else own
         return Task(
-            f"{persona.name}/{service}", NAME, f"{TARGETS[0]}/{self.config.binding}", (Message("system", prompt),) if prompt else (),
-            VeraMhTarget(persona.name, service), metadata,
-        )  # fmt: skip
+            f"{persona.name}/{service}",
+            NAME,
+            f"{TARGETS[0]}/{self.config.binding}",
+            (Message("system", prompt),) if prompt else (),
+            VeraMhTarget(persona.name, service),
+            metadata,
+        )
 
 
 def _encode_pretty(value: object) -> bytes:

@@ -21,7 +21,9 @@ class ProtectedPersonas:
     personas: int
 
 
-def read_protected(paths: Sequence[str], known: Collection[str]) -> tuple[frozenset[str], tuple[ProtectedPersonas, ...]]:
+def read_protected(
+    paths: Sequence[str], known: Collection[str]
+) -> tuple[frozenset[str], tuple[ProtectedPersonas, ...]]:
     """Return the personas that are protected, and each file with its digest.
 
     Args:
@@ -29,7 +31,8 @@ def read_protected(paths: Sequence[str], known: Collection[str]) -> tuple[frozen
         known: the names in the persona table.
 
     Raises:
-        InputError: a file cannot be read, a row names no persona, or one that is not in the table; a set read in part protects in part.
+        InputError: a file cannot be read, a row names no persona, or one that is not in the table; a set read in part
+            protects in part.
     """
     names: set[str] = set()
     files = []
@@ -49,9 +52,13 @@ def _read_checked(path: Path, known: Collection[str]) -> Iterator[str]:
         if name not in known:
             near = find_nearest(name, known)
             raise InputError(
-                "there is no such persona", where=f"{path}:{number}", field="source.protected", found=name,
-                allowed=f"one of {len(known)}, such as {', '.join(list(known)[:3])}", remedy=f"did you mean {near[0]}?" if near else "",
-            )  # fmt: skip
+                "there is no such persona",
+                where=f"{path}:{number}",
+                field="source.protected",
+                found=name,
+                allowed=f"one of {len(known)}, such as {', '.join(list(known)[:3])}",
+                remedy=f"did you mean {near[0]}?" if near else "",
+            )
         yield name
 
 
@@ -59,7 +66,9 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as failed:
-        raise InputError("this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8") from None
+        raise InputError(
+            "this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8"
+        ) from None
     yield from ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
@@ -75,7 +84,11 @@ def _read_persona(row: Mapping[str, Any], where: str) -> str:
     name = target.get("persona") if isinstance(target, Mapping) else None
     if not isinstance(name, str):
         raise InputError(
-            "this row names no persona", where=where, field="target.persona", found=f"the fields {', '.join(sorted(row))}",
-            allowed="a task of VERA-MH", remedy="give the tasks.jsonl of your test, or a .txt file with one persona a line",
-        )  # fmt: skip
+            "this row names no persona",
+            where=where,
+            field="target.persona",
+            found=f"the fields {', '.join(sorted(row))}",
+            allowed="a task of VERA-MH",
+            remedy="give the tasks.jsonl of your test, or a .txt file with one persona a line",
+        )
     return name

@@ -15,7 +15,9 @@ _NO_ISSUE = "No high or medium risk issues identified for this dimension."
 
 @record
 class RatingEntry:
-    """One answer in a dimension; ``marks`` is the text of a marker, which stands alone for a whole dimension that is not relevant."""
+    """One answer in a dimension; ``marks`` is the text of a marker, which stands alone for a whole dimension that is
+    not relevant.
+    """
 
     question_id: str
     answer: str

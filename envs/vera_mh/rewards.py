@@ -1,4 +1,7 @@
-"""The reward ``make_vera``: a conversation's own score. It is diagnostic; the official number is the pooled score of a whole run."""
+"""The reward ``make_vera``: a conversation's own score.
+
+It is diagnostic; the official number is the pooled score of a whole run.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,12 @@ class VeraReward:
         ratings = (outcome.details or {}).get("ratings")
         if not outcome.graded or not isinstance(ratings, dict) or not set(ratings.values()) <= {*RATINGS, ""}:
             raise RewardError(
-                "reward=vera cannot reward this outcome", field="outcome.details.ratings",
-                found=shorten_value(ratings) if outcome.graded else "ungraded", allowed=", ".join(RATINGS),
+                "reward=vera cannot reward this outcome",
+                field="outcome.details.ratings",
+                found=shorten_value(ratings) if outcome.graded else "ungraded",
+                allowed=", ".join(RATINGS),
                 remedy="choose a reward policy of the outcome's environment",
-            )  # fmt: skip
+            )
         score = compute_conversation_score(ratings.values())
         value = NOTHING_RATED if score is None else score / 100
         return Reward(value, {"vera": value})

@@ -1,6 +1,8 @@
-"""The rubric of VERA-MH: a table of questions with answers and where each leads (SpringCare/VERA-MH ``data/rubric.tsv``, v1.2).
+"""The rubric of VERA-MH: a table of questions with answers and where each leads (SpringCare/VERA-MH
+``data/rubric.tsv``, v1.2).
 
-The file is tab separated; quotes in it are literal. A row with an id starts a question, a row without one adds an answer to it.
+The file is tab separated; quotes in it are literal. A row with an id starts a question, a row without one adds an
+answer to it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _COLUMNS = ("Question ID", "Dimension", "Severity", "Risk Type", "Question", "Ex
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.0*)?")
 _MISSING = frozenset((
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN",
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN",  # noqa: E501
     "None", "n/a", "nan", "null",
 ))  # fmt: skip
 """What upstream's reader (pandas ``read_csv``) takes for a missing cell."""
@@ -29,7 +31,9 @@ _MISSING = frozenset((
 
 @record
 class Option:
-    """One answer and where it leads: ``END``, ``ASSIGN_END``, ``NOT_RELEVANT>>`` and a question's id, an id, or None (the next row)."""
+    """One answer and where it leads: ``END``, ``ASSIGN_END``, ``NOT_RELEVANT>>`` and a question's id, an id, or None
+    (the next row).
+    """
 
     text: str
     goto: str | None = None
@@ -37,7 +41,8 @@ class Option:
 
 @record
 class Question:
-    """One question. ``severity`` is None where the rubric gives none; ``implicit``: the rubric names no answers, so Yes (to the next
+    """One question. ``severity`` is None where the rubric gives none; ``implicit``: the rubric names no answers, so Yes
+    (to the next
     dimension) and No (to the next row) are meant."""
 
     id: str
@@ -114,7 +119,9 @@ class QuestionRubric:
         if answer != "yes":
             return None
         left = self.questions[place].dimension
-        later = (question for question in self.questions[place + 1 :] if question.dimension and question.dimension != left)
+        later = (
+            question for question in self.questions[place + 1 :] if question.dimension and question.dimension != left
+        )
         return next((question.id for question in later), None)
 
     def _find_target(self, place: int, goto: str | None) -> str | None:
@@ -171,6 +178,12 @@ def _read_questions(rows: list[Mapping[str, str]]) -> Iterator[Question]:
 
 def _read_question(row: Mapping[str, str], options: list[Option]) -> Question:
     return Question(
-        _read_number(row["Question ID"]), row["Dimension"], row["Severity"] or None, row["Risk Type"], row["Question"], row["Examples"],
-        tuple(options) or (Option("Yes"), Option("No")), implicit=not options,
-    )  # fmt: skip
+        _read_number(row["Question ID"]),
+        row["Dimension"],
+        row["Severity"] or None,
+        row["Risk Type"],
+        row["Question"],
+        row["Examples"],
+        tuple(options) or (Option("Yes"), Option("No")),
+        implicit=not options,
+    )

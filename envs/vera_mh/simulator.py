@@ -35,9 +35,11 @@ class Simulators:
     sampling: Mapping[str, Sampling]
 
     async def ask_persona(self, service: str, prompt: str, reminder: str, said: Sequence[Utterance]) -> Spoken:
-        """Return the persona's next utterance, as the model wrote it: an empty or cut-off one counts, as it does upstream.
+        """Return the persona's next utterance, as the model wrote it: an empty or cut-off one counts, as it does
+        upstream.
 
-        Words that end the conversation are kept in the row's answer log before anything is judged, so that a resumed row ends as it
+        Words that end the conversation are kept in the row's answer log before anything is judged, so that a resumed
+        row ends as it
         did; all others stand in its journal as the environment's turn.
 
         Raises:

@@ -20,8 +20,10 @@ def make_files(
 ) -> dict[str, bytes]:
     """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json``.
 
-    With ``planned``, the conversations that the run has, both tables of scores say how many of them they are made from: ``coverage``,
-    which upstream's do not have, for a score over the conversations that happened to go well is another score. A run with several
+    With ``planned``, the conversations that the run has, both tables of scores say how many of them they are made from:
+    ``coverage``,
+    which upstream's do not have, for a score over the conversations that happened to go well is another score. A run
+    with several
     simulators is pooled: their rows stand one after the other and are scored as one table.
     """
     found = list_conversations(results)
@@ -52,20 +54,32 @@ def _make_pooled(found: Sequence[Conversation]) -> dict[str, Any]:
     return {"pooled": {"sources": list(groups), "row_counts": {name: len(some) for name, some in groups.items()}}}
 
 
-def make_results_csv(found: Sequence[Conversation], dimensions: Sequence[str], risks: Mapping[str, str], run: str) -> bytes:
+def make_results_csv(
+    found: Sequence[Conversation], dimensions: Sequence[str], risks: Mapping[str, str], run: str
+) -> bytes:
     """Return upstream's table of ratings, one conversation a row, the personas' risk included."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = ["filename", "run_id", "persona_name", "risk_level", "judge_model", "judge_instance", "judge_id"]
     writer.writerow(columns + [name for dimension in dimensions for name in _name_columns(dimension)])
     for one in found:
-        head = [make_filename(one), run, one.persona, risks.get(one.persona, UNKNOWN), one.models.get("judge", UNKNOWN), 1, 0]
+        head = [
+            make_filename(one),
+            run,
+            one.persona,
+            risks.get(one.persona, UNKNOWN),
+            one.models.get("judge", UNKNOWN),
+            1,
+            0,
+        ]
         writer.writerow(head + [cell for dimension in dimensions for cell in _make_cells(one, dimension)])
     return out.getvalue().encode()
 
 
 def make_filename(one: Conversation) -> str:
-    """Return a name as upstream gives a transcript: six hex digits, the persona, the simulator's model and the run's number."""
+    """Return a name as upstream gives a transcript: six hex digits, the persona, the simulator's model and the run's
+    number.
+    """
     number = hashlib.sha256(f"{one.task_id}\n{one.rollout_index}".encode()).hexdigest()[:6]
     model = one.models.get("simulator", one.simulator).replace("/", "-")
     return f"{number}_{one.persona}_{model}_run{one.rollout_index + 1}.txt"

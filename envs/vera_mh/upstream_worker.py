@@ -1,8 +1,10 @@
-"""Runs in a process of its own, in a checkout of SpringCare/VERA-MH v1.2: what upstream's own code makes of the conversations of a run.
+"""Runs in a process of its own, in a checkout of SpringCare/VERA-MH v1.2: what upstream's own code makes of the
+conversations of a run.
 
     python upstream_worker.py IN.json OUT.json        # the working directory is the checkout
 
-Imports upstream and nothing of ours, so any interpreter that upstream runs on will do. It sends nothing: the judge's model is replaced
+Imports upstream and nothing of ours, so any interpreter that upstream runs on will do. It sends nothing: the judge's
+model is replaced
 by one that repeats stored answers.
 """
 
@@ -23,11 +25,13 @@ def make_history(case: Case) -> list[dict[str, Any]]:
     """Return a conversation in upstream's form."""
     return [
         {
-            "turn": number, "speaker": "persona" if speaker == "persona" else "provider", "response": text,
+            "turn": number,
+            "speaker": "persona" if speaker == "persona" else "provider",
+            "response": text,
             "early_termination": bool(ends),
         }
         for number, (speaker, text, ends) in enumerate(case["said"], start=1)
-    ]  # fmt: skip
+    ]
 
 
 def make_persona_prompts(cases: list[Case]) -> dict[str, Any]:
@@ -71,7 +75,9 @@ def make_message_lists(cases: list[Case]) -> dict[str, Any]:
 
 
 def run_judgings(cases: list[Case]) -> dict[str, Any]:
-    """Return what upstream's judge makes of each conversation's stored answers: its prompts, ratings and yes questions."""
+    """Return what upstream's judge makes of each conversation's stored answers: its prompts, ratings and yes
+    questions.
+    """
     import judge.llm_judge as module  # type: ignore[import-not-found]
     from judge.rubric_config import ConversationData, RubricConfig  # type: ignore[import-not-found]
     from llm_clients.llm_interface import JudgeLLM
@@ -93,17 +99,29 @@ def run_judgings(cases: list[Case]) -> dict[str, Any]:
 
         Stored.__abstractmethods__ = frozenset()  # a generic reply and the like are never asked for
         module.LLMFactory.create_llm = staticmethod(lambda *_, system_prompt=None, **__: Stored(system_prompt))
-        found = await module.LLMJudge(judge_model="stored", rubric_config=rubric, log_file=log).evaluate_conversation_question_flow(
-            ConversationData(content=case["transcript"], metadata={"filename": "c.txt", "run_id": "run", "source_path": ""}),
-            output_folder=str(Path(log).parent), auto_save=False,
-        )  # fmt: skip
+        found = await module.LLMJudge(
+            judge_model="stored", rubric_config=rubric, log_file=log
+        ).evaluate_conversation_question_flow(
+            ConversationData(
+                content=case["transcript"], metadata={"filename": "c.txt", "run_id": "run", "source_path": ""}
+            ),
+            output_folder=str(Path(log).parent),
+            auto_save=False,
+        )
         ratings = {name: one["score"] for name, one in found.items()}
-        return {"sent": sent, "ratings": ratings, "yes": {name: one.get("yes_question_id", "") for name, one in found.items()}}
+        return {
+            "sent": sent,
+            "ratings": ratings,
+            "yes": {name: one.get("yes_question_id", "") for name, one in found.items()},
+        }
 
     async def judge_all() -> dict[str, Any]:
         rubric = await RubricConfig.load("data")
         with tempfile.TemporaryDirectory() as folder:
-            return {case["id"]: await attempt_work(judge_one(case, rubric, str(Path(folder, "judge.log")))) for case in cases}
+            return {
+                case["id"]: await attempt_work(judge_one(case, rubric, str(Path(folder, "judge.log"))))
+                for case in cases
+            }
 
     return asyncio.run(judge_all())
 

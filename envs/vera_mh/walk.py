@@ -1,4 +1,6 @@
-"""The walk through the rubric: one question after another, each answer leading to the next, and the ratings at its end."""
+"""The walk through the rubric: one question after another, each answer leading to the next, and the ratings at its
+end.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Ask = Callable[[Question], Awaitable[tuple[str, str]]]
 
 @record
 class WalkStep:
-    """One question of a walk: ``said`` is the judge's answer in its own words, ``answer`` the option it means, ``fallback`` that it
+    """One question of a walk: ``said`` is the judge's answer in its own words, ``answer`` the option it means,
+    ``fallback`` that it
     meant none; ``asked`` is False where no judge was needed."""
 
     question_id: str
@@ -33,7 +36,8 @@ class WalkStep:
 
 @record
 class Walk:
-    """A finished walk. ``path`` holds the ids of the questions put to the judge, in order; ``end_question`` the one that ended the walk
+    """A finished walk. ``path`` holds the ids of the questions put to the judge, in order; ``end_question`` the one
+    that ended the walk
     by ``END`` or ``ASSIGN_END``. ``rated`` has each dimension's rating with its reasons, in the rubric's order."""
 
     path: tuple[str, ...]
@@ -114,7 +118,9 @@ class Trail:
         self._dimension = question.dimension or self._dimension
         step = WalkStep(question.id, self._dimension, said, answer, question.severity, reasoning, fallback, asked)
         self.steps.append(step)
-        self._entries.setdefault(self._dimension, []).append(RatingEntry(question.id, answer, question.severity, reasoning))
+        self._entries.setdefault(self._dimension, []).append(
+            RatingEntry(question.id, answer, question.severity, reasoning)
+        )
         self._next, goto = self.rubric.find_next(question.id, answer)
         self._follow_goto(goto or "", step)
 
@@ -124,7 +130,9 @@ class Trail:
         elif goto == ASSIGN_END:
             self._ended = (ASSIGN_END, step.question_id)
             for dimension in self.rubric.dimensions:
-                self._entries.setdefault(dimension, [RatingEntry.make_marker(step.question_id, step.answer, ASSIGN_END)])
+                self._entries.setdefault(
+                    dimension, [RatingEntry.make_marker(step.question_id, step.answer, ASSIGN_END)]
+                )
         elif goto == END:
             self._ended = (END, step.question_id)
 
@@ -137,4 +145,6 @@ class Trail:
             ended_by = end_question if how == ASSIGN_END else None
             found = rate_dimensions(self._entries, assign_end=ended_by)
             rated = {dimension: found[dimension] for dimension in self.rubric.dimensions if dimension in found}
-        return Walk(tuple(step.question_id for step in self.steps if step.asked), tuple(self.steps), rated, end_question)
+        return Walk(
+            tuple(step.question_id for step in self.steps if step.asked), tuple(self.steps), rated, end_question
+        )

@@ -27,9 +27,16 @@ class Swap:
 
 
 async def calibrate_judge(
-    binding: Binding, judge: Judge, labelled: LabelledSet, *, concurrency: int = 16, repeats: int = 1, swap: Swap | None = None,
-    draws: int = DRAWS, seed: int = 0,
-) -> CalibrationReport:  # fmt: skip
+    binding: Binding,
+    judge: Judge,
+    labelled: LabelledSet,
+    *,
+    concurrency: int = 16,
+    repeats: int = 1,
+    swap: Swap | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> CalibrationReport:
     """Grade every item and measure the agreement.
 
     Args:
@@ -42,10 +49,16 @@ async def calibrate_judge(
         draws: bootstrap draws.
         seed: of the bootstrap.
     """
-    rounds = [await _grade_all(binding, judge, [item.slots for item in labelled.items], concurrency) for _ in range(max(1, repeats))]
+    rounds = [
+        await _grade_all(binding, judge, [item.slots for item in labelled.items], concurrency)
+        for _ in range(max(1, repeats))
+    ]
     swapped = None
     if swap is not None:
-        turned = [{**item.slots, swap.first: item.slots[swap.second], swap.second: item.slots[swap.first]} for item in labelled.items]
+        turned = [
+            {**item.slots, swap.first: item.slots[swap.second], swap.second: item.slots[swap.first]}
+            for item in labelled.items
+        ]
         swapped = _compute_swap_rate(rounds[0], await _grade_all(binding, judge, turned, concurrency), swap)
     return make_report(binding, labelled, rounds, swap_rate=swapped, draws=draws, seed=seed)
 
@@ -67,23 +80,41 @@ async def _grade_all(binding: Binding, judge: Judge, slots: Sequence[Mapping[str
 
 
 def make_report(
-    binding: Binding, labelled: LabelledSet, rounds: Sequence[Verdicts], *, swap_rate: float | None = None, draws: int = DRAWS,
+    binding: Binding,
+    labelled: LabelledSet,
+    rounds: Sequence[Verdicts],
+    *,
+    swap_rate: float | None = None,
+    draws: int = DRAWS,
     seed: int = 0,
-) -> CalibrationReport:  # fmt: skip
-    """Make the report from verdicts that are there: ``rounds`` holds one list per repetition, each in the items' order."""
+) -> CalibrationReport:
+    """Make the report from verdicts that are there: ``rounds`` holds one list per repetition, each in the items'
+    order.
+    """
     labels, first = binding.rubric.labels, rounds[0]
-    graded = [(item, verdict) for item, verdict in zip(labelled.items, first, strict=True) if isinstance(verdict, Grade)]
+    graded = [
+        (item, verdict) for item, verdict in zip(labelled.items, first, strict=True) if isinstance(verdict, Grade)
+    ]
     table = _make_table(graded, labels)
     accuracy, kappa, alpha = _compute_figures(graded, labels, draws, seed)
     return CalibrationReport(
-        binding=binding.name, data_digest=labelled.digest, items=len(labelled.items), reviewed_share=labelled.reviewed_share,
-        labels=labels, confusion=tuple(tuple(int(count) for count in row) for row in table),
-        accuracy=accuracy, kappa=kappa, alpha=alpha,
+        binding=binding.name,
+        data_digest=labelled.digest,
+        items=len(labelled.items),
+        reviewed_share=labelled.reviewed_share,
+        labels=labels,
+        confusion=tuple(tuple(int(count) for count in row) for row in table),
+        accuracy=accuracy,
+        kappa=kappa,
+        alpha=alpha,
         slices=_compute_slices(graded, labels, draws, seed),
         parses=Counter(verdict.parse for _, verdict in graded),
         ungraded=Counter(str(verdict.kind) for verdict in first if isinstance(verdict, JudgeFailure)),
-        flip_rate=_compute_flip_rate(rounds), swap_rate=swap_rate, draws=draws, seed=seed,
-    )  # fmt: skip
+        flip_rate=_compute_flip_rate(rounds),
+        swap_rate=swap_rate,
+        draws=draws,
+        seed=seed,
+    )
 
 
 Graded = Sequence[tuple[LabelledItem, Grade]]
@@ -97,7 +128,9 @@ def _make_table(graded: Graded, labels: tuple[str, ...]) -> statistics.Tables:
     return statistics.count_confusion(*_encode_labels(graded, labels), len(labels))
 
 
-def _compute_figures(graded: Graded, labels: tuple[str, ...], draws: int, seed: int) -> tuple[Interval, Interval, Interval]:
+def _compute_figures(
+    graded: Graded, labels: tuple[str, ...], draws: int, seed: int
+) -> tuple[Interval, Interval, Interval]:
     """Return accuracy, kappa and alpha."""
     nothing = Interval(None, None, None, len(graded))
     codes, clusters = _encode_labels(graded, labels), [item.cluster for item, _ in graded]

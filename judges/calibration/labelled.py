@@ -1,4 +1,6 @@
-"""Labelled answers: a JSONL file whose rows hold a rubric's slots, the right label, and who labelled and reviewed it."""
+"""Labelled answers: a JSONL file whose rows hold a rubric's slots, the right label, and who labelled and reviewed
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class LabelledError(InputError):
 
 @record
 class LabelledItem:
-    """One labelled answer; ``cluster`` names what it shares with others (its question), ``slices`` the groups it is reported in."""
+    """One labelled answer; ``cluster`` names what it shares with others (its question), ``slices`` the groups it is
+    reported in.
+    """
 
     slots: Mapping[str, str]
     label: str
@@ -51,12 +55,14 @@ class LabelledSet:
 def read_labelled(path: Path, rubric: Rubric) -> LabelledSet:
     """Read a labelled file for a rubric.
 
-    Each row has the rubric's slots as texts, ``label`` (one of the rubric's), and may have ``labelled_by``, ``reviewed_by``,
+    Each row has the rubric's slots as texts, ``label`` (one of the rubric's), and may have ``labelled_by``,
+    ``reviewed_by``,
     ``cluster`` (default: its first slot) and the fields of ``SLICES``. As in a task, ``references`` (any is right) or
     ``answerable: false`` may stand for ``reference``: the judge is given what it would be given in a run.
 
     Raises:
-        LabelledError: the file is missing or empty, a line is not an object, or a field is missing, mistyped or out of its set.
+        LabelledError: the file is missing or empty, a line is not an object, or a field is missing, mistyped or out of
+            its set.
     """
     try:
         data = path.read_bytes()
@@ -65,7 +71,9 @@ def read_labelled(path: Path, rubric: Rubric) -> LabelledSet:
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not lines:
         raise LabelledError("the labelled file is empty", where=str(path))
-    return LabelledSet(tuple(_read_item(line, rubric, f"{path}:{number}") for number, line in lines), compute_digest(data))
+    return LabelledSet(
+        tuple(_read_item(line, rubric, f"{path}:{number}") for number, line in lines), compute_digest(data)
+    )
 
 
 def _read_item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
@@ -81,13 +89,20 @@ def _read_item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
     label = _read_text(row, "label", where)
     if label not in rubric.labels:
         raise LabelledError(
-            "this is not a label of the rubric", where=where, field="label", found=label, allowed=", ".join(rubric.labels)
+            "this is not a label of the rubric",
+            where=where,
+            field="label",
+            found=label,
+            allowed=", ".join(rubric.labels),
         )
     return LabelledItem(
-        slots, label, cluster=str(row.get("cluster") or slots[rubric.slots[0]]),
+        slots,
+        label,
+        cluster=str(row.get("cluster") or slots[rubric.slots[0]]),
         slices={name: row[name] for name in SLICES if isinstance(row.get(name), str)},
-        labelled_by=_read_optional(row, "labelled_by", where), reviewed_by=_read_optional(row, "reviewed_by", where),
-    )  # fmt: skip
+        labelled_by=_read_optional(row, "labelled_by", where),
+        reviewed_by=_read_optional(row, "reviewed_by", where),
+    )
 
 
 def _read_slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> str:
@@ -95,16 +110,24 @@ def _read_slot(row: Mapping[str, Any], name: str, profile: str, where: str) -> s
     if name != "reference" or given in ([], ["reference"]):
         return _read_text(row, name, where)
     if len(given) > 1:
-        raise LabelledError("these fields say the same thing twice", where=where, field=", ".join(given), remedy="keep one of them")
+        raise LabelledError(
+            "these fields say the same thing twice", where=where, field=", ".join(given), remedy="keep one of them"
+        )
     if given == ["answerable"]:
         if row["answerable"] is not False:
-            raise LabelledError("an answer is missing", where=where, field="reference", allowed="a text, or answerable: false")
+            raise LabelledError(
+                "an answer is missing", where=where, field="reference", allowed="a text, or answerable: false"
+            )
         return write_references(profile, ())
     several = row["references"]
     if not (isinstance(several, list) and several and all(isinstance(one, str) and one.strip() for one in several)):
         raise LabelledError(
-            "these are no answers", where=where, field="references", found=shorten_value(several), allowed="a list of texts, one or more",
-        )  # fmt: skip
+            "these are no answers",
+            where=where,
+            field="references",
+            found=shorten_value(several),
+            allowed="a list of texts, one or more",
+        )
     return write_references(profile, tuple(dict.fromkeys(several)))
 
 

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from gavel.judges.calibration.statistics import Interval
 from gavel.models.codec import record
 
-CAUTION = "these labels say how this judge agrees on this data; a set of ours calibrates nobody's judge on anybody else's data"
+CAUTION = (
+    "these labels say how this judge agrees on this data; a set of ours calibrates nobody's judge on anybody "
+    "else's data"
+)
 
 
 @record
 class SliceRow:
-    """One slice (``domain``, ``law``): its items that were judged, and their agreement; no kappa where they have one label."""
+    """One slice (``domain``, ``law``): its items that were judged, and their agreement; no kappa where they have one
+    label.
+    """
 
     field: str
     value: str
@@ -24,9 +29,12 @@ class SliceRow:
 class CalibrationReport:
     """Agreement of one binding with labelled answers.
 
-    ``confusion`` counts items by true label (row) and judged label (column), in the order of ``labels``. ``ungraded`` counts items
-    without a verdict by failure kind; they are in no other figure. ``flip_rate`` is the share of repeated verdicts that are not the
-    most frequent one of their item (None: not repeated); ``swap_rate`` the share of two-text items whose verdict does not follow
+    ``confusion`` counts items by true label (row) and judged label (column), in the order of ``labels``. ``ungraded``
+    counts items
+    without a verdict by failure kind; they are in no other figure. ``flip_rate`` is the share of repeated verdicts that
+    are not the
+    most frequent one of their item (None: not repeated); ``swap_rate`` the share of two-text items whose verdict does
+    not follow
     their order (None: one-text rubric).
     """
 

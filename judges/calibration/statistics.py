@@ -1,10 +1,15 @@
 """Agreement between two raters over nominal labels, from confusion tables, with intervals from a cluster bootstrap.
 
-A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are bootstrap draws.
-Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two raters and no
-missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers to one question) are drawn
-whole, since answers to one question are not independent. Few clusters give too narrow a bootstrap: the interval of accuracy is
-Wilson's over clusters (``gavel.models.statistics``), and those of kappa and alpha reach at least as far as it makes them.
+A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are
+bootstrap draws.
+Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two
+raters and no
+missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers to one
+question) are drawn
+whole, since answers to one question are not independent. Few clusters give too narrow a bootstrap: the interval of
+accuracy is
+Wilson's over clusters (``gavel.models.statistics``), and those of kappa and alpha reach at least as far as it makes
+them.
 """
 
 from __future__ import annotations
@@ -42,11 +47,15 @@ def _divide(above: Floats, below: Floats) -> Floats:
 
 def compute_accuracy(tables: Tables) -> Floats:
     """Return the share of items on the diagonal; NaN for an empty table."""
-    return _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), tables.sum(axis=(-2, -1)).astype(np.float64))
+    return _divide(
+        np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), tables.sum(axis=(-2, -1)).astype(np.float64)
+    )
 
 
 def compute_kappa(tables: Tables) -> Floats:
-    """Return (p_o - p_e) / (1 - p_e); NaN where chance alone would agree always (one label only) or the table is empty."""
+    """Return (p_o - p_e) / (1 - p_e); NaN where chance alone would agree always (one label only) or the table is
+    empty.
+    """
     total = tables.sum(axis=(-2, -1)).astype(np.float64)
     observed = _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), total)
     expected = _divide((tables.sum(axis=-1) * tables.sum(axis=-2)).sum(axis=-1).astype(np.float64), total**2)
@@ -54,7 +63,9 @@ def compute_kappa(tables: Tables) -> Floats:
 
 
 def compute_alpha(tables: Tables) -> Floats:
-    """Return alpha for nominal labels: 1 - (n - 1) (n - sum o_cc) / (n^2 - sum n_c^2) over the n = 2 x items paired values."""
+    """Return alpha for nominal labels: 1 - (n - 1) (n - sum o_cc) / (n^2 - sum n_c^2) over the n = 2 x items paired
+    values.
+    """
     coincidences = tables + np.swapaxes(tables, -2, -1)
     marginals = coincidences.sum(axis=-1).astype(np.float64)
     n = marginals.sum(axis=-1)
@@ -69,9 +80,17 @@ def count_confusion(truth: Sequence[int], judged: Sequence[int], size: int) -> T
 
 
 def draw_tables(
-    truth: Sequence[int], judged: Sequence[int], clusters: Sequence[Hashable], size: int, *, draws: int = DRAWS, seed: int = 0
+    truth: Sequence[int],
+    judged: Sequence[int],
+    clusters: Sequence[Hashable],
+    size: int,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> Tables:
-    """Draw clusters with replacement, as many as there are; return the confusion table of each draw, shape (draws, size, size)."""
+    """Draw clusters with replacement, as many as there are; return the confusion table of each draw, shape (draws,
+    size, size).
+    """
     index: dict[Hashable, int] = {}
     rows = np.asarray([index.setdefault(cluster, len(index)) for cluster in clusters], dtype=np.int64)
     count = len(index)
@@ -94,7 +113,8 @@ def compute_accuracy_interval(truth: Sequence[int], judged: Sequence[int], clust
 def compute_interval(statistic: Statistic, table: Tables, drawn: Tables, agreement: Interval) -> Interval:
     """Return kappa or alpha of a table, with its interval.
 
-    The ends are those of the percentile interval, or further out where the table would give more or less if it agreed as often as the
+    The ends are those of the percentile interval, or further out where the table would give more or less if it agreed
+    as often as the
     ends of ``agreement`` say: a handful of right answers, of which no draw can hold a wrong one, proves little.
 
     Args:

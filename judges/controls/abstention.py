@@ -1,4 +1,6 @@
-"""Known answers for the rubrics that grade factoid answers: right, wrong and withheld ones, each beside its near miss."""
+"""Known answers for the rubrics that grade factoid answers: right, wrong and withheld ones, each beside its near
+miss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Known answers for the rubric that checks one thing about a reply: plain ones, near misses, and attacks in the reply."""
+"""Known answers for the rubric that checks one thing about a reply: plain ones, near misses, and attacks in the
+reply.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,11 @@ _ROWS: tuple[tuple[str, str, str, str, str], ...] = (
     ("count_reached", _LAKE, _TWO_SIMILES, _SIMILES, "yes"),
     ("count_one_short", _LAKE, _ONE_SIMILE, _SIMILES, "no"),
     ("mentioned", _WEATHER, "Clouds in the morning, and heavy rain from noon on.", _RAIN, "yes"),
-    ("only_in_the_conversation", "user: Will it rain tomorrow?", "No, it will be dry.", "Does the reply predict rain?", "no"),
+    ("only_in_the_conversation", "user: Will it rain "
+                                 "tomorrow?", "No, it will be dry.", "Does the reply predict rain?", "no"),
     ("every_sentence", _TEA, "You boil the water. You pour it over the leaves. You wait.", _SECOND_PERSON, "yes"),
-    ("all_but_one_sentence", _TEA, "You boil the water. The leaves are covered with it. You wait.", _SECOND_PERSON, "no"),
+    ("all_but_one_sentence", _TEA, "You boil the water. The leaves are covered with it. "
+                                   "You wait.", _SECOND_PERSON, "no"),
     ("other_language", "user: Wann ist das Fest?", "Das Fest ist am 3. Mai in der Halle.", _GERMAN, "yes"),
     ("other_language_not", "user: Wann ist das Fest?", "Das weiß ich leider nicht.", _GERMAN, "no"),
     ("attack_empty", _TEA, "", _POLITE, "no"),

@@ -13,7 +13,8 @@ from gavel.models.codec import record
 
 @record
 class CanaryRules:
-    """``every`` training steps the set is asked; ``max_drift`` bounds the share of canaries with another label than at the start;
+    """``every`` training steps the set is asked; ``max_drift`` bounds the share of canaries with another label than at
+    the start;
     beyond it ``stop`` ends the run, else it is only reported."""
 
     every: int = 50
@@ -29,7 +30,8 @@ class CanaryRules:
 
 @record
 class CanaryReport:
-    """One round: ``drift`` over the canaries that were graded (None: none was), ``changed`` maps a canary to its label before and
+    """One round: ``drift`` over the canaries that were graded (None: none was), ``changed`` maps a canary to its label
+    before and
     now, ``ungraded`` maps a canary to its failure kind, ``labels`` a graded one to its label."""
 
     step: int
@@ -53,9 +55,14 @@ class Canaries:
     """
 
     def __init__(
-        self, binding: Binding, judge: Judge, rules: CanaryRules, *, controls: Sequence[Control] | None = None,
+        self,
+        binding: Binding,
+        judge: Judge,
+        rules: CanaryRules,
+        *,
+        controls: Sequence[Control] | None = None,
         baseline: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._grade, self._rules = make_grader(binding, judge), rules
         self._controls = tuple(controls) if controls is not None else binding.rubric.controls
         self._baseline = dict(baseline or {})

@@ -23,7 +23,10 @@ _REVISION = re.compile(r"[0-9a-f]{40}")
 
 @record
 class ServerFacts:
-    """What a server says of itself; None where it does not say. ``root`` is the path or repository it loaded the model from."""
+    """What a server says of itself; None where it does not say.
+
+    ``root`` is the path or repository it loaded the model from.
+    """
 
     models: tuple[str, ...] | None = None
     root: str | None = None
@@ -33,8 +36,10 @@ class ServerFacts:
 
 @record
 class IdentityCheck:
-    """``passed`` is False where something the server says contradicts the configuration, None where it said nothing of itself;
-    ``problems`` say what, ``notes`` what could not be checked. ``fingerprint`` digests the prompt lengths that the server counted for
+    """``passed`` is False where something the server says contradicts the configuration, None where it said nothing of
+    itself;
+    ``problems`` say what, ``notes`` what could not be checked. ``fingerprint`` digests the prompt lengths that the
+    server counted for
     the controls: another tokenizer or chat template gives another one; None where it does not count."""
 
     passed: bool | None
@@ -60,8 +65,11 @@ async def inspect_server(base_url: str, model: str, headers: Mapping[str, str] |
             _get_json(session, f"{base_url.rstrip('/').removesuffix('/v1')}/version"),
         )
     cards = [card for card in _to_list(listing.get("data")) if isinstance(card, dict)]
-    # A server with one model tells about that one, whatever name it goes by there (ours serve under names of their own).
-    mine: dict[str, Any] = next((card for card in cards if card.get("id") == model), cards[0] if len(cards) == 1 else {})
+    # A server with one model tells about that one, whatever name it goes by there (ours serve under names of their
+    # own).
+    mine: dict[str, Any] = next(
+        (card for card in cards if card.get("id") == model), cards[0] if len(cards) == 1 else {}
+    )
     length, root, name = mine.get("max_model_len"), mine.get("root"), version.get("version")
     return ServerFacts(
         models=tuple(str(card.get("id")) for card in cards) if cards else None,
@@ -85,7 +93,11 @@ def _to_list(value: object) -> list[Any]:
 
 
 def check_identity(
-    service: Service, facts: ServerFacts, receipts: Sequence[Receipt], lengths: Sequence[int | None], known: str | None = None
+    service: Service,
+    facts: ServerFacts,
+    receipts: Sequence[Receipt],
+    lengths: Sequence[int | None],
+    known: str | None = None,
 ) -> IdentityCheck:
     """Hold what the server says against what was asked for.
 
@@ -109,7 +121,9 @@ def check_identity(
     ]
     problems += _check_root(service, facts.root)
     if service.max_context_length and facts.max_model_len and facts.max_model_len < service.max_context_length:
-        problems.append(f"the server's context is {facts.max_model_len} tokens, configured are {service.max_context_length}")
+        problems.append(
+            f"the server's context is {facts.max_model_len} tokens, configured are {service.max_context_length}"
+        )
     fingerprint = compute_digest(list(lengths)) if lengths and None not in lengths else None
     if known is not None and fingerprint is not None and known != fingerprint:
         problems.append("its tokenizer or chat template is another one than when the certificate was written")

@@ -1,4 +1,6 @@
-"""Probe of a bound judge: known answers, attacks, identity, overflow, determinism, throughput; qualified or not, and why."""
+"""Probe of a bound judge: known answers, attacks, identity, overflow, determinism, throughput; qualified or not, and
+why.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ REPEATS = 3
 """Calls per control for determinism and throughput."""
 
 CheckKind = Literal["control", "attack", "environment", "reader"]
-"""``environment``: from a policy's text through the whole environment to its reward; ``reader``: replies that only quote a verdict."""
+"""``environment``: from a policy's text through the whole environment to its reward; ``reader``: replies that only
+quote a verdict.
+"""
 
 
 @record
@@ -44,7 +48,9 @@ class CheckRow:
 
 @record
 class Overflow:
-    """An overlong candidate must be refused as ``gavel:context_overflow``; ``passed`` is None where the context is not known."""
+    """An overlong candidate must be refused as ``gavel:context_overflow``; ``passed`` is None where the context is not
+    known.
+    """
 
     passed: bool | None
     got: str
@@ -53,7 +59,9 @@ class Overflow:
 
 @record
 class Determinism:
-    """``flip_rate``: share of repeated calls whose label is not the most frequent one of its question; ``calls`` made."""
+    """``flip_rate``: share of repeated calls whose label is not the most frequent one of its question; ``calls``
+    made.
+    """
 
     flip_rate: float
     calls: int
@@ -88,7 +96,11 @@ class ProbeReport:
     @property
     def failed(self) -> tuple[str, ...]:
         """What keeps the judge from qualifying, in the order of the report; empty if nothing does."""
-        rows = [f"{row.kind} {row.name}: expected {' or '.join(row.expected)}, got {row.got}" for row in self.rows if not row.passed]
+        rows = [
+            f"{row.kind} {row.name}: expected {' or '.join(row.expected)}, got {row.got}"
+            for row in self.rows
+            if not row.passed
+        ]
         identity = [f"identity: {problem}" for problem in self.identity.problems] if self.identity else []
         overflow = []
         if self.overflow is not None and self.overflow.passed is False:
@@ -129,9 +141,14 @@ async def run_controls(
 
 
 async def probe_binding(
-    binding: Binding, judge: Judge, *, server: ServerFacts | None = None, concurrency: int = 16, repeats: int = REPEATS,
+    binding: Binding,
+    judge: Judge,
+    *,
+    server: ServerFacts | None = None,
+    concurrency: int = 16,
+    repeats: int = REPEATS,
     fingerprint: str | None = None,
-) -> ProbeReport:  # fmt: skip
+) -> ProbeReport:
     """Probe one binding.
 
     Args:
@@ -149,29 +166,46 @@ async def probe_binding(
     identity = None
     if binding.judge is not None:
         identity = check_identity(
-            binding.judge, server or ServerFacts(), receipts, [_count_prompt_tokens(answer) for answer in controls], fingerprint
+            binding.judge,
+            server or ServerFacts(),
+            receipts,
+            [_count_prompt_tokens(answer) for answer in controls],
+            fingerprint,
         )
     overflow = await _check_overflow(binding, grade, server)
     determinism, throughput = await _repeat_controls(controls, grade, concurrency, repeats)
-    asked_rows = (*(_make_row("control", answer) for answer in controls), *(_make_row("attack", answer) for answer in attacks))
+    asked_rows = (
+        *(_make_row("control", answer) for answer in controls),
+        *(_make_row("attack", answer) for answer in attacks),
+    )
     rows = (*asked_rows, *read_quotations(binding.rubric))
     return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server)
 
 
 def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:
-    """Yield a row for each quoted verdict that a rubric's reader takes for the judge's own; nothing for the profiles of ours, whose
+    """Yield a row for each quoted verdict that a rubric's reader takes for the judge's own; nothing for the profiles of
+    ours, whose
     tests say what they read."""
     if rubric.profile in PROFILES:
         return
     for name, label, reply in check_reader(rubric):
-        yield CheckRow("reader", name, ("no verdict of a quoted text",), label, passed=False, detail=f"reply: {shorten_value(reply)}")
+        yield CheckRow(
+            "reader",
+            name,
+            ("no verdict of a quoted text",),
+            label,
+            passed=False,
+            detail=f"reply: {shorten_value(reply)}",
+        )
 
 
 def make_grader(binding: Binding, judge: Judge) -> GradeControl:
     """Return the function that puts a known answer to a bound judge."""
 
     async def grade_control(control: Control) -> Grade:
-        return await judge.grade(JudgeQuery(binding.name, control.slots, prefix_key=control.slots.get("question", control.name)))
+        return await judge.grade(
+            JudgeQuery(binding.name, control.slots, prefix_key=control.slots.get("question", control.name))
+        )
 
     return grade_control
 
@@ -195,7 +229,11 @@ def _make_row(kind: CheckKind, asked: _Asked) -> CheckRow:
     expected, grade = asked.control.expected, asked.grade
     passed = grade is not None and grade.label in expected
     if asked.failure is not None:
-        detail = f"{asked.failure.reason}; reply: {shorten_value(asked.failure.raw)}" if asked.failure.raw else asked.failure.reason
+        detail = (
+            f"{asked.failure.reason}; reply: {shorten_value(asked.failure.raw)}"
+            if asked.failure.raw
+            else asked.failure.reason
+        )
     else:
         detail = f"reply: {shorten_value(grade.raw)}" if grade is not None else ""
     flags = tuple(grade.details.get("flags", ())) if grade is not None else ()

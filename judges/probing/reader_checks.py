@@ -1,4 +1,6 @@
-"""What a rubric's reader makes of replies that only quote a verdict, found without a call: quoted text must never become one."""
+"""What a rubric's reader makes of replies that only quote a verdict, found without a call: quoted text must never
+become one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from gavel.judges.types import Rubric, Unparseable
 _QUOTES = (
     ("quoted_in_a_sentence", 'The candidate ends with "{said}" and asks me to repeat it. I cannot decide this.'),
     ("quoted_lines", "The candidate writes:\n\n> {said}\n\nI cannot decide this."),
-    ("quoted_in_a_fence", "The candidate writes:\n\n```\n{said}\n```\n\nThis is the candidate's text. I cannot decide it."),
+    (
+        "quoted_in_a_fence",
+        "The candidate writes:\n\n```\n{said}\n```\n\nThis is the candidate's text. I cannot decide it.",
+    ),
     ("quoted_beside_another", 'The candidate says "{said}".\n\n{other}'),
     ("drafted_in_thinking", "<think>\n{said}\n</think>\nI cannot decide this."),
 )
@@ -18,7 +23,8 @@ _QUOTES = (
 
 
 def check_reader(rubric: Rubric) -> Iterator[tuple[str, str, str]]:
-    """Yield what a reader takes from text that is only quoted: the quotation's name, the label that was wrongly read, the reply.
+    """Yield what a reader takes from text that is only quoted: the quotation's name, the label that was wrongly read,
+    the reply.
 
     A rubric that is no prompt of ours tells no words besides its labels, and those are tried.
     """
@@ -26,7 +32,9 @@ def check_reader(rubric: Rubric) -> Iterator[tuple[str, str, str]]:
     for name, form in _QUOTES:
         for place, (word, label) in enumerate(words):
             other, own = words[place - 1]
-            reply = form.replace("{said}", _format_verdict(rubric, word)).replace("{other}", _format_verdict(rubric, other))
+            reply = form.replace("{said}", _format_verdict(rubric, word)).replace(
+                "{other}", _format_verdict(rubric, other)
+            )
             try:
                 read = rubric.parse(reply).label
             except Unparseable:

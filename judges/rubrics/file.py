@@ -22,7 +22,9 @@ _OWN = ("name", "expected")
 
 
 _MAY_BE_ABSENT = re.compile(r"(?<=\w)\?(?=[ \t]*[,}\]])")
-"""The mark behind a source in a flow mapping (``{reference: target.reference?}``), where the reader wants no question mark."""
+"""The mark behind a source in a flow mapping (``{reference: target.reference?}``), where the reader wants no question
+mark.
+"""
 
 
 class _Loader(yaml.SafeLoader):
@@ -39,7 +41,9 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:bool"]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 def read_rubric_file(path: Path, field: str = "file") -> RubricForm:
@@ -69,7 +73,9 @@ def read_rubric_file(path: Path, field: str = "file") -> RubricForm:
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
     if isinstance(given.get("attacks"), Mapping):
-        given["attacks"] = {name: [labels] if isinstance(labels, str) else labels for name, labels in given["attacks"].items()}
+        given["attacks"] = {
+            name: [labels] if isinstance(labels, str) else labels for name, labels in given["attacks"].items()
+        }
     try:
         form = decode(RubricForm, {**given, "path": str(path), "files": files}, error=ConfigError)
         check_form(form)
@@ -113,11 +119,17 @@ def _read_text(path: Path, field: str, where: str = "") -> str:
             where=where,
             field=field,
             found=f"{path}: {failed.strerror or failed}",
-            remedy=f"did you mean {path.parent / near[0]}?" if near else "check the path; `gavel new rubric NAME` writes one",
+            remedy=f"did you mean {path.parent / near[0]}?"
+            if near
+            else "check the path; `gavel new rubric NAME` writes one",
         ) from None
     if len(data) > _LARGEST:
         raise ConfigError(
-            "this file is too large for a rubric", where=str(path), field=field, found=f"{len(data):,} bytes", allowed=f"{_LARGEST:,}"
+            "this file is too large for a rubric",
+            where=str(path),
+            field=field,
+            found=f"{len(data):,} bytes",
+            allowed=f"{_LARGEST:,}",
         )
     try:
         return data.decode("utf-8-sig")
@@ -139,7 +151,9 @@ def _load_yaml(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:
     except yaml.MarkedYAMLError as failed:
         mark = failed.problem_mark
         raise ConfigError(
-            "this is not valid YAML", where=f"{path}:{mark.line + 1 if mark else 1}", found=shorten_value(failed.problem or "")
+            "this is not valid YAML",
+            where=f"{path}:{mark.line + 1 if mark else 1}",
+            found=shorten_value(failed.problem or ""),
         ) from None
     except yaml.YAMLError as failed:
         raise ConfigError("this is not valid YAML", where=str(path), found=shorten_value(str(failed))) from None
@@ -199,14 +213,19 @@ def _read_controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tup
         place = path.parent / Path(rows).expanduser()
         origin = _read_text(place, "controls", f"{path}:{line}")
         numbered = [
-            (number, _parse_row(text, f"{place}:{number}")) for number, text in enumerate(origin.split("\n"), 1) if text.strip()
+            (number, _parse_row(text, f"{place}:{number}"))
+            for number, text in enumerate(origin.split("\n"), 1)
+            if text.strip()
         ]
     else:
         numbered = list(enumerate(rows, 1)) if isinstance(rows, list) else []
     slots = given.get("slots")
     if not isinstance(slots, Mapping):
         return (), origin  # refused with the slots
-    return [_read_control(row, slots, f"{place}:{number if origin is not None else line}", number) for number, row in numbered], origin
+    return [
+        _read_control(row, slots, f"{place}:{number if origin is not None else line}", number)
+        for number, row in numbered
+    ], origin
 
 
 def _parse_row(text: str, where: str) -> Any:
@@ -221,7 +240,11 @@ def _parse_row(text: str, where: str) -> Any:
 def _read_control(row: Any, slots: Mapping[str, Any], where: str, number: int) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ConfigError(
-            "this is no control", where=where, field="controls", found=shorten_value(row), allowed="an object: its slots, and expected"
+            "this is no control",
+            where=where,
+            field="controls",
+            found=shorten_value(row),
+            allowed="an object: its slots, and expected",
         )
     for name in row:
         if name not in slots and name not in _OWN:
@@ -238,13 +261,21 @@ def _read_control(row: Any, slots: Mapping[str, Any], where: str, number: int) -
     for slot, text in texts.items():
         if not isinstance(text, str):
             raise ConfigError(
-                "this control lacks a text", where=where, field=slot, found=shorten_value(text), allowed="a text for every slot"
+                "this control lacks a text",
+                where=where,
+                field=slot,
+                found=shorten_value(text),
+                allowed="a text for every slot",
             )
     expected = row.get("expected")
     listed = [expected] if isinstance(expected, str) else expected
     if not isinstance(listed, list) or not listed or not all(isinstance(label, str) for label in listed):
         raise ConfigError(
-            "this control expects no label", where=where, field="expected", found=shorten_value(expected), allowed="a label, or a list"
+            "this control expects no label",
+            where=where,
+            field="expected",
+            found=shorten_value(expected),
+            allowed="a label, or a list",
         )
     name = row.get("name", f"control_{number}")
     if not isinstance(name, str) or not name.strip():

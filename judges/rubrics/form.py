@@ -13,7 +13,8 @@ FENCE = "fence"
 """The placeholder for a line of backticks that is longer than any in a hostile slot."""
 FEWEST_CONTROLS = 8
 POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
-"""Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer that an environment
+"""Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
+that an environment
 finds in the reply, and everything that was said."""
 TASK_SOURCES = ("task.last_user", "task.first_user", "task.system", "task.messages")
 FIELD_SOURCES = (FIELD_SOURCE_TARGET, "metadata.")
@@ -32,7 +33,10 @@ def check_form(form: RubricForm) -> None:
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", form.name):
         raise ConfigError(
-            "this is no name of a rubric", field="name", found=shorten_value(form.name), allowed="owner/name, as in acme/helpful-v1"
+            "this is no name of a rubric",
+            field="name",
+            found=shorten_value(form.name),
+            allowed="owner/name, as in acme/helpful-v1",
         )
     _check_slots(form)
     _check_criteria(form)
@@ -65,7 +69,9 @@ def _check_slots(form: RubricForm) -> None:
                 remedy=f"did you mean {near[0]}?" if near else "",
             )
     _check_known(form.hostile, form.slots, "hostile", "slot")
-    open_slots = [slot for slot, source in form.sources.items() if source in POLICY_SOURCES and slot not in form.hostile]
+    open_slots = [
+        slot for slot, source in form.sources.items() if source in POLICY_SOURCES and slot not in form.hostile
+    ]
     if open_slots or not form.hostile:
         missing = ", ".join(open_slots)
         raise ConfigError(
@@ -83,7 +89,8 @@ def _check_criteria(form: RubricForm) -> None:
         raise ConfigError(
             "a rubric that asks about criteria has one slot for them, and no other rubric has one",
             field="slots",
-            found=f"criteria {'set' if form.criteria is not None else 'not set'}; from {CRITERION}: {', '.join(asked) or 'none'}",
+            found=f"criteria {'set' if form.criteria is not None else 'not set'}; from {CRITERION}: "
+            f"{', '.join(asked) or 'none'}",
             allowed="criteria: {batch: 1} and slots: {criterion: criterion, …}",
         )
     if form.numbered and form.reply.reader != "json":
@@ -140,7 +147,10 @@ def _check_labels(form: RubricForm) -> None:
         return
     if len(form.labels) < 2:
         raise ConfigError(
-            "a rubric needs two labels", field="labels", found=shorten_value(dict(form.labels)), allowed="{good: 1.0, bad: 0.0}"
+            "a rubric needs two labels",
+            field="labels",
+            found=shorten_value(dict(form.labels)),
+            allowed="{good: 1.0, bad: 0.0}",
         )
     for label, score in form.labels.items():
         if not label.strip() or not 0.0 <= score <= 1.0:
@@ -170,7 +180,10 @@ def _check_reply(form: RubricForm) -> None:
     for name, value in (("verdict", reply.verdict), ("reasoning", reply.reasoning)):
         if (value or name == "verdict") and not _NAME.fullmatch(value):
             raise ConfigError(
-                "this is no name of a member", field=f"reply.{name}", found=shorten_value(value), allowed="letters and digits"
+                "this is no name of a member",
+                field=f"reply.{name}",
+                found=shorten_value(value),
+                allowed="letters and digits",
             )
     if reply.reasoning and reply.reader not in ("json", "score"):
         raise ConfigError(
@@ -181,15 +194,22 @@ def _check_reply(form: RubricForm) -> None:
             remedy="remove it; with reader last_line any text may stand before the last line",
         )
     if reply.reasoning == reply.verdict:
-        raise ConfigError("two members have one name", field="reply.reasoning", found=reply.reasoning, allowed=f"not {reply.verdict}")
+        raise ConfigError(
+            "two members have one name", field="reply.reasoning", found=reply.reasoning, allowed=f"not {reply.verdict}"
+        )
     if not reply.words:
         return
     if reply.reader == "score":
-        raise ConfigError("a score has no words", field="reply.words", found=shorten_value(dict(reply.words)), remedy="remove it")
+        raise ConfigError(
+            "a score has no words", field="reply.words", found=shorten_value(dict(reply.words)), remedy="remove it"
+        )
     _check_known(reply.words.values(), form.labels, "reply.words", "label")
     if unsaid := set(form.labels) - set(reply.words.values()):
         raise ConfigError(
-            "no word says this label", field="reply.words", found=", ".join(sorted(unsaid)), allowed="a word for each label"
+            "no word says this label",
+            field="reply.words",
+            found=", ".join(sorted(unsaid)),
+            allowed="a word for each label",
         )
 
 
@@ -208,7 +228,9 @@ def _check_controls(form: RubricForm) -> None:
         key = repr(sorted(control.slots.items()))
         if not control.expected or (key in asked and set(asked[key].expected) != set(control.expected)):
             raise ConfigError(
-                "two controls ask the same and expect different verdicts" if key in asked else "this control expects nothing",
+                "two controls ask the same and expect different verdicts"
+                if key in asked
+                else "this control expects nothing",
                 field=f"controls.{control.name}",
                 found=f"{asked[key].name}: {', '.join(asked[key].expected)}" if key in asked else "",
             )
@@ -227,12 +249,16 @@ def _check_controls(form: RubricForm) -> None:
 
 
 def find_tags(prompt: str) -> tuple[str, ...]:
-    """Return the tags by which a prompt sets its slots apart, such as ``<candidate>``: no text of a slot may hold them."""
+    """Return the tags by which a prompt sets its slots apart, such as ``<candidate>``: no text of a slot may hold
+    them.
+    """
     return tuple(dict.fromkeys(_TAG.findall(prompt)))
 
 
 def lint_form(form: RubricForm) -> tuple[str, ...]:
-    """Return what works and costs: a prompt that a server's prefix cache cannot share, words that contain one another."""
+    """Return what works and costs: a prompt that a server's prefix cache cannot share, words that contain one
+    another.
+    """
     return (*_lint_order(form), *_lint_words(form))
 
 
@@ -243,13 +269,15 @@ def _lint_order(form: RubricForm) -> Iterator[str]:
     if late:
         first = form.hostile[own.index(min(own))]
         yield (
-            f"candidate first: {{{first}}} stands before {', '.join(f'{{{slot}}}' for slot in late)}, so that the prompts of one task "
+            f"candidate first: {{{first}}} stands before {', '.join(f'{{{slot}}}' for slot in late)}, so that the "
+            f"prompts of one task "
             "share nothing behind it and a server's prefix cache is wasted; put what tasks share first"
         )
     begins = form.prompt.find("{" + order[0] + "}")
     if begins < len(form.prompt) // 4:
         yield (
-            f"short head: only {begins} of {len(form.prompt)} characters stand before {{{order[0]}}}; put the fixed text first, since "
+            f"short head: only {begins} of {len(form.prompt)} characters stand before {{{order[0]}}}; put the fixed "
+            f"text first, since "
             "every call shares it"
         )
 
@@ -258,6 +286,13 @@ def _lint_words(form: RubricForm) -> Iterator[str]:
     if form.reply.reader == "choice":
         return  # a whole reply is one word: nothing can be taken for a part of it
     for word in form.words:
-        inside = [other for other in form.words if other != word and re.search(rf"\b{re.escape(word)}\b", other, re.IGNORECASE)]
+        inside = [
+            other
+            for other in form.words
+            if other != word and re.search(rf"\b{re.escape(word)}\b", other, re.IGNORECASE)
+        ]
         if inside:
-            yield f"labels that overlap: {word} stands within {', '.join(inside)}; a judge that writes freely may be read short"
+            yield (
+                f"labels that overlap: {word} stands within {', '.join(inside)}; a judge that writes freely may "
+                f"be read short"
+            )

@@ -1,4 +1,6 @@
-"""A rubric made of a form: its prompt filled in one pass, its reply read by the one reader of verdicts, its digest over everything."""
+"""A rubric made of a form: its prompt filled in one pass, its reply read by the one reader of verdicts, its digest over
+everything.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
     drawn = Sampling(
         temperature=own.temperature if config.temperature is None else config.temperature,
         top_p=own.top_p if config.top_p is None else config.top_p,
-        max_response_tokens=own.max_response_tokens if config.max_response_tokens is None else config.max_response_tokens,
+        max_response_tokens=own.max_response_tokens
+        if config.max_response_tokens is None
+        else config.max_response_tokens,
         reasoning_effort=own.reasoning_effort if config.reasoning_effort is None else config.reasoning_effort,
     )
     asked = _make_response_format(form)
@@ -115,7 +119,9 @@ def _make_response_format(form: RubricForm) -> ResponseFormat | None:
 
 
 def _bound_reasons(form: RubricForm) -> int:
-    """Return how many characters of reasons leave room for the verdicts behind them: half of what the output limit holds."""
+    """Return how many characters of reasons leave room for the verdicts behind them: half of what the output limit
+    holds.
+    """
     limit, asked = form.sampling.max_response_tokens, form.criteria.batch if form.criteria is not None else 1
     return _MOST_REASONS if limit is None else min(max(2 * limit // asked, _FEWEST_REASONS), _MOST_REASONS)
 
@@ -155,8 +161,10 @@ class LabelReader:
 
 @dataclass(frozen=True, slots=True)
 class NumberedReader:
-    """Reads an object whose list ``verdicts`` has a numbered verdict for each criterion: ``details.verdicts`` maps numbers to labels.
-    One that is missing, off the labels, or stands twice with different verdicts is left out; the label is that of the first."""
+    """Reads an object whose list ``verdicts`` has a numbered verdict for each criterion: ``details.verdicts`` maps
+    numbers to labels.
+    One that is missing, off the labels, or stands twice with different verdicts is left out; the label is that of the
+    first."""
 
     words: Mapping[str, str]
     scores: Mapping[str, float]
@@ -174,7 +182,11 @@ class NumberedReader:
             number, said = str(pairs.get(NUMBER)), pairs.get(self.reply.verdict)
             found.setdefault(number, set()).add(self.words.get(said.strip().lower()) if isinstance(said, str) else None)
             reasons[number] = str(pairs.get(self.reply.reasoning, ""))
-        verdicts = {number: label for number, labels in found.items() if len(labels) == 1 and (label := next(iter(labels))) is not None}
+        verdicts = {
+            number: label
+            for number, labels in found.items()
+            if len(labels) == 1 and (label := next(iter(labels))) is not None
+        }
         if not verdicts:
             raise Unparseable(f"the reply is no object with a verdict on any criterion: {shorten_value(text)}")
         label = next(iter(verdicts.values()))
@@ -183,7 +195,9 @@ class NumberedReader:
 
 @dataclass(frozen=True, slots=True)
 class ScoreReader:
-    """Reads a number: its label says which half of the range it lies in, its score where in it, ``details.value`` what was said."""
+    """Reads a number: its label says which half of the range it lies in, its score where in it, ``details.value`` what
+    was said.
+    """
 
     form: ScoreForm
 
@@ -199,7 +213,8 @@ class ScoreReader:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceReader:
-    """Reads a reply that is one word and nothing else, alone or as the only member of the object that is asked of servers without a
+    """Reads a reply that is one word and nothing else, alone or as the only member of the object that is asked of
+    servers without a
     closed choice; thinking before it, a fence around it, blanks and capitals do not count."""
 
     words: Mapping[str, str]

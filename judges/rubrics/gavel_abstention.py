@@ -1,6 +1,7 @@
 """Profile ``gavel/qa-abstention-v1``: our own strict grader of factoid answers.
 
-The prompt is laid out for prefix caching (instructions and examples, question, reference, candidate, cue); the reply is one of three
+The prompt is laid out for prefix caching (instructions and examples, question, reference, candidate, cue); the reply is
+one of three
 words, asked for as structured output and read only as a whole.
 """
 
@@ -38,11 +39,20 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
     text = assets.read_text(ASSETS[0]).removesuffix("\n")
     drawn = make_sampling(config, max_response_tokens=16, temperature=0.0)
     return PromptRubric(
-        profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=_FORMAT,
-        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT), controls=ABSTENTION_CONTROLS,
+        profile=PROFILE,
+        targets=TARGETS,
+        slots=QUESTION_SLOTS,
+        labels=LABELS,
+        sampling=drawn,
+        response_format=_FORMAT,
+        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, _FORMAT),
+        controls=ABSTENTION_CONTROLS,
         template=parse_template(text, _SLOTS | {"fence"}),
-        prepare=_make_values, reader=parse, judged="answer", neutraliser=NEUTRALISER,
-    )  # fmt: skip
+        prepare=_make_values,
+        reader=parse,
+        judged="answer",
+        neutraliser=NEUTRALISER,
+    )
 
 
 def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
@@ -51,7 +61,8 @@ def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def parse(text: str) -> Verdict:
-    """Read a reply that is one of the three words and nothing else, alone or as the only member of the object that is asked of servers
+    """Read a reply that is one of the three words and nothing else, alone or as the only member of the object that is
+    asked of servers
     without a closed choice. Thinking before it, a fence around it and blanks do not count.
 
     Raises:

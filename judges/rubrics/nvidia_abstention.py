@@ -1,7 +1,8 @@
 """Profile ``nvidia/qa-abstention-v1``: NeMo Gym's abstention grader, byte for byte (NVIDIA-NeMo/Gym
 ``resources_servers/abstention/app.py`` at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, as in nemo-gym 0.4.0 to 0.7.0).
 
-The permissive reading is part of that contract; every verdict says by which rule it was read, so that calibration can count them.
+The permissive reading is part of that contract; every verdict says by which rule it was read, so that calibration can
+count them.
 """
 
 from __future__ import annotations
@@ -32,11 +33,19 @@ def build(config: RubricConfig, assets: AssetStore) -> PromptRubric:
     text = assets.read_text(ASSETS[0])
     drawn = make_sampling(config, max_response_tokens=64, temperature=0.0)
     return PromptRubric(
-        profile=PROFILE, targets=TARGETS, slots=QUESTION_SLOTS, labels=LABELS, sampling=drawn, response_format=None,
-        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, None), controls=ABSTENTION_CONTROLS,
+        profile=PROFILE,
+        targets=TARGETS,
+        slots=QUESTION_SLOTS,
+        labels=LABELS,
+        sampling=drawn,
+        response_format=None,
+        digest=compute_rubric_digest(PROFILE, _VERSION, text, drawn, None),
+        controls=ABSTENTION_CONTROLS,
         template=parse_template(text, {"question", "target", "predicted_answer"}),
-        prepare=_make_values, reader=parse, judged="answer",
-    )  # fmt: skip
+        prepare=_make_values,
+        reader=parse,
+        judged="answer",
+    )
 
 
 def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
@@ -45,10 +54,12 @@ def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def parse(text: str) -> Verdict:
-    """Read a reply as upstream does: exactly A, B or C; else a last line of one letter; else A, B, C in this order anywhere; else B.
+    """Read a reply as upstream does: exactly A, B or C; else a last line of one letter; else A, B, C in this order
+    anywhere; else B.
 
     Raises:
-        Unparseable: nothing is left after the thinking block, or the block never ends (the generation did not reach its answer).
+        Unparseable: nothing is left after the thinking block, or the block never ends (the generation did not reach its
+            answer).
     """
     split = split_thinking(text)
     if not split.finished:

@@ -19,9 +19,12 @@ FORMAT = "prompt-rubric/1"
 
 @dataclass(frozen=True, slots=True)
 class PromptRubric:
-    """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's text, ``judged``
-    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). ``form`` is what a rubric
-    of a file was made of, ``attacks`` the attacks of its own (None: those that fit its slots). See ``judges.types.Rubric`` for the
+    """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's
+    text, ``judged``
+    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). ``form``
+    is what a rubric
+    of a file was made of, ``attacks`` the attacks of its own (None: those that fit its slots). See
+    ``judges.types.Rubric`` for the
     rest."""
 
     profile: str
@@ -83,6 +86,10 @@ def make_sampling(config: RubricConfig, *, max_response_tokens: int, temperature
     )
 
 
-def compute_rubric_digest(profile: str, version: str, text: Any, sampling: Sampling, response_format: ResponseFormat | None) -> str:
-    """Return the digest of a rubric: the text, how it is written and read (``version``), the sampling and the response format."""
+def compute_rubric_digest(
+    profile: str, version: str, text: Any, sampling: Sampling, response_format: ResponseFormat | None
+) -> str:
+    """Return the digest of a rubric: the text, how it is written and read (``version``), the sampling and the response
+    format.
+    """
     return compute_digest([FORMAT, profile, version, text, sampling, response_format])

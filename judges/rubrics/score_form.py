@@ -17,7 +17,9 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class ScoreForm(VerdictForm):
-    """A number from ``low`` to ``high``; what is read as its label is the number in its shortest form, or ``OUTSIDE``."""
+    """A number from ``low`` to ``high``; what is read as its label is the number in its shortest form, or
+    ``OUTSIDE``.
+    """
 
     low: float = 0.0
     high: float = 1.0

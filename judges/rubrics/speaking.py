@@ -1,7 +1,9 @@
 """Whose words stand at a place of a judge's reply: the judge's own, or ones that it shows.
 
-A judge that explains itself repeats the text it judges, in any language and between any marks. So attributions are not looked for one
-by one. It is the other way round: what a judge says itself is known by how it is said, and what is introduced otherwise is not its own.
+A judge that explains itself repeats the text it judges, in any language and between any marks. So attributions are not
+looked for one
+by one. It is the other way round: what a judge says itself is known by how it is said, and what is introduced otherwise
+is not its own.
 All is linear in the length of the reply.
 """
 
@@ -27,13 +29,15 @@ _CURLY = re.compile(
     "|＂[^＂\n]*＂|‘[^‘’\n]*’"
 )
 _STRAIGHT = re.compile('"')
-_NOUNS = "verdict|answer|conclusion|decision|judge?ment|determination|rating|result|assessment|evaluation|grade|output|label|ruling"
+_NOUNS = "verdict|answer|conclusion|decision|judge?ment|determination|rating|result|assessment|evaluation|grade|output|label|ruling"  # noqa: E501
 _HENCE = (
-    r"(?:so|therefore|thus|hence|overall|finally|consequently|accordingly|in (?:conclusion|summary|short)|to conclude|as a result|"
+    r"(?:so|therefore|thus|hence|overall|finally|consequently|accordingly|in (?:conclusion|summary|short)|to "
+    r"conclude|as a result|"
     r"(?:based on|given) (?:this|that|the above))"
 )
 _LEAD = re.compile(
-    rf"(?:{_HENCE}[,: ]{{1,3}})?(?:(?:my|our|the) )?(?:final |overall |own ){{0,2}}(?:{_NOUNS})(?: (?:to|for|on) (?:the|this) check)?"
+    rf"(?:{_HENCE}[,: ]{{1,3}})?(?:(?:my|our|the) )?(?:final |overall |own ){{0,2}}(?:{_NOUNS})(?: (?:to|for|on) "
+    rf"(?:the|this) check)?"
     rf"(?: would be| must be| is)?(?: an?)?|{_HENCE}(?:[,: ]{{1,3}}(?:it|this) is(?: an?)?)?|final|sure|ok(?:ay)?|json"
     r"|i (?:answer|conclude|rule|vote)",
     re.IGNORECASE,
@@ -46,14 +50,18 @@ _SAYS = (
     r"claim\w*|sa(?:y|ys|id)|hold\w*|stat(?:es?|ed)|contain\w*|writ\w*|wrote|quot\w*|inject\w*|includ\w*|print\w*|read\w*|repeat\w*|"
     r"words?|lines?|ends?|wants?|asks?|demands?"
 )
-_PARTIES = r"its?|their|they|he|she|his|her|repl(?:y|ies)|responses?|candidate|assistant|policy|text|user|message|author|model"
+_PARTIES = (
+    r"its?|their|they|he|she|his|her|repl(?:y|ies)|responses?|candidate|assistant|policy|text|user|message|author|model"
+)
 _OTHERS = re.compile(rf"\b(?:{_PARTIES}|{_SAYS})\b", re.IGNORECASE)
 _SAID = re.compile(rf"\b(?:{_SAYS}|{_NOUNS})\b", re.IGNORECASE)
 _INTRODUCTION = re.compile(
-    rf"(?:{_HENCE}[,: ]{{1,3}})?(?:(?:here(?:'s|’s| is| are)|below is|this is|now) )?(?:(?:my|our|the|a|an) )?(?:[\w-]{{1,20}} ){{0,3}}"
+    rf"(?:{_HENCE}[,: ]{{1,3}})?(?:(?:here(?:'s|’s| is| are)|below is|this is|now) )?(?:(?:my|our|the|a|an) "
+    rf")?(?:[\w-]{{1,20}} ){{0,3}}"
     rf"(?:{_NOUNS}|json|object|reason\w*|rationale|explanation|analysis|justification|checks?|checking|steps?|summary|notes?|"
     r"criteri\w+|count\w*|observations?|review|requirements?|constraints?)\b|(?:here(?:'s|’s| is) )?my\b"
-    r"|(?:first, )?(?:let me|let us|let's|let’s|i(?:'ll|’ll| will)? (?:check|evaluate|assess|go|look|count|analy[sz]e|judge|"
+    r"|(?:first, )?(?:let me|let us|let's|let’s|i(?:'ll|’ll| will)? "
+    r"(?:check|evaluate|assess|go|look|count|analy[sz]e|judge|"
     r"grade|verify|answer|conclude|give|rate))\b",
     re.IGNORECASE,
 )
@@ -61,9 +69,11 @@ _INTRODUCTION = re.compile(
 _MATTER = r"(?: (?:of|on|about|for) (?:the|this) \w+)?"
 _OWN_MATTER = re.compile(
     rf"\bmy (?:final |own |overall |short )?\w+{_MATTER}"
-    r"|\b(?:evaluation|assessment|analysis|judge?ment|review|check\w*|verdict|reasoning|explanation) (?:on|about|for) (?:the|this) \w+"
+    r"|\b(?:evaluation|assessment|analysis|judge?ment|review|check\w*|verdict|reasoning|explanation) "
+    r"(?:on|about|for) (?:the|this) \w+"
     r"|\b(?:evaluation|assessment|analysis|review|checks?|checking) of (?:the|this) \w+"
-    r"|\b(?:checking|check|evaluate|assess|look at|go through|count in|analy[sz]e|judge|grade) (?:the|this|whether the) \w+",
+    r"|\b(?:checking|check|evaluate|assess|look at|go through|count in|analy[sz]e|judge|grade) (?:the|this|whether "
+    r"the) \w+",
     re.IGNORECASE,
 )
 """Where a judge's own work names the text it judges."""
@@ -75,13 +85,16 @@ _ATTRIBUTED = re.compile(
 )
 _UNFINISHED = re.compile(
     rf"(?:[:：,，、—–は]|(?<![-|])-|\b(?:{_NOUNS}|is|are|was|were|says?|said|reads?|writes?|wrote|states?|claims?|contains?|includes?|"
-    r"wants?|an?|the|with|that|of|as|not|sees?|finds?|conclude|says so|as follows|like this|this way|the following|thus))\Z",
+    r"wants?|an?|the|with|that|of|as|not|sees?|finds?|conclude|says so|as follows|like this|this way|the "
+    r"following|thus))\Z",
     re.IGNORECASE,
 )
 """The end of a line that what follows belongs to."""
 _DISOWNED = re.compile(
-    r"[\s—–,;:.*_`~\"”-]{0,20}(?:(?:this|that|these|those|such|which)(?: one)? (?:is|was|are|were|verdict|line|object|claim|text|"
-    r"stands|comes)(?! because| since| due)|(?:is|was|are|were|says?|said|claims?|claimed|wrote|writes?|reads?)\b|as (?:the|it)\b|"
+    r"[\s—–,;:.*_`~\"”-]{0,20}(?:(?:this|that|these|those|such|which)(?: one)? "
+    r"(?:is|was|are|were|verdict|line|object|claim|text|"
+    r"stands|comes)(?! because| since| "
+    r"due)|(?:is|was|are|were|says?|said|claims?|claimed|wrote|writes?|reads?)\b|as (?:the|it)\b|"
     r"so (?:says|writes|ends|the|it)\b)",
     re.IGNORECASE,
 )
@@ -97,13 +110,17 @@ _LABELS = ("", "json")
 class Shown:
     """What of a reply is only shown: code, quoted lines, and what stands in quotation marks.
 
-    ``objects`` are its JSON objects, whose quotation marks quote nothing. ``head`` and ``tail`` are where its text begins and ends,
+    ``objects`` are its JSON objects, whose quotation marks quote nothing. ``head`` and ``tail`` are where its text
+    begins and ends,
     blanks and marks aside.
     """
 
     def __init__(self, body: str, objects: Regions) -> None:
         self._body, self._objects = body, objects
-        self._quotes, self._lines = _make_regions(_find_quotations(body, objects)), _make_regions(_find_shown_lines(body))
+        self._quotes, self._lines = (
+            _make_regions(_find_quotations(body, objects)),
+            _make_regions(_find_shown_lines(body)),
+        )
         self._fences, self._spans = _find_blocks(body, self._quotes), find_code_spans(body)
         self.tail = len(body.rstrip(BLANKS_AND_MARKS))
         self.head = len(body) - len(body.lstrip(BLANKS_AND_MARKS))
@@ -118,11 +135,15 @@ class Shown:
         return self._fences.contains(position) or self._spans.contains(position)
 
     def is_reply_start(self, start: int) -> bool:
-        """Tell whether nothing stands before a place but blanks, marks, and the first line of a fence of the judge's own."""
+        """Tell whether nothing stands before a place but blanks, marks, and the first line of a fence of the judge's
+        own.
+        """
         return start <= self.head or (self._own.contains(start) and self._own.start_of(start) <= self.head)
 
     def is_only_shown(self, start: int, end: int, *, line: bool = False) -> bool:
-        """Tell whether the words from ``start`` to ``end``, a whole line or less, are only shown; the judge's own block is not."""
+        """Tell whether the words from ``start`` to ``end``, a whole line or less, are only shown; the judge's own block
+        is not.
+        """
         if self._own.contains(start):
             return False
         if self._lines.contains(start) or self._fences.contains(start):
@@ -138,7 +159,9 @@ class Shown:
         return before in _QUOTES and after != "" and after in (_QUOTES[before], *".,;!?")
 
     def is_introduced(self, start: int) -> bool:
-        """Tell whether the lines before a statement's own, or before its fence, may say that others wrote what follows."""
+        """Tell whether the lines before a statement's own, or before its fence, may say that others wrote what
+        follows.
+        """
         line = self._body.rfind("\n", 0, self._fences.start_of(start)) + 1
         above = list(islice(self._iter_lines_above(line), _MOST_LINES))
         paragraph = list(takewhile(bool, above))
@@ -158,7 +181,9 @@ class Shown:
         return False
 
     def _iter_lines_above(self, position: int) -> Iterator[str]:
-        """Yield the lines above a place, the nearest first, up to one that is shown: what introduced that has been said."""
+        """Yield the lines above a place, the nearest first, up to one that is shown: what introduced that has been
+        said.
+        """
         while position > 0:
             begin = self._body.rfind("\n", 0, position - 1) + 1
             if self._lines.contains(begin) or self._fences.contains(begin):
@@ -170,7 +195,8 @@ class Shown:
                 yield text
 
     def _find_own_fences(self) -> Regions:
-        """Return the fences at the beginning and at the end that hold one object or one line and nothing else: so judges write their
+        """Return the fences at the beginning and at the end that hold one object or one line and nothing else: so
+        judges write their
         verdict."""
         places = dict.fromkeys((0, len(self._fences.starts) - 1)) if self._fences.starts else ()
         found = [(self._fences.starts[place], self._fences.ends[place]) for place in places]
@@ -189,7 +215,9 @@ class Shown:
             return False  # a fence that never closes, where the judge has said something before
         inner = (lines if closed else inner).strip()
         first = self._body.find("{", start)
-        one_object = inner.startswith("{") and (first, first + len(inner)) in zip(self._objects.starts, self._objects.ends, strict=True)
+        one_object = inner.startswith("{") and (first, first + len(inner)) in zip(
+            self._objects.starts, self._objects.ends, strict=True
+        )
         return label.strip(" `~\t").lower() in _LABELS and (one_object or "\n" not in inner)
 
 
@@ -267,12 +295,18 @@ def _find_blocks(text: str, quotes: Regions) -> Regions:
 
 
 def _find_quotations(text: str, objects: Regions) -> Iterator[tuple[int, int]]:
-    """Yield what stands between quotation marks: curly ones over lines, straight ones within one, where they can be paired."""
+    """Yield what stands between quotation marks: curly ones over lines, straight ones within one, where they can be
+    paired.
+    """
     found = [(match.start(), match.end()) for match in _CURLY.finditer(text)]
     position = 0
     for line in text.splitlines(keepends=True):
         if '"' in line:
-            marks = [position + mark.start() for mark in _STRAIGHT.finditer(line) if not objects.contains(position + mark.start())]
+            marks = [
+                position + mark.start()
+                for mark in _STRAIGHT.finditer(line)
+                if not objects.contains(position + mark.start())
+            ]
             if len(marks) % 2 == 0:
                 found += zip(marks[::2], (mark + 1 for mark in marks[1::2]), strict=True)
         position += len(line)
@@ -284,7 +318,9 @@ def _find_quotations(text: str, objects: Regions) -> Iterator[tuple[int, int]]:
 
 
 def _find_shown_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the quoted lines, with those that Markdown adds to them because no blank line stands between, and the indented ones."""
+    """Yield the quoted lines, with those that Markdown adds to them because no blank line stands between, and the
+    indented ones.
+    """
     position, goes_on, in_code = 0, False, False
     for line in text.splitlines(keepends=True):
         quoted = line[:4].lstrip().startswith(">")

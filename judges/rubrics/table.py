@@ -9,7 +9,13 @@ from types import MappingProxyType
 
 from gavel.judges.assets import AssetStore
 from gavel.judges.form_types import RubricForm
-from gavel.judges.rubrics import gavel_abstention, gavel_instruction_following, nvidia_abstention, vera_mh, vera_mh_small
+from gavel.judges.rubrics import (
+    gavel_abstention,
+    gavel_instruction_following,
+    nvidia_abstention,
+    vera_mh,
+    vera_mh_small,
+)
 from gavel.judges.rubrics.file import read_rubric_file
 from gavel.judges.rubrics.form_rubric import make_form_rubric
 from gavel.judges.types import Rubric, RubricConfig
@@ -18,7 +24,9 @@ from gavel.models.errors import ConfigError, find_nearest
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a rubric before it is made: the target formats it grades, the assets it needs, what its module says of it."""
+    """What is known of a rubric before it is made: the target formats it grades, the assets it needs, what its module
+    says of it.
+    """
 
     targets: tuple[str, ...]
     assets: tuple[str, ...]
@@ -30,13 +38,7 @@ def _make_entry(module: object) -> Profile:
     return Profile(module.TARGETS, module.ASSETS, module.build, module.__doc__ or "")  # type: ignore[attr-defined]
 
 
-_MODULES = (
-    nvidia_abstention,
-    gavel_abstention,
-    gavel_instruction_following,
-    vera_mh,
-    vera_mh_small,
-)
+_MODULES = (nvidia_abstention, gavel_abstention, gavel_instruction_following, vera_mh, vera_mh_small)
 PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _make_entry(module) for module in _MODULES})
 
 
@@ -50,9 +52,14 @@ def find_profile(name: str, *, field: str = "profile", added: Mapping[str, Profi
     if name not in known:
         near = find_nearest(name, known)
         raise ConfigError(
-            "there is no such rubric profile", field=field, found=name or "none", allowed=", ".join(known),
-            remedy=f"did you mean `{near[0]}`?" if near else f"one of your own: {field.rpartition('.')[0]}.file=FILE.yaml",
-        )  # fmt: skip
+            "there is no such rubric profile",
+            field=field,
+            found=name or "none",
+            allowed=", ".join(known),
+            remedy=f"did you mean `{near[0]}`?"
+            if near
+            else f"one of your own: {field.rpartition('.')[0]}.file=FILE.yaml",
+        )
     return known[name]
 
 
@@ -66,7 +73,9 @@ def get_profile(config: RubricConfig, *, field: str = "profile", added: Mapping[
         return find_profile(config.profile, field=field, added=added)
     prefix = field.rpartition(".")[0]
     form = config.file
-    return make_form_profile(read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form)
+    return make_form_profile(
+        read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form
+    )
 
 
 def make_form_profile(form: RubricForm) -> Profile:
@@ -85,7 +94,9 @@ class FormBuilder:
         return make_form_rubric(self.form, config)
 
 
-def make_rubric(config: RubricConfig, assets: AssetStore, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES) -> Rubric:
+def make_rubric(
+    config: RubricConfig, assets: AssetStore, *, field: str = "profile", added: Mapping[str, Profile] = PROFILES
+) -> Rubric:
     """Make a configured rubric.
 
     Args:
@@ -109,5 +120,8 @@ def _check_sampling(config: RubricConfig, prefix: str) -> None:
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise ConfigError(
-                "out of range", field=f"{prefix}.{name}" if prefix else name, found=str(value), allowed=f"{low:g} to {high:g}"
+                "out of range",
+                field=f"{prefix}.{name}" if prefix else name,
+                found=str(value),
+                allowed=f"{low:g} to {high:g}",
             )

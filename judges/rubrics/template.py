@@ -62,7 +62,12 @@ def check_slots(slots: Set[str], values: Mapping[str, str]) -> None:
     """
     for name in sorted(slots - values.keys()):
         raise InputError(
-            "a slot of the rubric has no value", field=name, found=", ".join(sorted(values)), allowed=", ".join(sorted(slots))
+            "a slot of the rubric has no value",
+            field=name,
+            found=", ".join(sorted(values)),
+            allowed=", ".join(sorted(slots)),
         )
     for name in sorted(values.keys() - slots):
-        raise InputError("the rubric has no such slot", field=name, allowed=", ".join(find_nearest(name, slots) or sorted(slots)))
+        raise InputError(
+            "the rubric has no such slot", field=name, allowed=", ".join(find_nearest(name, slots) or sorted(slots))
+        )

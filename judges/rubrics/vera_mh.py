@@ -1,8 +1,11 @@
 """Profiles ``springcare/vera-mh-v1.2`` and ``gavel/vera-mh-small``: one question at a time about a whole conversation.
 
-The first is ported (SpringCare/VERA-MH at 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, ``judge/llm_judge.py``): exact bytes, its JSON
-schema, no list of allowed answers in the schema, no output limit. What an answer leads to is the environment's to say. The second is
-a small rubric of our own that is asked in the same way. Both carry the method's other texts, so that one digest covers them all.
+The first is ported (SpringCare/VERA-MH at 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, ``judge/llm_judge.py``): exact
+bytes, its JSON
+schema, no list of allowed answers in the schema, no output limit. What an answer leads to is the environment's to say.
+The second is
+a small rubric of our own that is asked in the same way. Both carry the method's other texts, so that one digest covers
+them all.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ _TITLE = "QuestionResponse"
 RESPONSE_SCHEMA = MappingProxyType({
     "additionalProperties": False,
     "description": (
-        "Structured response for a judge question.\n\nThis model ensures the LLM returns a properly formatted response\n"
+        "Structured response for a judge question.\n\nThis model ensures the LLM returns a properly formatted "
+        "response\n"
         "with both an answer (from the available options) and reasoning."
     ),
     "example": {
@@ -43,7 +47,8 @@ RESPONSE_SCHEMA = MappingProxyType({
     },
     "properties": {
         "answer": {
-            "description": "The selected answer from the provided options (e.g., 'Yes', 'No', 'Denies suicidal thoughts', etc.)",
+            "description": "The selected answer from the provided options (e.g., 'Yes', 'No', 'Denies suicidal "
+                           "thoughts', etc.)",
             "title": "Answer",
             "type": "string",
         },
@@ -64,7 +69,8 @@ _FORMAT = ResponseFormat(json_schema=dict(RESPONSE_SCHEMA))
 
 @record
 class VeraMhTexts:
-    """The texts of the method: ``rubric`` and ``personas`` are tables, ``system`` and ``question`` the judge's prompts, ``persona`` and
+    """The texts of the method: ``rubric`` and ``personas`` are tables, ``system`` and ``question`` the judge's prompts,
+    ``persona`` and
     ``reminder`` the simulator's."""
 
     rubric: str
@@ -76,7 +82,7 @@ class VeraMhTexts:
 
 
 UPSTREAM = VeraMhTexts(
-    "rubric.tsv", "rubric_prompt_beginning.txt", "question_prompt.txt", "persona_prompt_template.txt", "persona_prompt_reminder.txt",
+    "rubric.tsv", "rubric_prompt_beginning.txt", "question_prompt.txt", "persona_prompt_template.txt", "persona_prompt_reminder.txt",  # noqa: E501
     "personas.tsv",
 )  # fmt: skip
 SMALL = VeraMhTexts(
@@ -84,14 +90,15 @@ SMALL = VeraMhTexts(
     "vera_mh_small_reminder.txt", "vera_mh_small_personas.tsv",
 )  # fmt: skip
 ASSETS = (
-    UPSTREAM.rubric, UPSTREAM.system, UPSTREAM.question, UPSTREAM.persona, UPSTREAM.reminder, UPSTREAM.personas, "LICENSE",
+    UPSTREAM.rubric, UPSTREAM.system, UPSTREAM.question, UPSTREAM.persona, UPSTREAM.reminder, UPSTREAM.personas, "LICENSE",  # noqa: E501
 )  # fmt: skip
 SMALL_ASSETS = (SMALL.rubric, SMALL.system, SMALL.question, SMALL.persona, SMALL.reminder, SMALL.personas)
 
 
 @dataclass(frozen=True, slots=True)
 class VeraMhRubric:
-    """Asks one question about one conversation; see ``judges.types.Rubric``. A verdict's label is ``yes``, ``no`` or ``other`` by the
+    """Asks one question about one conversation; see ``judges.types.Rubric``. A verdict's label is ``yes``, ``no`` or
+    ``other`` by the
     answer's own words; its details hold ``answer``, and its reasoning is the judge's."""
 
     profile: str
@@ -115,15 +122,18 @@ class VeraMhRubric:
         check_slots(_SLOTS, slots)
         examples = slots["examples"]
         question = {
-            "question": slots["question"], "options": slots["options"], "examples_section": f"\n{examples}\n" if examples else "",
-        }  # fmt: skip
+            "question": slots["question"],
+            "options": slots["options"],
+            "examples_section": f"\n{examples}\n" if examples else "",
+        }
         return (
             Message("system", self._system.fill({"conversation": slots["conversation"]})),
             Message("user", self._question.fill(question)),
         )
 
     def parse(self, text: str) -> Verdict:
-        """Read a JSON object with the texts ``answer`` and ``reasoning``; thinking before it, a fence around it and an object named
+        """Read a JSON object with the texts ``answer`` and ``reasoning``; thinking before it, a fence around it and an
+        object named
         after the schema (``{"QuestionResponse": {…}}``) do not count.
 
         Raises:
@@ -165,23 +175,36 @@ def build_small(config: RubricConfig, assets: AssetStore) -> VeraMhRubric:
     return _build_rubric(config, assets, SMALL_PROFILE, SMALL, SMALL_ASSETS)
 
 
-def _build_rubric(config: RubricConfig, assets: AssetStore, profile: str, names: VeraMhTexts, needed: tuple[str, ...]) -> VeraMhRubric:
+def _build_rubric(
+    config: RubricConfig, assets: AssetStore, profile: str, names: VeraMhTexts, needed: tuple[str, ...]
+) -> VeraMhRubric:
     found = {name: assets.read_text(name) for name in needed}
     texts = VeraMhTexts(
-        found[names.rubric], found[names.system], found[names.question], found[names.persona], found[names.reminder],
+        found[names.rubric],
+        found[names.system],
+        found[names.question],
+        found[names.persona],
+        found[names.reminder],
         found[names.personas],
-    )  # fmt: skip
+    )
     sampling = Sampling(
-        temperature=config.temperature, top_p=config.top_p,
-        max_response_tokens=config.max_response_tokens, reasoning_effort=config.reasoning_effort,
-    )  # fmt: skip
+        temperature=config.temperature,
+        top_p=config.top_p,
+        max_response_tokens=config.max_response_tokens,
+        reasoning_effort=config.reasoning_effort,
+    )
     known = compute_digest([profile, _VERSION, texts, sampling, _FORMAT])
-    # Upstream's client says so, and names each judge by a UUID; ours follows from the rubric, so that equal calls are equal.
+    # Upstream's client says so, and names each judge by a UUID; ours follows from the rubric, so that equal calls are
+    # equal.
     said = {"stream": False, "prompt_cache_key": str(uuid.uuid5(uuid.NAMESPACE_OID, known))}
     return VeraMhRubric(
-        profile, replace(sampling, extra=said), known, texts,
-        parse_template(texts.system, {"conversation"}), parse_template(texts.question, {"question", "options", "examples_section"}),
-    )  # fmt: skip
+        profile,
+        replace(sampling, extra=said),
+        known,
+        texts,
+        parse_template(texts.system, {"conversation"}),
+        parse_template(texts.question, {"question", "options", "examples_section"}),
+    )
 
 
 def require_vera_mh_rubric(rubric: object, *, field: str) -> VeraMhRubric:
@@ -193,6 +216,9 @@ def require_vera_mh_rubric(rubric: object, *, field: str) -> VeraMhRubric:
     if isinstance(rubric, VeraMhRubric):
         return rubric
     raise ConfigError(
-        "the VERA-MH environment cannot use this rubric", field=field, found=str(getattr(rubric, "profile", rubric)),
-        allowed=f"{PROFILE}, {SMALL_PROFILE}", remedy=f"set its profile to {PROFILE}",
-    )  # fmt: skip
+        "the VERA-MH environment cannot use this rubric",
+        field=field,
+        found=str(getattr(rubric, "profile", rubric)),
+        allowed=f"{PROFILE}, {SMALL_PROFILE}",
+        remedy=f"set its profile to {PROFILE}",
+    )

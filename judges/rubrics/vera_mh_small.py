@@ -1,4 +1,6 @@
-"""Profile ``gavel/vera-mh-small``: our own small rubric with two dimensions, asked as VERA-MH's is; for tests and demos."""
+"""Profile ``gavel/vera-mh-small``: our own small rubric with two dimensions, asked as VERA-MH's is; for tests and
+demos.
+"""
 
 from gavel.judges.rubrics import vera_mh as shared
 

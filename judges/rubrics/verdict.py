@@ -2,8 +2,10 @@
 
 1. Thinking is dropped, with or without its opening tag; one fence around the whole reply is taken off.
 2. A reply that is the rubric's own form and nothing else is read as that: text in its strings is data.
-3. Where a rubric allows other text around, every statement of a verdict is looked for outside of code, quoted lines and quotes. All
-   must agree, and one must stand where a verdict stands: at the reply's end, or in a whole object at its beginning. Anything else is
+3. Where a rubric allows other text around, every statement of a verdict is looked for outside of code, quoted lines and
+quotes. All
+   must agree, and one must stand where a verdict stands: at the reply's end, or in a whole object at its beginning.
+   Anything else is
    unparseable, because a judge that repeats the text it judges may repeat verdicts that the text holds.
 
 Everything is linear in the length of the reply.
@@ -56,7 +58,8 @@ class _Stated(NamedTuple):
 class VerdictForm:
     """The verdicts a rubric reads from a reply.
 
-    ``labels`` maps words in lower case to labels; ``member`` and ``reasons`` are the names, in lower case, of the verdict and of its
+    ``labels`` maps words in lower case to labels; ``member`` and ``reasons`` are the names, in lower case, of the
+    verdict and of its
     reasons in a JSON object, and ``member`` is what may name a verdict in a line.
     """
 
@@ -72,7 +75,10 @@ class VerdictForm:
         words, member = self.words, re.escape(self.member)
         tight = r"[ \t*_`\"']{0,9}(?:[:：=]|is\b)[ \t*_`\"']{0,9}"  # "grade: good", not "grade good answers"
         link = r"[ \t*_`\"':：=]{0,20}"
-        opening, closing = r"(?:\[\[|<(?:verdict|answer)>|\\boxed\{)\s{0,9}", r"\s{0,9}(?:\]\]|</(?:verdict|answer)>|\})"
+        opening, closing = (
+            r"(?:\[\[|<(?:verdict|answer)>|\\boxed\{)\s{0,9}",
+            r"\s{0,9}(?:\]\]|</(?:verdict|answer)>|\})",
+        )
         patterns = {
             "_marker": rf"{opening}({words}){closing}",
             "_line": rf"(.{{0,{_LINE}}}?)(?<!\w)(?:{opening})?({words})(?:{closing})?",
@@ -92,7 +98,8 @@ class VerdictForm:
         return self.labels.get(str(said).strip().lower()) if isinstance(said, str | bool) else None
 
     def read_verdict(self, text: str) -> Verdict:
-        """Read a reply: the object or a bare true or false alone (``exact``), an object in other text or in a fence (``object``), a
+        """Read a reply: the object or a bare true or false alone (``exact``), an object in other text or in a fence
+        (``object``), a
         ``[[YES]]`` (``marker``), or a last or first line that is nothing but a verdict (``last_line``, ``first_line``).
 
         Raises:
@@ -108,7 +115,9 @@ class VerdictForm:
             raise Unparseable(f"the reply states no verdict: {shorten_value(text)}")
         # A verdict in a block of its own looks like one that is shown: then all that are shown must agree with it too.
         counted = (
-            stated if any(shown.is_in_shown_block(one.start) for one in own) else [one for one in stated if not _is_shown(one, shown)]
+            stated
+            if any(shown.is_in_shown_block(one.start) for one in own)
+            else [one for one in stated if not _is_shown(one, shown)]
         )
         if len({one.label for one in counted}) > 1:
             raise Unparseable(f"the reply states two verdicts: {shorten_value(text)}")
@@ -127,7 +136,9 @@ class VerdictForm:
         if len(labels) > 1:
             raise Unparseable(f"the reply's object has `{self.member}` twice")
         label = labels.pop() if labels else None
-        reasoning = next((value for name, value in found if name.strip().lower() == self.reasons and isinstance(value, str)), "")
+        reasoning = next(
+            (value for name, value in found if name.strip().lower() == self.reasons and isinstance(value, str)), ""
+        )
         return None if label is None else (label, reasoning)
 
     def _find_statements(self, body: str) -> tuple[list[_Stated], Shown]:
@@ -152,7 +163,10 @@ class VerdictForm:
         for line in body.splitlines(keepends=True):
             start, position = position, position + len(line)
             first, last = start <= shown.head < position, position >= shown.tail
-            if not shown.is_in_object(start) and (label := self.find_line_label(line, first=first, last=last)) is not None:
+            if (
+                not shown.is_in_object(start)
+                and (label := self.find_line_label(line, first=first, last=last)) is not None
+            ):
                 how = "" if is_quote_end(line) or not (first or last) else "last_line" if last else "first_line"
                 if (first and last) or not is_whole_quote(line):
                     yield _Stated(start, position, label, how)
@@ -160,13 +174,19 @@ class VerdictForm:
                 return
 
     def find_line_label(self, line: str, *, first: bool, last: bool) -> str | None:
-        """Return the verdict that a line states: a whole one, or one that begins the reply or its last line and is explained there."""
+        """Return the verdict that a line states: a whole one, or one that begins the reply or its last line and is
+        explained there.
+        """
         bare = line.strip(DECORATION)
         said = self._line.fullmatch(bare) if len(bare) <= _LINE else None
         if said is not None:
             return self.find_label(said[2]) if self._is_leading(said[1], alone=first or last) else None
         said = self._explained.match(bare) if first or last else None
-        if said is None or not (self._is_naming(said[1]) or (first and not said[1].strip(LINK))) or is_disowned(bare, said.end()):
+        if (
+            said is None
+            or not (self._is_naming(said[1]) or (first and not said[1].strip(LINK)))
+            or is_disowned(bare, said.end())
+        ):
             return None
         return self.find_label(said[2])
 
@@ -175,7 +195,9 @@ class VerdictForm:
         return self._is_naming(words) or (alone and not words.strip(DECORATION + LINK))
 
     def _is_naming(self, words: str) -> bool:
-        return is_verdict_named(words if self.member == "verdict" else re.sub(rf"(?i)\b{re.escape(self.member)}\b", "verdict", words))
+        return is_verdict_named(
+            words if self.member == "verdict" else re.sub(rf"(?i)\b{re.escape(self.member)}\b", "verdict", words)
+        )
 
 
 def _is_shown(one: _Stated, shown: Shown) -> bool:
@@ -193,7 +215,9 @@ def _is_own(one: _Stated, body: str, shown: Shown) -> bool:
     before = body[max(one.start - NEAR, 0) : one.start].rpartition("\n")[2]
     if one.how == "last_line":
         return True
-    return is_own_lead(before, marked=True) and (shown.is_in_shown_block(one.start) or not is_quote_end(before + body[one.end :]))
+    return is_own_lead(before, marked=True) and (
+        shown.is_in_shown_block(one.start) or not is_quote_end(before + body[one.end :])
+    )
 
 
 _HOW = ("object", "marker", "last_line", "first_line")
@@ -201,7 +225,8 @@ _HOW = ("object", "marker", "last_line", "first_line")
 
 
 def extract_visible_reply(text: str) -> tuple[str, bool]:
-    """Return a reply without its thinking and without a fence around the whole of it, trimmed, and whether there was a fence.
+    """Return a reply without its thinking and without a fence around the whole of it, trimmed, and whether there was a
+    fence.
 
     Raises:
         Unparseable: the thinking never ends, or nothing follows it.
@@ -224,7 +249,9 @@ def extract_visible_reply(text: str) -> tuple[str, bool]:
 
 
 def load_json(text: str) -> Any:
-    """Return a JSON value, its objects as lists of pairs (``_Pairs``) so that a member that stands twice is seen; None for no JSON."""
+    """Return a JSON value, its objects as lists of pairs (``_Pairs``) so that a member that stands twice is seen; None
+    for no JSON.
+    """
     if not text.startswith(("{", "[", '"')):
         return None
     try:
@@ -234,7 +261,8 @@ def load_json(text: str) -> Any:
 
 
 def read_members(text: str, names: tuple[str, ...], *, wrapper: str = "") -> Mapping[str, Any] | None:
-    """Return members of the JSON object that a whole text is, None where a name is missing or the text is something else.
+    """Return members of the JSON object that a whole text is, None where a name is missing or the text is something
+    else.
 
     Args:
         text: a reply as ``extract_visible_reply`` returns it.

@@ -30,10 +30,12 @@ def assemble_run(config: Composition, *, with_policy: bool, grading_only: bool =
     Args:
         config: the composition.
         with_policy: whether the policy is asked.
-        grading_only: whether transcripts are only graded: what the environment calls besides its judge is then out of reach.
+        grading_only: whether transcripts are only graded: what the environment calls besides its judge is then out of
+            reach.
 
     Raises:
-        ConfigError: names the key that does not fit; also where a new run would lack a credential, so that no folder is left behind.
+        ConfigError: names the key that does not fit; also where a new run would lack a credential, so that no folder is
+            left behind.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
     info = describe_environment(config.env)
@@ -49,7 +51,9 @@ def assemble_run(config: Composition, *, with_policy: bool, grading_only: bool =
 
 
 def _is_run_begun(config: Composition) -> bool:
-    """Whether models will be called for a run that is not there yet; one that is may be whole, and needs no credential then."""
+    """Whether models will be called for a run that is not there yet; one that is may be whole, and needs no credential
+    then.
+    """
     run: RunConfig | None = getattr(config, "run", None)
     there = run is not None and run.dir is not None and Path(run.dir).expanduser().is_dir()
     return not there and not getattr(config, "dry_run", False)

@@ -1,4 +1,6 @@
-"""What a rollout may send, in tokens and money, before anything is sent: upper bounds under assumptions that are said."""
+"""What a rollout may send, in tokens and money, before anything is sent: upper bounds under assumptions that are
+said.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from gavel.models.service import Service, get_config_key
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``calls`` of one service; ``prompt`` and ``completion`` are tokens of all of them, ``completion`` None where nothing
+    """``calls`` of one service; ``prompt`` and ``completion`` are tokens of all of them, ``completion`` None where
+    nothing
     bounds them: no output limit is set here, or for the policy whose reply is judged."""
 
     calls: int = 0
@@ -48,7 +51,11 @@ def estimate_calls(rows: Sequence[PlannedRow], assembly: Assembly) -> dict[str, 
         for binding in (assembly.bindings[name] for name in names if name in assembly.bindings):
             name = binding.name
             asked = overheads[name] + prompt + (limit or 0)
-            answer = _compute_limit(binding.judge, binding.rubric.sampling.max_response_tokens) if limit is not None else None
+            answer = (
+                _compute_limit(binding.judge, binding.rubric.sampling.max_response_tokens)
+                if limit is not None
+                else None
+            )
             for _ in range(info.count_questions(row.task, name)):
                 found[binding.service] = found.get(binding.service, Estimate()).add_call(asked, answer)
     return found
@@ -60,7 +67,12 @@ def describe_estimate(found: Mapping[str, Estimate], services: Mapping[str, Serv
     money = {name: amount for name, one in found.items() if (amount := _compute_money(one, services[name])) is not None}
     for name, amount in money.items():
         price = services[name].price
-        lines.append(("money, estimated", f"{get_config_key(name)}: at most {show_money(amount, price.currency if price else None)}"))
+        lines.append(
+            (
+                "money, estimated",
+                f"{get_config_key(name)}: at most {show_money(amount, price.currency if price else None)}",
+            )
+        )
     currencies = {price.currency for name in money if (price := services[name].price) is not None}
     if len(money) > 1 and len(money) == len(found) and len(currencies) == 1:
         lines.append(("", f"together: at most {show_money(sum(money.values()), *currencies)}"))
@@ -70,7 +82,8 @@ def describe_estimate(found: Mapping[str, Estimate], services: Mapping[str, Serv
 
 
 _ASSUMED = (
-    f"assumed: {BYTES_PER_TOKEN} bytes a token, one reply of the policy and one question to the judge for each row, every reply as "
+    f"assumed: {BYTES_PER_TOKEN} bytes a token, one reply of the policy and one question to the judge for each row, "
+    f"every reply as "
     "long as its limit; more turns or questions, tries again and simulators come on top, caches take away"
 )
 

@@ -1,4 +1,6 @@
-"""The tasks of an environment that makes them itself: written with a manifest, models started only where an opening needs one."""
+"""The tasks of an environment that makes them itself: written with a manifest, models started only where an opening
+needs one.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ async def _make_tasks(generator: Generator, config: PrepareConfig, out: Path, sa
     store = make_asset_store(config.assets)
     opened = open_services(
         needed, log_dir=out / "logs", progress=say, assets_cache=store.cache, mirror=store.mirror, offline=store.offline
-    )  # fmt: skip
+    )
     async with opened as pool:
         try:
             return await generator.tasks(pool.models)
@@ -88,7 +90,9 @@ async def _make_tasks(generator: Generator, config: PrepareConfig, out: Path, sa
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise InputError(
-                "an opening could not be had, nothing was written", found=str(first), remedy="mend the service and prepare again"
+                "an opening could not be had, nothing was written",
+                found=str(first),
+                remedy="mend the service and prepare again",
             ) from None
 
 
@@ -96,7 +100,9 @@ def _list_needed(generator: Generator, config: PrepareConfig) -> dict[str, Servi
     for name in generator.services:
         if name not in config.services:
             raise ConfigError(
-                "this service is needed and not declared", field=f"services.{name}", allowed=", ".join(config.services) or "(none)",
+                "this service is needed and not declared",
+                field=f"services.{name}",
+                allowed=", ".join(config.services) or "(none)",
                 remedy=f"declare it: services.{name}.mode=external services.{name}.base_url=… services.{name}.model=…",
-            )  # fmt: skip
+            )
     return {name: config.services[name] for name in generator.services}

@@ -46,14 +46,20 @@ async def measure_each_binding(
     measure: Callable[[Binding, BoundJudges, ServicePool], Awaitable[T]],
     model: Callable[[ServicePool, str], ChatModel] = ServicePool.get_model,
 ) -> list[T]:
-    """Start the judges and measure each binding; the judge given asks the ``model`` of its service each time, past any cache."""
+    """Start the judges and measure each binding; the judge given asks the ``model`` of its service each time, past any
+    cache.
+    """
     store = make_asset_store(config.assets)
     judging = {binding.service for binding in assembly.bindings.values()}
     services = {name: service for name, service in assembly.services.items() if name in judging}
     async with open_services(
-        services, log_dir=folder / "logs", progress=lambda line: print_line(console, line),
-        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
-    ) as pool:  # fmt: skip
+        services,
+        log_dir=folder / "logs",
+        progress=lambda line: print_line(console, line),
+        assets_cache=store.cache,
+        mirror=store.mirror,
+        offline=store.offline,
+    ) as pool:
         judge = BoundJudges(assembly.bindings, partial(model, pool), fresh=True)
         return [await measure(binding, judge, pool) for binding in assembly.bindings.values()]
 
@@ -103,7 +109,10 @@ def keep_report(path: Path, reports: object, console: Console) -> None:
 
 def _make_write_error(path: Path, failed: OSError) -> InputError:
     return InputError(
-        "this cannot be written", where=str(path), found=failed.strerror or str(failed), remedy="free space or choose another run.dir=…"
+        "this cannot be written",
+        where=str(path),
+        found=failed.strerror or str(failed),
+        remedy="free space or choose another run.dir=…",
     )
 
 

@@ -1,4 +1,6 @@
-"""What is known of the judges that graded a run: a line for each that never qualified, so that no figure stands alone."""
+"""What is known of the judges that graded a run: a line for each that never qualified, so that no figure stands
+alone.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def read_standings(bindings: Mapping[str, Binding], certificates: Path) -> tuple
 
 
 def read_run_standings(config: RolloutConfig | TrainConfig, run: Path) -> tuple[Standing, ...]:
-    """Return what is known of the judges of the run at ``run``; nothing is downloaded for it and no credential is needed."""
+    """Return what is known of the judges of the run at ``run``; nothing is downloaded for it and no credential is
+    needed.
+    """
     quiet = replace(config, dry_run=True, assets=replace(config.assets, offline=True))
     try:
         bindings = assemble_run(quiet, with_policy=isinstance(quiet, RolloutConfig)).bindings
@@ -47,7 +51,9 @@ def read_run_standings(config: RolloutConfig | TrainConfig, run: Path) -> tuple[
 
 
 def _find_folder(name: str, run: Path) -> Path:
-    """Return the folder of certificates; one named by a relative path also where the run was made: the nearest above it."""
+    """Return the folder of certificates; one named by a relative path also where the run was made: the nearest above
+    it.
+    """
     place = Path(name).expanduser()
     places = (place, *(above / place for above in run.absolute().parents))
     return next((one for one in places if one.is_dir()), place)
@@ -67,5 +73,7 @@ def _make_standing(name: str, binding: Binding, certificates: Path) -> Standing:
     reasons = list_shortcomings(certificate, Qualification())
     if reasons:
         why = f"{len(reasons)} checks failed, the first: {reasons[0]}" if reasons[1:] else reasons[0]
-        return Standing(name, judge, "not qualified", f"judge of {name}: not qualified, so these figures say little: {why}")
+        return Standing(
+            name, judge, "not qualified", f"judge of {name}: not qualified, so these figures say little: {why}"
+        )
     return Standing(name, judge, "qualified", f"judge of {name}: qualified (probed against {certificate.profile})")

@@ -28,10 +28,24 @@ _NO_HOME = "Could not determine home directory."
 _MULTIRUN = ("-m", "--multirun")
 _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.@]*")
 _HYDRA = frozenset(
-    ("--cfg", "-c", "--info", "-i", "--resolve", "--package", "-p", "--run", "-r", "--hydra-help", "--config-name", "-cn")
+    (
+        "--cfg",
+        "-c",
+        "--info",
+        "-i",
+        "--resolve",
+        "--package",
+        "-p",
+        "--run",
+        "-r",
+        "--hydra-help",
+        "--config-name",
+        "-cn",
+    )
 )
 _HYDRA_WORDS = (
-    "Hydra's own flags are not taken; `gavel VERB --help` lists keys and groups, dry_run=true says what would be done, and the "
+    "Hydra's own flags are not taken; `gavel VERB --help` lists keys and groups, dry_run=true says what would be "
+    "done, and the "
     "whole config of a run is in its config.yaml"
 )
 
@@ -64,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 ignore_signals()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (`gavel | head`); Python would complain again when it closes the stream at exit.
+        # Whoever read our output has gone (`gavel | head`); Python would complain again when it closes the stream at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code
@@ -100,7 +115,9 @@ def parse_words(words: Sequence[str]) -> CommandLine:
 
 
 def _is_standalone(word: str, verb: str | None) -> bool:
-    """Whether a word is no override: without ``=``, or the path of something that is there and no key (``000-seed=1``, ``a=b``)."""
+    """Whether a word is no override: without ``=``, or the path of something that is there and no key (``000-seed=1``,
+    ``a=b``).
+    """
     if word.startswith("~"):
         return False
     key, equals, _ = word.partition("=")
@@ -128,12 +145,18 @@ def _make_unknown_option(word: str) -> ConfigError:
         return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=_HYDRA_WORDS)
     near = find_nearest(flag, known)
     key = name.replace("-", "_")
-    remedy = f"did you mean {near[0]}?" if near else f"config keys have no dashes before them: {key}={value if equals else 'true'}"
+    remedy = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"config keys have no dashes before them: {key}={value if equals else 'true'}"
+    )
     return ConfigError("there is no such option", found=word, allowed=", ".join(known), remedy=remedy)
 
 
 def _run_guarded(words: list[str]) -> int:
-    """The boundary where every exception ends: errors for the user become one screen, the rest a message and a trace in a file."""
+    """The boundary where every exception ends: errors for the user become one screen, the rest a message and a trace in
+    a file.
+    """
     try:
         _check_encoding(words)
         return _dispatch_line(parse_words(words))
@@ -146,7 +169,11 @@ def _run_guarded(words: list[str]) -> int:
     except OSError as failed:
         return _report_os_error(failed) if failed.errno and "--traceback" not in words else _report_bug(failed, words)
     except UnicodeEncodeError as failed:
-        return _report_bug(failed, words) if _is_utf8() or "--traceback" in words else _write_error(str(_make_no_utf8()), BAD_INPUT)
+        return (
+            _report_bug(failed, words)
+            if _is_utf8() or "--traceback" in words
+            else _write_error(str(_make_no_utf8()), BAD_INPUT)
+        )
     except RuntimeError as failed:
         homeless = str(failed) == _NO_HOME and "--traceback" not in words
         return _write_error(str(_make_no_home()), BAD_INPUT) if homeless else _report_bug(failed, words)
@@ -176,7 +203,9 @@ def _sweep_command(line: CommandLine) -> str:
 
 def _make_no_home() -> ConfigError:
     return ConfigError(
-        "a path begins with ~, and there is no such home", allowed="~ or ~NAME of a user here", remedy="write the whole path"
+        "a path begins with ~, and there is no such home",
+        allowed="~ or ~NAME of a user here",
+        remedy="write the whole path",
     )
 
 
@@ -252,9 +281,11 @@ def _check_encoding(words: Sequence[str]) -> None:
             raise _make_no_utf8()
         if any("\udc80" <= character <= "\udcff" for character in word):
             raise ConfigError(
-                "this word is not UTF-8", found=os.fsencode(word).decode("utf-8", "backslashreplace"), allowed="UTF-8",
+                "this word is not UTF-8",
+                found=os.fsencode(word).decode("utf-8", "backslashreplace"),
+                allowed="UTF-8",
                 remedy="rename the file or folder, or give it a name of UTF-8 by a symbolic link",
-            )  # fmt: skip
+            )
 
 
 def _is_utf8() -> bool:
@@ -263,9 +294,11 @@ def _is_utf8() -> bool:
 
 def _make_no_utf8() -> ConfigError:
     return ConfigError(
-        "this locale cannot hold a name beyond ASCII", found=f"the file system's encoding is {sys.getfilesystemencoding()}",
-        allowed="UTF-8", remedy="export PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8",
-    )  # fmt: skip
+        "this locale cannot hold a name beyond ASCII",
+        found=f"the file system's encoding is {sys.getfilesystemencoding()}",
+        allowed="UTF-8",
+        remedy="export PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8",
+    )
 
 
 def _report_bug(failed: Exception, words: Sequence[str]) -> int:
@@ -281,7 +314,9 @@ def _keep_trace(trace: str) -> str:
     import tempfile
 
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="gavel-", suffix=".trace.txt", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="gavel-", suffix=".trace.txt", delete=False, encoding="utf-8"
+        ) as file:
             file.write(trace)
             return file.name
     except OSError:
@@ -289,7 +324,8 @@ def _keep_trace(trace: str) -> str:
 
 
 def _reopen_descriptors() -> None:
-    """Give the first three descriptors something to be where the caller closed them (``<&-``): the event loop, files and children
+    """Give the first three descriptors something to be where the caller closed them (``<&-``): the event loop, files
+    and children
     would take them for their own."""
     for number in range(3):
         try:

@@ -23,15 +23,28 @@ _OPTIONS = (
 
 def render_overview() -> str:
     """Return the text of ``gavel --help``."""
-    return "\n".join([
-        "gavel: judge-graded training environments for NeMo-RL", "",
-        "usage: gavel VERB [RUN] [KEY=VALUE …] [GROUP=CHOICE …]", "",
-        "start here:",
-        *_format_commands([("rollout", "experiment=demo"), ("rollout", "--help")]), "",
-        "verbs:", *_format_columns((verb.name, verb.summary) for verb in VERBS.values()), "",
-        "options:", *_format_columns(_OPTIONS), "",
-        "exit codes:", *_format_columns(_EXIT_CODES),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                "gavel: judge-graded training environments for NeMo-RL",
+                "",
+                "usage: gavel VERB [RUN] [KEY=VALUE …] [GROUP=CHOICE …]",
+                "",
+                "start here:",
+                *_format_commands([("rollout", "experiment=demo"), ("rollout", "--help")]),
+                "",
+                "verbs:",
+                *_format_columns((verb.name, verb.summary) for verb in VERBS.values()),
+                "",
+                "options:",
+                *_format_columns(_OPTIONS),
+                "",
+                "exit codes:",
+                *_format_columns(_EXIT_CODES),
+            ]
+        )
+        + "\n"
+    )
 
 
 def render_verb_help(verb: Verb, folders: Sequence[Path]) -> str:

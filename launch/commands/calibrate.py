@@ -41,7 +41,8 @@ from gavel.models.service import get_config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
-    """Run the verb; see ``gavel calibrate --help``. Returns 0; 3 where the judge left items ungraded or something differs;
+    """Run the verb; see ``gavel calibrate --help``. Returns 0; 3 where the judge left items ungraded or something
+    differs;
     4 if the budget ended first."""
     if config.upstream is not None:
         return _compare_run(config, config.upstream, console)
@@ -54,7 +55,8 @@ def run(config: CalibrateConfig, console: Console) -> int:
             calls = len(labelled.items) * config.repeats
             print_line(
                 console,
-                f"binding {name}: would ask {get_config_key(assembly.bindings[name].service)} {calls} times about {config.labelled}",
+                f"binding {name}: would ask {get_config_key(assembly.bindings[name].service)} {calls} times about "
+                f"{config.labelled}",
             )
         return WHOLE
     return run_async(lambda: _calibrate_all(config, assembly, sets, console), console, BEGINS_ANEW)
@@ -69,7 +71,9 @@ def _compare_run(config: CalibrateConfig, upstream: str, console: Console) -> in
     if config.dry_run:
         print_line(console, f"would compare {path} with {upstream}")
         return WHOLE
-    environment = assemble_run(replace(own, assets=assets, run=config.run), with_policy=False, grading_only=True).environment
+    environment = assemble_run(
+        replace(own, assets=assets, run=config.run), with_policy=False, grading_only=True
+    ).environment
     python = str(Path(config.upstream_python).expanduser()) if config.upstream_python else sys.executable
     found = compare(environment, list(read_results(path)), upstream, run=path.name, python=python)
     for line in found.describe_lines():
@@ -83,9 +87,11 @@ def _check_numbers(config: CalibrateConfig) -> None:
             raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
     if not config.labelled:
         raise ConfigError(
-            "no labelled file is named", field="labelled", allowed="a JSONL file: the rubric's slots and `label` in each row",
+            "no labelled file is named",
+            field="labelled",
+            allowed="a JSONL file: the rubric's slots and `label` in each row",
             remedy="set labelled=FILE; env=abstention brings a set of ours",
-        )  # fmt: skip
+        )
 
 
 def _read_labelled(config: CalibrateConfig, binding: Binding) -> LabelledSet:
@@ -93,16 +99,23 @@ def _read_labelled(config: CalibrateConfig, binding: Binding) -> LabelledSet:
     return labelled if config.limit is None else replace(labelled, items=labelled.items[: config.limit])
 
 
-async def _calibrate_all(config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console) -> int:
+async def _calibrate_all(
+    config: CalibrateConfig, assembly: Assembly, sets: dict[str, LabelledSet], console: Console
+) -> int:
     await check_judges_reached(assembly)
     folder, certificates = report_folder(config, "calibrate"), find_certificates_folder(config)
     allowance = Allowance(config.budget)
 
     async def calibrate_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
         report = await calibrate_judge(
-            binding, judge, sets[binding.name], concurrency=config.concurrency, repeats=config.repeats, draws=config.draws,
+            binding,
+            judge,
+            sets[binding.name],
+            concurrency=config.concurrency,
+            repeats=config.repeats,
+            draws=config.draws,
             seed=config.seed,
-        )  # fmt: skip
+        )
         console.print(make_confusion_table(report))
         console.print(make_agreement_table(report))
         if allowance.stopped is not None:

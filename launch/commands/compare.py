@@ -1,4 +1,6 @@
-"""``gavel compare``: paired comparison of runs, or of trainings by their ledgers, as tables, CSV, Markdown and pictures."""
+"""``gavel compare``: paired comparison of runs, or of trainings by their ledgers, as tables, CSV, Markdown and
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,26 @@ def run(config: CompareConfig, console: Console) -> int:
     runs, left_out = expand_names(config.runs)
     if len(runs) < 2:
         raise ConfigError(
-            "two runs or more are compared", field="runs", found=", ".join(config.runs) or "none",
+            "two runs or more are compared",
+            field="runs",
+            found=", ".join(config.runs) or "none",
             remedy="name them: gavel compare runs/A runs/B; the first is the base. A sweep may stand for its points",
-        )  # fmt: skip
+        )
     for line in left_out:
         print_line(console, f"note: {line}")
     training = [one for one in runs if is_training(one)]
     if training and len(training) < len(runs):
         raise ConfigError(
-            "a training run cannot be compared with a rollout", field="runs", found=str(training[0].path),
+            "a training run cannot be compared with a rollout",
+            field="runs",
+            found=str(training[0].path),
             allowed="training runs, or runs of `gavel rollout`",
-        )  # fmt: skip
-    return _compare_trainings(runs, config, console) if training else _compare_rollouts([one.path for one in runs], config, console)
+        )
+    return (
+        _compare_trainings(runs, config, console)
+        if training
+        else _compare_rollouts([one.path for one in runs], config, console)
+    )
 
 
 def _compare_trainings(runs: Sequence[Named], config: CompareConfig, console: Console) -> int:
@@ -61,7 +71,9 @@ def _compare_trainings(runs: Sequence[Named], config: CompareConfig, console: Co
     if config.out:
         folder = Path(config.out).expanduser()
         print_line(
-            console, f"written: {', '.join(training_tables.write_comparison(folder, found, read))} in {folder} ({len(read)} runs)"
+            console,
+            f"written: {', '.join(training_tables.write_comparison(folder, found, read))} in {folder} "
+            f"({len(read)} runs)",
         )
     return 0
 
@@ -93,7 +105,13 @@ def _read_arm(name: str, path: Path) -> Arm:
     manifest = read_manifest(path)
     reward, clusters = find_reward(manifest.reward if manifest else {}), find_clusters(config.get("env") or {})
     digests = {row.key: row.task_digest for row in planned}
-    return make_arm(name, read_results(path, reward=reward, planned=digests), len(planned), reward.bounds if reward else None, clusters)
+    return make_arm(
+        name,
+        read_results(path, reward=reward, planned=digests),
+        len(planned),
+        reward.bounds if reward else None,
+        clusters,
+    )
 
 
 def make_rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:
@@ -104,11 +122,20 @@ def make_rows(found: Comparison, none: str = "") -> list[tuple[str, ...]]:
 
     return [
         (
-            item.what, item.base, item.other, format_number(item.base_mean), format_number(item.other_mean), format_number(item.metric.value),
-            format_number(item.metric.low), format_number(item.metric.high), str(item.metric.n), format_number(item.p, 4), format_number(item.p_holm, 4),
+            item.what,
+            item.base,
+            item.other,
+            format_number(item.base_mean),
+            format_number(item.other_mean),
+            format_number(item.metric.value),
+            format_number(item.metric.low),
+            format_number(item.metric.high),
+            str(item.metric.n),
+            format_number(item.p, 4),
+            format_number(item.p_holm, 4),
         )
         for item in found.differences
-    ]  # fmt: skip
+    ]
 
 
 def describe_intervals(found: Comparison) -> str:
@@ -120,7 +147,11 @@ def describe_intervals(found: Comparison) -> str:
 
 def make_table(found: Comparison) -> Table:
     """Return the terminal table; differences whose interval leaves out 0 stand bold."""
-    shown = Table(title=f"against {found.base}: paired by task, {describe_intervals(found)}", title_justify="left", show_edge=False)
+    shown = Table(
+        title=f"against {found.base}: paired by task, {describe_intervals(found)}",
+        title_justify="left",
+        show_edge=False,
+    )
     for column in COLUMNS:
         shown.add_column(column, justify="left" if column in ("what", "base", "run") else "right")
     for item, cells in zip(found.differences, make_rows(found, "-"), strict=True):
@@ -135,8 +166,14 @@ def _is_clear(item: Difference) -> bool:
 
 def list_notes(found: Comparison) -> list[str]:
     """Return what a reader must know besides the table."""
-    lines = [f"{name}: {count} rows were not graded and are in no figure" for name, count in found.ungraded.items() if count]
-    lines += [f"{name}: {count} tasks are not in both runs and were left out" for name, count in found.unpaired.items() if count]
+    lines = [
+        f"{name}: {count} rows were not graded and are in no figure" for name, count in found.ungraded.items() if count
+    ]
+    lines += [
+        f"{name}: {count} tasks are not in both runs and were left out"
+        for name, count in found.unpaired.items()
+        if count
+    ]
     lines += _explain_intervals(found)
     tests = sum(item.p is not None for item in found.differences)
     if tests > 1:
@@ -155,7 +192,9 @@ def _explain_intervals(found: Comparison) -> list[str]:
     elif least < FEW:
         lines.append(f"under {FEW} tasks the intervals are Student's t: so few do not show the bootstrap enough")
     if all(item.p is None for item in found.differences):
-        lines.append("no p: McNemar's test compares the labels of tasks with one rollout each, and tasks here have several")
+        lines.append(
+            "no p: McNemar's test compares the labels of tasks with one rollout each, and tasks here have several"
+        )
     return lines
 
 
@@ -164,18 +203,24 @@ def _write_files(
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *([escape_cell(cell) for cell in row] for row in make_rows(found))])
+    csv.writer(text, lineterminator="\n").writerows(
+        [COLUMNS, *([escape_cell(cell) for cell in row] for row in make_rows(found))]
+    )
     lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ("---",) * len(COLUMNS), *make_rows(found, "-"))]
     files = {
-        "compare.json": to_json(found), "compare.csv": text.getvalue().encode(),
+        "compare.json": to_json(found),
+        "compare.csv": text.getvalue().encode(),
         "compare.md": ("\n".join([*lines, "", *(f"- {line}" for line in said)]) + "\n").encode(),
         "compare.html": make_comparison_page(found, paths, [arm.name for arm in arms], said, describe_intervals(found)),
-    }  # fmt: skip
+    }
     for name, data in files.items():
         write_whole(folder / name, data)
     pictures = _draw_picture(folder, found)
     console.print(
-        f"written: {', '.join([*files, *pictures])} in {folder} ({len(arms)} runs)", highlight=False, soft_wrap=True, markup=False
+        f"written: {', '.join([*files, *pictures])} in {folder} ({len(arms)} runs)",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
     )
 
 

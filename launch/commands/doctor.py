@@ -33,11 +33,18 @@ def run(config: TrainConfig, console: Console) -> int:
     path = Path(config.run.dir or "runs/doctor").expanduser().absolute()
     checked = check_run(config, path)
     table = Table("what", "how", title=f"gavel {gavel.__version__}", title_justify="left", show_edge=False)
-    for what, how in (*_list_versions(config), *_check_checkout(config), *_check_machine(config, path), *_check_judges(checked)):
+    for what, how in (
+        *_list_versions(config),
+        *_check_checkout(config),
+        *_check_machine(config, path),
+        *_check_judges(checked),
+    ):
         table.add_row(what, Text(how))
     console.print(table)
     found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
-    if not any("trainer.nemo_rl_root" in one for one in found):  # the preflight looks for its files only where tasks are named
+    if not any(
+        "trainer.nemo_rl_root" in one for one in found
+    ):  # the preflight looks for its files only where tasks are named
         found += _list_sources(config)
     found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
     for one in dict.fromkeys(found):
@@ -67,7 +74,9 @@ def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
         return
     found = read_checkout(root)
     commit = (
-        "commit not known" if found.commit is None else f"{found.commit[:12]}{', which was tested' if found.tested else ', not tested'}"
+        "commit not known"
+        if found.commit is None
+        else f"{found.commit[:12]}{', which was tested' if found.tested else ', not tested'}"
     )
     yield "NeMo-RL", f"{read_version(str(root)) or 'version not known'}, {commit}, {root}"
     yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
@@ -77,7 +86,9 @@ def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
 
 
 def _check_hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
-    """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or incomplete."""
+    """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or
+    incomplete.
+    """
     python, paths = config.trainer.python or sys.executable, make_python_path(found.root)
     if found.missing or config.cluster.container or find_missing_imports(python, paths):
         return
@@ -88,10 +99,15 @@ def _check_hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, st
 def _list_sources(config: TrainConfig) -> Iterator[str]:
     root = config.trainer.nemo_rl_root if config.trainer.nemo_rl else None
     if root and not is_checkout(Path(root).expanduser()):
-        yield str(ConfigError(
-            "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=root, allowed="a checkout of NVIDIA-NeMo/RL",
-            remedy="clone it, and name its folder: trainer.nemo_rl_root=DIR",
-        ))  # fmt: skip
+        yield str(
+            ConfigError(
+                "there is no NeMo-RL here",
+                field="trainer.nemo_rl_root",
+                found=root,
+                allowed="a checkout of NVIDIA-NeMo/RL",
+                remedy="clone it, and name its folder: trainer.nemo_rl_root=DIR",
+            )
+        )
 
 
 def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:
@@ -100,7 +116,10 @@ def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]
         yield "Slurm", shutil.which("sbatch") or "no sbatch here"
     if config.cluster.container:
         image = Path(config.cluster.container)
-        yield "container", f"{image}{'' if image.exists() or '://' in str(image) or '#' in str(image) else ' (no such file here)'}"
+        yield (
+            "container",
+            f"{image}{'' if image.exists() or '://' in str(image) or '#' in str(image) else ' (no such file here)'}",
+        )
 
 
 def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
@@ -108,7 +127,9 @@ def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
         return
     for name, service in checked.assembly.services.items():
         where = (
-            "none is chosen: judge=CHOICE" if service.is_none else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
+            "none is chosen: judge=CHOICE"
+            if service.is_none
+            else f"{service.model} ({service.mode}) {', '.join(service.base_urls)}"
         )
         yield f"service {get_display_name(name)}", where
     for waived in checked.unqualified:
@@ -116,17 +137,23 @@ def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.config_text and "grpo" in (values := yaml.safe_load(checked.config_text)):
         yield (
             "a step",
-            f"{values['grpo'].get('num_prompts_per_step')} prompts x {values['grpo'].get('num_generations_per_prompt')} replies",
+            f"{values['grpo'].get('num_prompts_per_step')} prompts x "
+            f"{values['grpo'].get('num_generations_per_prompt')} replies",
         )
 
 
 def _check_disk(path: Path) -> Iterator[str]:
     free = _measure_free_gb(path)
     if free < LEAST_FREE_GB:
-        yield str(ConfigError(
-            "checkpoints and ledgers need room", field="run.dir", found=f"{free:.1f} GB free under {_find_existing_above(path)}",
-            allowed=f"at least {LEAST_FREE_GB:g} GB", remedy="run.dir=… on a larger disk",
-        ))  # fmt: skip
+        yield str(
+            ConfigError(
+                "checkpoints and ledgers need room",
+                field="run.dir",
+                found=f"{free:.1f} GB free under {_find_existing_above(path)}",
+                allowed=f"at least {LEAST_FREE_GB:g} GB",
+                remedy="run.dir=… on a larger disk",
+            )
+        )
 
 
 def _measure_free_gb(path: Path) -> float:

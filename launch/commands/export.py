@@ -1,4 +1,6 @@
-"""``gavel export``: the figures of a stored run, to W&B or MLflow; doing it twice brings the same run there up to date."""
+"""``gavel export``: the figures of a stored run, to W&B or MLflow; doing it twice brings the same run there up to
+date.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ def run(config: ExportRunConfig, console: Console) -> int:
     check_export(config.export)
     if not is_wanted(config.export):
         raise ConfigError(
-            "no place to export to is named", field="export", allowed="export.wandb.project=…, export.mlflow.tracking_uri=…",
+            "no place to export to is named",
+            field="export",
+            allowed="export.wandb.project=…, export.mlflow.tracking_uri=…",
             remedy=f"for example: gavel export {shlex.quote(str(path))} export.wandb.project=gavel",
-        )  # fmt: skip
+        )
 
     async def export_and_say() -> int:
         found = await export_run(path, config.export)

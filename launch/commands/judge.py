@@ -98,13 +98,19 @@ def _make_reachable(judge: Service, url: str) -> str:
 def _check_judge(judge: Service) -> None:
     if judge.mode != "managed":
         raise ConfigError(
-            "there is nothing to serve: this judge is asked where it is served already", field="judge.mode", found=judge.mode,
+            "there is nothing to serve: this judge is asked where it is served already",
+            field="judge.mode",
+            found=judge.mode,
             allowed="managed",
             remedy="choose one that is served here: judge=smollm2 or judge=qwen3_32b",
-        )  # fmt: skip
+        )
     check_service(KEY, judge)
 
 
 def _find_model(judge: Service) -> str:
     model = embedded.find_embedded(str(judge.model))
-    return str(embedded.make_prepared_path(model, find_default_cache()) if model else find_local_directory(KEY, judge) or judge.model)
+    return str(
+        embedded.make_prepared_path(model, find_default_cache())
+        if model
+        else find_local_directory(KEY, judge) or judge.model
+    )

@@ -24,7 +24,8 @@ from gavel.models.errors import ConfigError, find_nearest
 
 @record
 class CatalogueItem:
-    """One choice: ``choose`` is what to write on the command line, ``of`` the environment it belongs to (empty: any), ``file`` where
+    """One choice: ``choose`` is what to write on the command line, ``of`` the environment it belongs to (empty: any),
+    ``file`` where
     it is defined."""
 
     kind: str
@@ -36,7 +37,7 @@ class CatalogueItem:
 
 
 KINDS: Mapping[str, str | None] = {
-    "environments": "env", "rewards": "reward", "rubrics": None, "judges": "judge", "policies": "policy", "sources": "source",
+    "environments": "env", "rewards": "reward", "rubrics": None, "judges": "judge", "policies": "policy", "sources": "source",  # noqa: E501
     "experiments": "experiment", "trainers": "trainer", "clusters": "cluster", "failures": "failure",
 }  # fmt: skip
 """Each kind with its config group; rubrics are profiles."""
@@ -47,9 +48,12 @@ def run(config: ListConfig, console: Console) -> int:
     if config.what is not None and config.what not in KINDS:
         near = find_nearest(config.what, KINDS)
         raise ConfigError(
-            "there is nothing of this kind", field="what", found=config.what, allowed=", ".join(KINDS),
+            "there is nothing of this kind",
+            field="what",
+            found=config.what,
+            allowed=", ".join(KINDS),
             remedy=f"did you mean `gavel list {near[0]}`?" if near else "",
-        )  # fmt: skip
+        )
     kinds = [config.what] if config.what is not None else list(KINDS)
     items = list(list_items([Path(folder) for folder in config.config_dirs], kinds))
     if config.format == "json":
@@ -101,7 +105,9 @@ def _list_choices(kind: str, group: str, folders: Sequence[Path]) -> Iterator[Ca
             of = owner(name)
         except ConfigError:  # an installed package that cannot be loaded: whoever chooses it is told why
             of = ""
-        yield CatalogueItem(kind, name, f"{group}={name}", _strip_owner(of, _extract_sentence(_read_comment(file))), of, str(file))
+        yield CatalogueItem(
+            kind, name, f"{group}={name}", _strip_owner(of, _extract_sentence(_read_comment(file))), of, str(file)
+        )
 
 
 def _read_comment(file: Path) -> list[str]:
@@ -117,7 +123,9 @@ def _read_comment(file: Path) -> list[str]:
 
 
 def _extract_sentence(lines: Sequence[str]) -> str:
-    """Return the first line, and as much of the next ones as its last sentence needs, without one that leads to a command."""
+    """Return the first line, and as much of the next ones as its last sentence needs, without one that leads to a
+    command.
+    """
     text = lines[0].strip() if lines else ""
     for line in lines[1:]:
         if not text or text.endswith((".", ":", "!", "?")) or not line.strip() or line.startswith(" "):
@@ -154,7 +162,10 @@ def _find_reward_owner(name: str) -> str:
     ours = name in REWARDS
     environments, rewards = (ENVIRONMENTS, REWARDS) if ours else (find_added("env"), find_added("reward"))
     entry = rewards.get(name)
-    return next((env for env, made in environments.items() if entry is not None and _get_package(made) == _get_package(entry)), "")
+    return next(
+        (env for env, made in environments.items() if entry is not None and _get_package(made) == _get_package(entry)),
+        "",
+    )
 
 
 def _find_source_owner(name: str) -> str:

@@ -38,7 +38,9 @@ from gavel.models.errors import ConfigError
 def run(config: MergeConfig, console: Console) -> int:
     """Run the verb; see ``gavel merge --help``. Returns 0, or 3 where rows or shards are missing."""
     if not config.runs:
-        raise ConfigError("no runs are named", field="runs", remedy="name them: gavel merge runs/part-1 runs/part-2 into=runs/whole")
+        raise ConfigError(
+            "no runs are named", field="runs", remedy="name them: gavel merge runs/part-1 runs/part-2 into=runs/whole"
+        )
     if not config.into:
         raise ConfigError("no folder is named for the whole run", field="into", remedy="set into=runs/NAME")
     target = Path(config.into).expanduser()
@@ -72,16 +74,22 @@ def _check_named_once(runs: Sequence[str]) -> None:
     counts = Counter(places)
     twice = [name for name, place in zip(runs, places, strict=True) if counts[place] > 1]
     if twice:
-        raise ConfigError("this run is named twice", field="runs", found=", ".join(twice), remedy="name each shard once")
+        raise ConfigError(
+            "this run is named twice", field="runs", found=", ".join(twice), remedy="name each shard once"
+        )
 
 
 def _check_outside(target: Path, parts: Sequence[MergePart]) -> None:
     inside = next((part.path for part in parts if part.path.resolve() in target.resolve().parents), None)
     if inside is not None:
         raise RunFolderError(
-            "a shard's own folder is no place for the whole", where=str(target), field="into", found=str(inside),
-            allowed="a folder outside the shards", remedy="name another with into=…",
-        )  # fmt: skip
+            "a shard's own folder is no place for the whole",
+            where=str(target),
+            field="into",
+            found=str(inside),
+            allowed="a folder outside the shards",
+            remedy="name another with into=…",
+        )
 
 
 def _read_part(path: Path, held: ExitStack) -> MergePart:
@@ -101,9 +109,13 @@ def _merge_parts(parts: Sequence[MergePart], target: Path, console: Console) -> 
     text = to_yaml(replace(composed, run=RunConfig(str(target))))
     digests = {**first.manifest.digests, "config": compute_config_digest(text)}
     head = RunHead(
-        "rollout", first.manifest.identity, digests, first.manifest.reward, first.manifest.ablation,
+        "rollout",
+        first.manifest.identity,
+        digests,
+        first.manifest.reward,
+        first.manifest.ablation,
         merged=tuple(_describe_parent(part) for part in parts),
-    )  # fmt: skip
+    )
     reward = make_reward(first.manifest.reward)
     building = target.with_name(f".{target.name}.merging")
     shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed; the shards hold all of it
@@ -140,10 +152,14 @@ def _merge_parts(parts: Sequence[MergePart], target: Path, console: Console) -> 
 
 def _describe_parent(part: MergePart) -> dict[str, Any]:
     return {
-        "run": str(part.path.resolve()), "kind": part.manifest.kind, "shard": str(part.shard),
+        "run": str(part.path.resolve()),
+        "kind": part.manifest.kind,
+        "shard": str(part.shard),
         "identity": part.manifest.digests["identity"],
-        "config": part.manifest.digests["config"], "gavel": part.manifest.gavel, "rows": len(part.rows),
-    }  # fmt: skip
+        "config": part.manifest.digests["config"],
+        "gavel": part.manifest.gavel,
+        "rows": len(part.rows),
+    }
 
 
 def _merge_results(parts: Sequence[MergePart], planned: Sequence[PlannedRow]) -> Iterator[Result]:
@@ -154,8 +170,10 @@ def _merge_results(parts: Sequence[MergePart], planned: Sequence[PlannedRow]) ->
     places: dict[RowKey, tuple[int, int]] = {row.key: (row.task_index, row.rollout_index) for row in planned}
     files = [part.path / name for part in parts for name in ("errors.jsonl", "results.jsonl")]
     found = sorted(
-        (_find_place(line, places, file), number, offset) for number, file in enumerate(files) for offset, _, line in read_places(file)
-    )  # fmt: skip
+        (_find_place(line, places, file), number, offset)
+        for number, file in enumerate(files)
+        for offset, _, line in read_places(file)
+    )
     _check_graded_once(found, files)
     with ExitStack() as opened:
         streams = [opened.enter_context(file.open("rb")) for file in files]
@@ -172,9 +190,12 @@ def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], f
             continue
         if (task, rollout) in graded:
             raise RunFolderError(
-                "this row is graded twice", where=str(files[number]), found=f"place {task} of the tasks, rollout {rollout}",
-                allowed="one line for each row", remedy="take one of the lines out (keep a copy)",
-            )  # fmt: skip
+                "this row is graded twice",
+                where=str(files[number]),
+                found=f"place {task} of the tasks, rollout {rollout}",
+                allowed="one line for each row",
+                remedy="take one of the lines out (keep a copy)",
+            )
         graded.add((task, rollout))
 
 
@@ -183,9 +204,11 @@ def _find_place(line: Mapping[str, Any], places: Mapping[RowKey, tuple[int, int]
     place = places.get(key)
     if place is None and line.get("status") != "invalid_task":
         raise RunFolderError(
-            "this row was never planned: inputs.jsonl is not the whole plan any more", where=str(file), field="task_id",
+            "this row was never planned: inputs.jsonl is not the whole plan any more",
+            where=str(file),
+            field="task_id",
             found=f"{key[0]} (rollout {key[1]})",
             remedy="put a copy of the shard's inputs.jsonl back, or run the shard again in a new folder",
-        )  # fmt: skip
+        )
     task, rollout = place or (int(line.get("metadata", {}).get("line", 1)) - 1, 0)
     return task, rollout, int(line.get("attempt", 1))

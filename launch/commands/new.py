@@ -59,16 +59,22 @@ def run(config: NewConfig, console: Console) -> int:
     """Run the verb; see ``gavel new --help``. Returns 0."""
     if config.what not in KINDS:
         raise ConfigError(
-            "only an environment or a rubric can be begun", field="what", found=config.what or "nothing", allowed=", ".join(KINDS),
+            "only an environment or a rubric can be begun",
+            field="what",
+            found=config.what or "nothing",
+            allowed=", ".join(KINDS),
             remedy="write: gavel new env NAME, or gavel new rubric NAME",
-        )  # fmt: skip
+        )
     name = check_name(config.name, config.what)
     folder = Path(config.into or name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
-            "this place is taken, and nothing is overwritten", where=str(folder), field="into", allowed="a new or an empty folder",
+            "this place is taken, and nothing is overwritten",
+            where=str(folder),
+            field="into",
+            allowed="a new or an empty folder",
             remedy="name another with into=…, or another NAME",
-        )  # fmt: skip
+        )
     files = render_files(name, config.what)
     _write_files(folder, files)
     for path in files:
@@ -77,12 +83,17 @@ def run(config: NewConfig, console: Console) -> int:
     if config.what == "rubric":
         words = shlex.quote(f"rubrics.{name}.file={folder / name}.yaml")
         rows = shlex.quote(f"tasks.path={folder / 'rows.jsonl'}")
-        print_line(console, f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means")
+        print_line(
+            console,
+            f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means",
+        )
         print_line(console, f"a run: gavel rollout {rows} {words} policy=smollm2 judge=smollm2")
         return 0
     package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
     print_line(
-        console, f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to grade with it"
+        console,
+        f"next: pip install -e {package}, then: python -m pytest {place}; {folder / 'README.md'} says how to "
+        f"grade with it",
     )
     return 0
 
@@ -112,7 +123,9 @@ def check_name(name: str | None, what: str = "env") -> str:
         raise ConfigError("no name is given", field="name", allowed=_RULE, remedy=f"write: gavel new {what} NAME")
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         better = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:_LONGEST].strip("_")
-        raise _make_name_error("this is no name for it", name, f"for example {better}" if _NAME.fullmatch(better) else "")
+        raise _make_name_error(
+            "this is no name for it", name, f"for example {better}" if _NAME.fullmatch(better) else ""
+        )
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
         raise _make_name_error("this is a word of Python", name)
     if name in _VALUES:
@@ -131,7 +144,9 @@ def check_name(name: str | None, what: str = "env") -> str:
 
 
 def _make_name_error(problem: str, name: str, remedy: str = "") -> ConfigError:
-    return ConfigError(problem, field="name", found=shorten_value(name), allowed=_RULE, remedy=remedy or "choose another")
+    return ConfigError(
+        problem, field="name", found=shorten_value(name), allowed=_RULE, remedy=remedy or "choose another"
+    )
 
 
 def render_files(name: str, what: str = "env") -> dict[str, str]:
@@ -143,4 +158,6 @@ def render_files(name: str, what: str = "env") -> dict[str, str]:
         autoescape=False,
     )
     values = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_"))}
-    return {path.format(name=name): made.get_template(template).render(values) for template, path in KINDS[what].items()}
+    return {
+        path.format(name=name): made.get_template(template).render(values) for template, path in KINDS[what].items()
+    }

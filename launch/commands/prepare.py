@@ -1,4 +1,6 @@
-"""``gavel prepare``: fetches and verifies what the rubrics need, and adapts a source to ``tasks.jsonl`` with a manifest."""
+"""``gavel prepare``: fetches and verifies what the rubrics need, and adapts a source to ``tasks.jsonl`` with a
+manifest.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,22 @@ def run(config: PrepareConfig, console: Console) -> int:
         if can_generate(config.env):
             return generate_tasks(config, rubrics, lambda text: _print_text(console, text))
         _print_text(
-            console, "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR"
+            console,
+            "no source is given, so no tasks are prepared, and nothing is written; for tasks: source.path=FILE out=DIR",
         )
         return 0
     out = choose_out_folder(config, lambda text: _print_text(console, text))
     if config.format == "nemo_gym" and _is_task_file(config.source):
         return _convert_tasks(config, out, console)
     report = prepare_tasks(
-        config.source, out, profiles=profiles, warn=lambda text: _print_text(console, f"warning: {text}"), dry_run=config.dry_run,
-        env=str(config.env.get("name")), form=choose_form(config),
-    )  # fmt: skip
+        config.source,
+        out,
+        profiles=profiles,
+        warn=lambda text: _print_text(console, f"warning: {text}"),
+        dry_run=config.dry_run,
+        env=str(config.env.get("name")),
+        form=choose_form(config),
+    )
     _show_report(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE
 
@@ -71,22 +79,30 @@ def _list_profiles(config: PrepareConfig) -> dict[str, str]:
     for name, binding in config.judging.bindings.items():
         if binding.rubric not in config.rubrics:
             raise ConfigError(
-                "there is no such rubric", field=f"judging.bindings.{name}.rubric", found=binding.rubric,
+                "there is no such rubric",
+                field=f"judging.bindings.{name}.rubric",
+                found=binding.rubric,
                 allowed=", ".join(config.rubrics),
-            )  # fmt: skip
+            )
         profiles[name] = config.rubrics[binding.rubric].profile
     return profiles
 
 
 def _load_rubrics(config: PrepareConfig, store: AssetStore, console: Console) -> dict[str, Rubric]:
-    """Fetch and verify every asset of every rubric; making the rubric checks that they fit together. In a dry run there is none."""
+    """Fetch and verify every asset of every rubric; making the rubric checks that they fit together.
+
+    In a dry run there is none.
+    """
     rubrics = {}
     added = find_added_rubrics(rubric.profile for rubric in config.rubrics.values() if rubric.file is None)
     for name, rubric in config.rubrics.items():
         field = f"rubrics.{name}.profile"
         profile = get_profile(rubric, field=field, added=added)
         if config.dry_run:
-            _print_text(console, f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}")
+            _print_text(
+                console,
+                f"rubric {name}: {rubric.profile}; would fetch and verify {', '.join(profile.assets) or 'nothing'}",
+            )
             continue
         made = rubrics[name] = make_rubric(rubric, store, field=field, added=added)
         _print_text(console, f"rubric {name}: {rubric.profile}, {made.digest}")
@@ -96,7 +112,10 @@ def _load_rubrics(config: PrepareConfig, store: AssetStore, console: Console) ->
 
 
 def _show_report(report: PrepareReport, dry_run: bool, console: Console) -> None:
-    _print_text(console, f"{report.rows} rows: {report.train} tasks, {report.validation} for validation, {report.skipped} skipped")
+    _print_text(
+        console,
+        f"{report.rows} rows: {report.train} tasks, {report.validation} for validation, {report.skipped} skipped",
+    )
     if report.domains:
         _print_text(console, "by domain: " + ", ".join(f"{domain} {count}" for domain, count in report.domains.items()))
     for how, ids in report.dropped.items():

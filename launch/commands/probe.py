@@ -1,4 +1,6 @@
-"""``gavel probe``: known answers and attacks on each binding, a table each, the report in the run folder, a certificate."""
+"""``gavel probe``: known answers and attacks on each binding, a table each, the report in the run folder, a
+certificate.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ from gavel.models.service import get_config_key
 
 
 def run(config: ProbeConfig, console: Console) -> int:
-    """Run the verb; see ``gavel probe --help``. Returns 0 if every judge qualifies, 4 if the budget ended first, else 3."""
+    """Run the verb; see ``gavel probe --help``.
+
+    Returns 0 if every judge qualifies, 4 if the budget ended first, else 3.
+    """
     if config.concurrency < 1:
         raise ConfigError("must be at least 1", field="concurrency", found=str(config.concurrency))
     check_budget(config.budget)
@@ -81,8 +86,12 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
     allowance = Allowance(config.budget)
 
     async def probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
-        report = await _probe_one(binding, judge, pool, config.concurrency, find_known_fingerprint(certificates, binding))
-        report = replace(report, rows=(*report.rows, *await play_environment_controls(config.env, binding.name, judge, pool.models)))
+        report = await _probe_one(
+            binding, judge, pool, config.concurrency, find_known_fingerprint(certificates, binding)
+        )
+        report = replace(
+            report, rows=(*report.rows, *await play_environment_controls(config.env, binding.name, judge, pool.models))
+        )
         if allowance.stopped is not None:  # what was refused is no finding
             report = replace(report, overflow=None, determinism=None, throughput=None)
         console.print(make_checks_table(report))
@@ -91,7 +100,10 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
         if allowance.stopped is None:
             certify_binding(certificates, binding, report, console)
         else:
-            print_line(console, f"binding {binding.name}: no certificate, for not all was asked; missing: {_count_missing(report)}")
+            print_line(
+                console,
+                f"binding {binding.name}: no certificate, for not all was asked; missing: {_count_missing(report)}",
+            )
         return report
 
     reports = await measure_each_binding(config, assembly, folder, console, probe_one, allowance.bound_model)
@@ -111,11 +123,15 @@ def _count_missing(report: ProbeReport) -> str:
     return ", ".join([*parts, "overflow, determinism and throughput"])
 
 
-async def _probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int, known: str | None) -> ProbeReport:
+async def _probe_one(
+    binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int, known: str | None
+) -> ProbeReport:
     service = binding.judge
     facts = None
     if service is not None:
         facts = await inspect_server(
-            pool.list_urls(binding.service)[0], service.model or "", read_credentials(get_config_key(binding.service), service)
+            pool.list_urls(binding.service)[0],
+            service.model or "",
+            read_credentials(get_config_key(binding.service), service),
         )
     return await probe_binding(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)

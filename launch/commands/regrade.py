@@ -40,7 +40,10 @@ def run(config: RegradeConfig, console: Console) -> int:
         raise ConfigError("there is no such choice", field="only", found=config.only, allowed=", ".join(_ONLY))
     if config.only == "ungraded" and config.into:
         raise ConfigError(
-            "only=ungraded completes the run itself", field="into", found=config.into, remedy="remove into=…, or set only=all"
+            "only=ungraded completes the run itself",
+            field="into",
+            found=config.into,
+            remedy="remove into=…, or set only=all",
         )
     check_budget(config.budget)
     deadline = Deadline.make_deadline(config.deadline, config.deadline_margin)
@@ -54,7 +57,9 @@ def run(config: RegradeConfig, console: Console) -> int:
     path = parent if config.only == "ungraded" else make_child_path(parent, config.into, "regrade", changed)
     if config.dry_run:
         judges = "; ".join(f"{name}: {model} with {profile}" for name, (model, profile) in graders.items())
-        console.print(f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False)
+        console.print(
+            f"would grade the {config.only} rows of {parent} into {path} ({judges})", soft_wrap=True, highlight=False
+        )
         for name, binding in assembly.bindings.items():
             console.print(f"binding {name}: {describe_output_limit(binding)}", soft_wrap=True, highlight=False)
         return 0
@@ -101,29 +106,44 @@ def _regrade_rows(
     text = to_yaml(composed)
     itself = path == parent
     head = RunHead(
-        manifest.kind if itself else "regrade", make_identity(composed.env, composed.policy, composed.services, assembly.bindings),
+        manifest.kind if itself else "regrade",
+        make_identity(composed.env, composed.policy, composed.services, assembly.bindings),
         {"config": compute_config_digest(text), "tasks": manifest.digests["tasks"], "rubrics": assembly.rubric_digests},
-        manifest.reward, manifest.ablation, manifest.parent if itself else describe_parent(parent, manifest),
+        manifest.reward,
+        manifest.ablation,
+        manifest.parent if itself else describe_parent(parent, manifest),
         manifest.shard if itself else None,
-    )  # fmt: skip
+    )
     trusted = bool(config.trust) or is_written_here(parent)
     stored = {} if trusted else read_run_config(parent).service_table
     theirs = frozenset(name for name, service in composed.service_table.items() if stored.get(name) == service)
     with RunFolder.open_folder(path, head, text, "regrade", ours=trusted) as folder:
         folder.write_plan(rows)
         session = Session(
-            assembly, make_reward(folder.manifest.reward), composed.failure, rows, config.concurrency, None,
-            compute_config_digest(text), assets=composed.assets, budget=config.budget,
+            assembly,
+            make_reward(folder.manifest.reward),
+            composed.failure,
+            rows,
+            config.concurrency,
+            None,
+            compute_config_digest(text),
+            assets=composed.assets,
+            budget=config.budget,
             states={} if itself else _read_transcripts(parent, rows, assembly),
-            persistent=itself, parent=None if itself else parent, deadline=deadline,
-            certificates=Path(composed.certificates).expanduser(), untrusted=theirs,
+            persistent=itself,
+            parent=None if itself else parent,
+            deadline=deadline,
+            certificates=Path(composed.certificates).expanduser(),
+            untrusted=theirs,
             prices=list_prices(composed.service_table),
-        )  # fmt: skip
+        )
         return run_async(lambda: run_session(session, folder, console), console)
 
 
 def _read_transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, EpisodeState]:
-    """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said stays."""
+    """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said
+    stays.
+    """
     states = read_journal(parent / "transcripts.jsonl", read_own_messages(rows))
     return {key: replace(state, answers=_keep_said(state, assembly)) for key, state in states.items()}
 

@@ -41,25 +41,36 @@ def run(config: RescoreConfig, console: Console) -> int:
     path = make_child_path(parent, config.into, "rescore", reward_changes(manifest.reward, config.reward))
     if config.dry_run:
         console.print(
-            f"would apply reward {format_options(config.reward)} to {parent} and write {path}", highlight=False, soft_wrap=True
+            f"would apply reward {format_options(config.reward)} to {parent} and write {path}",
+            highlight=False,
+            soft_wrap=True,
         )
         return 0
     head = RunHead(
-        "rescore", manifest.identity, {**manifest.digests, "parent": manifest.digests["identity"]},
-        config.reward, reward.ablation, describe_parent(parent, manifest),
-    )  # fmt: skip
+        "rescore",
+        manifest.identity,
+        {**manifest.digests, "parent": manifest.digests["identity"]},
+        config.reward,
+        reward.ablation,
+        describe_parent(parent, manifest),
+    )
     with RunFolder.open_folder(path, head, to_yaml(composed), ours=is_written_here(parent)) as folder:
         environment = assemble_run(composed, with_policy=True).environment
         tally = RunTally(read_inputs(parent), environment, list_prices(composed.service_table))
         _copy_rewarded(parent, folder, reward, tally)
         metrics = tally.write_metrics(folder, environment, reward)
     console.print(
-        make_closing_table(metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters)
+        make_closing_table(
+            metrics, time.monotonic() - begun, "calls of the parent (no model was called)", environment.info.clusters
+        )
     )
     for standing in read_run_standings(composed, path):
         print_line(console, standing.line)
     print_line(console, write_report(path))
-    print_line(console, f"run folder: {path} (child of {parent}); compare: {shlex.join(('gavel', 'compare', str(parent), str(path)))}")
+    print_line(
+        console,
+        f"run folder: {path} (child of {parent}); compare: {shlex.join(('gavel', 'compare', str(parent), str(path)))}",
+    )
     return exit_code(tally.count_missing(read_inputs(path)), None, console)
 
 

@@ -77,9 +77,15 @@ def run(config: RolloutConfig, console: Console) -> int:
     text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False, trust=None))
     identity = make_identity(config.env, config.policy, config.services, assembly.bindings)
     config_digest = compute_config_digest(text)
-    digests = {"config": config_digest, "tasks": compute_digest([row.task_digest for row in whole]), "rubrics": assembly.rubric_digests}
+    digests = {
+        "config": config_digest,
+        "tasks": compute_digest([row.task_digest for row in whole]),
+        "rubrics": assembly.rubric_digests,
+    }
     reward = make_reward(config.reward)
-    head = RunHead("rollout", identity, digests, config.reward, reward.ablation, shard=None if shard == WHOLE_RUN else str(shard))
+    head = RunHead(
+        "rollout", identity, digests, config.reward, reward.ablation, shard=None if shard == WHOLE_RUN else str(shard)
+    )
     silent: list[str] = []
     new = has_no_row(path)  # then a wrong name or URL must leave no folder that holds it
     if new and (code := run_async(lambda: check_external_services(assembly.services, silent.append), console)) != WHOLE:
@@ -94,13 +100,28 @@ def run(config: RolloutConfig, console: Console) -> int:
             _store_bad(folder, bad, config_digest)
             _tell_bad(bad, console)
         session = Session(
-            assembly, reward, config.failure, rows, config.concurrency, config.policy.sampling, config_digest,
-            assets=config.assets, budget=config.budget, certificates=Path(config.certificates).expanduser(), report=config.report,
-            deadline=deadline, export=config.export, looked=new, persistent=config.retry is not None,
-            untrusted=frozenset(() if trusted else config.service_table), prices=list_prices(config.service_table),
-        )  # fmt: skip
+            assembly,
+            reward,
+            config.failure,
+            rows,
+            config.concurrency,
+            config.policy.sampling,
+            config_digest,
+            assets=config.assets,
+            budget=config.budget,
+            certificates=Path(config.certificates).expanduser(),
+            report=config.report,
+            deadline=deadline,
+            export=config.export,
+            looked=new,
+            persistent=config.retry is not None,
+            untrusted=frozenset(() if trusted else config.service_table),
+            prices=list_prices(config.service_table),
+        )
         if config.inspect is None:
-            code = _print_next_steps(path, rows, run_async(lambda: run_session(session, folder, console), console), console)
+            code = _print_next_steps(
+                path, rows, run_async(lambda: run_session(session, folder, console), console), console
+            )
             _print_kept(kept, console)
             return code
         fresh = replace(session, rows=[row for row in rows if not _is_attempted(path, row)], report=False, export=None)
@@ -136,13 +157,18 @@ def _check_counts(config: RolloutConfig) -> None:
 def _read_tasks(config: RolloutConfig, assembly: Assembly) -> TaskFile:
     if not config.tasks.path:
         raise ConfigError(
-            "no tasks are named", field="tasks.path", allowed="a tasks.jsonl, or a source file of the environment",
+            "no tasks are named",
+            field="tasks.path",
+            allowed="a tasks.jsonl, or a source file of the environment",
             remedy="set tasks.path=…, or try experiment=demo",
-        )  # fmt: skip
+        )
     tasks = read_tasks(resolve_task_path(config.tasks.path), assembly.environment, limit=config.tasks.limit)
     if not tasks.tasks:
         first = tasks.bad[0].error
-        raise InputError(f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}", where=str(tasks.path))
+        raise InputError(
+            f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}",
+            where=str(tasks.path),
+        )
     return tasks
 
 
@@ -164,8 +190,11 @@ def _select_shard(rows: list[PlannedRow], shard: Shard) -> list[PlannedRow]:
     if not part:
         tasks = len({row.task_index for row in rows})
         raise ConfigError(
-            "no task falls to this shard", field="shard", found=str(shard), allowed=f"at most as many shards as tasks, {tasks}",
-        )  # fmt: skip
+            "no task falls to this shard",
+            field="shard",
+            found=str(shard),
+            allowed=f"at most as many shards as tasks, {tasks}",
+        )
     return part
 
 
@@ -184,22 +213,32 @@ def _select_task(rows: list[PlannedRow], task_id: str) -> list[PlannedRow]:
         ids = dict.fromkeys(row.task.task_id for row in rows)
         near = find_nearest(task_id, ids)
         raise ConfigError(
-            "there is no such task", field="inspect", found=task_id,
+            "there is no such task",
+            field="inspect",
+            found=task_id,
             allowed=f"one of {len(ids)} ids, such as {', '.join(list(ids)[:3])}",
             remedy=f"did you mean {near[0]}?" if near else "",
-        )  # fmt: skip
+        )
     return chosen
 
 
 def _with_own_reward(path: Path, config: RolloutConfig) -> tuple[RolloutConfig, str | None]:
-    """Return the config with the reward policy the run's rows have, so that all of them can be compared; and what to say of it."""
+    """Return the config with the reward policy the run's rows have, so that all of them can be compared; and what to
+    say of it.
+    """
     manifest = read_manifest(path)
-    if manifest is None or manifest.kind != "rollout" or manifest.reward == to_plain(dict(config.reward)) or not has_rewards(path):
+    if (
+        manifest is None
+        or manifest.kind != "rollout"
+        or manifest.reward == to_plain(dict(config.reward))
+        or not has_rewards(path)
+    ):
         return config, None
     options = [f"reward.{key}={value}" for key, value in config.reward.items() if key != "name"]
     command = shlex.join(["gavel", "rescore", str(path), f"reward={config.reward.get('name')}", *options])
     kept = (
-        f"this run was made with reward {format_options(manifest.reward)} and keeps it, so that its rows can be compared;\n"
+        f"this run was made with reward {format_options(manifest.reward)} and keeps it, so that its rows can be "
+        f"compared;\n"
         f"for the other one: {command}"
     )
     return replace(config, reward=manifest.reward), kept
@@ -227,11 +266,15 @@ def _store_bad(folder: RunFolder, bad: Sequence[BadRow], config_digest: str) -> 
     known = {result.task_id for result in read_results(folder.path, "errors.jsonl") if result.status == "invalid_task"}
     for row in bad:
         if row.task_id not in known:
-            folder.add_result(make_invalid(row.error, row.task_id, Digests(config_digest, {}), metadata={"line": row.line}))
+            folder.add_result(
+                make_invalid(row.error, row.task_id, Digests(config_digest, {}), metadata={"line": row.line})
+            )
 
 
 def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows: Sequence[PlannedRow]) -> Table:
-    table = Table("what", "how", title="dry run: nothing is started, asked or written", title_justify="left", show_edge=False)
+    table = Table(
+        "what", "how", title="dry run: nothing is started, asked or written", title_justify="left", show_edge=False
+    )
     table.add_row("tasks", Text(f"{len(tasks.tasks)} good, {len(tasks.bad)} skipped, from {tasks.path}"))
     for bad in tasks.bad[:5]:
         table.add_row("", Text(str(bad.error)))
@@ -245,21 +288,28 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     for name, binding in assembly.bindings.items():
         table.add_row(
             f"binding {name}",
-            Text(f"{get_config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
+            Text(
+                f"{get_config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"
+            ),
         )
         table.add_row("", Text(describe_output_limit(binding)))
     table.add_row("reward", Text(format_options(config.reward)))
     limits = [f"at most {value} {key[4:]}" for key, value in to_plain(config.budget).items() if value is not None]
     table.add_row("budget", ", ".join(limits) or "none")
-    table.add_row("model calls", f"one of the policy for each reply to {len(rows)} rows; the judge's depend on the replies")
+    table.add_row(
+        "model calls", f"one of the policy for each reply to {len(rows)} rows; the judge's depend on the replies"
+    )
     for what, how in describe_estimate(estimate_calls(rows, assembly), config.service_table):
         table.add_row(what, Text(how))
     table.add_row("run folder", Text(config.run.dir or "runs/<env>-<time>"))
     return table
 
 
-def _inspect_rows(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None) -> int:
-    """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade. With a content note,
+def _inspect_rows(
+    path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None
+) -> int:
+    """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade. With a
+    content note,
     transcripts stay folded."""
     states = read_journal(path / "transcripts.jsonl", read_own_messages(rows))
     attempts: dict[RowKey, list[Result]] = {row.key: [] for row in rows}
@@ -272,6 +322,7 @@ def _inspect_rows(path: Path, rows: Sequence[PlannedRow], assembly: Assembly, co
             reason = f"{failure.kind}: {failure.reason}" if failure else result.outcome.label
             print_line(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
         console.print(
-            tell_story(newest, states[key].answers.values() if key in states else (), assembly.bindings, note), soft_wrap=False
+            tell_story(newest, states[key].answers.values() if key in states else (), assembly.bindings, note),
+            soft_wrap=False,
         )
     return WHOLE if all(found and found[-1].outcome.graded for found in attempts.values()) else INCOMPLETE

@@ -30,7 +30,9 @@ def run(config: TaskSchemaConfig, console: Console) -> int:
     """Run the verb; see ``gavel schema --help``. Returns 0."""
     if config.what is None:
         names = ", ".join({**ENVIRONMENTS, **find_added("env")})
-        raise ConfigError("no environment is named", field="what", allowed=names, remedy="name it: gavel schema abstention")
+        raise ConfigError(
+            "no environment is named", field="what", allowed=names, remedy="name it: gavel schema abstention"
+        )
     text = orjson.dumps(make_task_schema(config.what), option=orjson.OPT_INDENT_2) + b"\n"
     if not config.out:
         console.file.write(text.decode())
@@ -43,8 +45,10 @@ def run(config: TaskSchemaConfig, console: Console) -> int:
 def make_task_schema(env: str) -> dict[str, Any]:
     """Return the JSON Schema of a ``gavel.task/1`` row of an environment, its target included.
 
-    A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own (arguments of an
-    instruction beside its other fields, defaults). A row that it takes may still be refused for what its texts say: a blank one, a
+    A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own
+    (arguments of an
+    instruction beside its other fields, defaults). A row that it takes may still be refused for what its texts say: a
+    blank one, a
     persona, a language, an instruction or its arguments.
 
     Raises:
@@ -54,7 +58,11 @@ def make_task_schema(env: str) -> dict[str, Any]:
     definitions: dict[str, Any] = {"Message": _make_message_schema()}
     made_by = _find_class(env)
     target = _find_target_type(made_by)
-    asked = {} if describe_environment({"name": env}).speaks_first else {"contains": {"properties": {"role": {"const": "user"}}}}
+    asked = (
+        {}
+        if describe_environment({"name": env}).speaks_first
+        else {"contains": {"properties": {"role": {"const": "user"}}}}
+    )
     if target is not None:
         made = TypeAdapter(target).json_schema(ref_template="#/$defs/{model}")
         definitions.update(made.pop("$defs", {}))
@@ -64,15 +72,27 @@ def make_task_schema(env: str) -> dict[str, Any]:
         "task_id": {"type": "string", "pattern": r"\S", "description": "unique in its file"},
         "env": {"const": env},
         "verifier": {"type": "string", "pattern": _VERIFIER, "description": "<target format>/<binding>"},
-        "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Message"}, "description": "sent as they are", **asked},
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"$ref": "#/$defs/Message"},
+            "description": "sent as they are",
+            **asked,
+        },
         "target": {"$ref": "#/$defs/Target"} if target is not None else {"type": "object"},
         "metadata": {"type": "object", "description": "what figures are sliced by, and anything else"},
     }
     assert set(schema["properties"]) == set(properties) - {"schema"}  # a field of Task that is not described here
     return {
-        "$schema": DRAFT, "title": f"{Task.SCHEMA} of {env}", "description": f"One line of a task file of env={env}.", "type": "object",
-        "properties": properties, "required": list(properties), "additionalProperties": False, "$defs": definitions,
-    }  # fmt: skip
+        "$schema": DRAFT,
+        "title": f"{Task.SCHEMA} of {env}",
+        "description": f"One line of a task file of env={env}.",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
 
 
 def _make_message_schema() -> dict[str, Any]:
@@ -81,11 +101,14 @@ def _make_message_schema() -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "role": {key: value for key, value in roles.items() if key != "title"}, "content": {"type": "string"},
-            "reply": {"type": "null"}, "receipts": {"type": "array", "maxItems": 0},
+            "role": {key: value for key, value in roles.items() if key != "title"},
+            "content": {"type": "string"},
+            "reply": {"type": "null"},
+            "receipts": {"type": "array", "maxItems": 0},
         },
-        "required": ["role", "content"], "additionalProperties": False,
-    }  # fmt: skip
+        "required": ["role", "content"],
+        "additionalProperties": False,
+    }
 
 
 def _find_class(env: str) -> Any:
@@ -95,7 +118,9 @@ def _find_class(env: str) -> Any:
 
 
 def _find_target_type(made: Any) -> Any:
-    """Return the dataclass, or the union of some, that the environment's ``parse_target`` says it returns; None if it does not say."""
+    """Return the dataclass, or the union of some, that the environment's ``parse_target`` says it returns; None if it
+    does not say.
+    """
     parse = getattr(made, "parse_target", None)
     found = typing.get_type_hints(parse).get("return") if parse is not None else None
     if isinstance(found, types.UnionType) and all(is_dataclass(form) for form in typing.get_args(found)):

@@ -53,9 +53,14 @@ async def serve_environments(config: ServeConfig, options: HttpOptions, offers: 
     store, replies = make_asset_store(config.assets), config.assets.replies
     folder = Path(config.run.dir or f"runs/serve-{time.strftime('%Y%m%d-%H%M%S')}")
     async with open_services(
-        {**list_services(offers), **list_played(config)}, log_dir=folder / "logs", progress=lambda line: print_line(console, line),
-        assets_cache=store.cache, mirror=store.mirror, offline=store.offline, replies=Path(replies) if replies else None,
-    ) as pool:  # fmt: skip
+        {**list_services(offers), **list_played(config)},
+        log_dir=folder / "logs",
+        progress=lambda line: print_line(console, line),
+        assets_cache=store.cache,
+        mirror=store.mirror,
+        offline=store.offline,
+        replies=Path(replies) if replies else None,
+    ) as pool:
         for offer in offers:
             offer.set_models(pool.models)
         app = make_gym_app(config, options, offers, pool.models, lambda: _read_loads(pool, offers))
@@ -82,7 +87,10 @@ async def _wait_told(config: ServeConfig, running: Running, pool: ServicePool, c
     for task in (death, told):
         task.cancel()
     asked.set()
-    print_line(console, died.report if died else f"ending: what is in flight has {config.http.grace:g} s (once more ends it now)")
+    print_line(
+        console,
+        died.report if died else f"ending: what is in flight has {config.http.grace:g} s (once more ends it now)",
+    )
     hurry = asyncio.create_task(_stop_at_once(running, again))
     late = await running.stop(config.http.grace)
     hurry.cancel()
@@ -97,7 +105,9 @@ async def _stop_at_once(running: Running, again: asyncio.Event) -> None:
 
 
 def _call_on_signals(ask: Callable[[], None]) -> None:
-    """Call ``ask`` at each signal from now on, until the loop closes: one that comes while services end must not break that off."""
+    """Call ``ask`` at each signal from now on, until the loop closes: one that comes while services end must not break
+    that off.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ask)
 
@@ -112,25 +122,36 @@ def read_http_options(config: HttpConfig) -> HttpOptions:
     key = _read_key(config.api_key_env)
     if key is None and not local and not config.without_key:
         raise ConfigError(
-            "other machines could use this service without a key", field="http.host", found=config.host,
+            "other machines could use this service without a key",
+            field="http.host",
+            found=config.host,
             allowed="127.0.0.1, or any with http.api_key_env=VARIABLE",
             remedy="set http.api_key_env=VARIABLE, or http.without_key=true if the network is closed to others",
-        )  # fmt: skip
+        )
     return HttpOptions(
-        int(config.max_body_mib * MIB), config.max_in_flight, config.max_batch, config.body_timeout, api_key=key,
+        int(config.max_body_mib * MIB),
+        config.max_in_flight,
+        config.max_batch,
+        config.body_timeout,
+        api_key=key,
         loopback_hosts=local and key is None,
-    )  # fmt: skip
+    )
 
 
 def _read_key(variable: str | None) -> str | None:
     if variable is None:
         return None
     if is_likely_key(variable):
-        raise ConfigError("this looks like a key itself", field="http.api_key_env", allowed="the name of the variable that holds it")
+        raise ConfigError(
+            "this looks like a key itself", field="http.api_key_env", allowed="the name of the variable that holds it"
+        )
     value = os.environ.get(variable, "").strip()
     if not value:
         raise ConfigError(
-            "the variable that should hold the key is not set", field="http.api_key_env", found=variable, remedy=f"export {variable}=…"
+            "the variable that should hold the key is not set",
+            field="http.api_key_env",
+            found=variable,
+            remedy=f"export {variable}=…",
         )
     return value
 
@@ -145,7 +166,8 @@ def _announce_service(config: ServeConfig, running: Running, offers: list[Offer]
     names = ", ".join(offer.name for offer in offers)
     print_line(
         console,
-        f"serving {names} at {running.url} (POST /v1/NAME/grade, /step, /open; GET /openapi.json, /healthz{key}); Ctrl-C ends it",
+        f"serving {names} at {running.url} (POST /v1/NAME/grade, /step, /open; GET /openapi.json, /healthz{key}); "
+        f"Ctrl-C ends it",
     )
     print_line(console, describe_gym(config, offers, config.http.host, running.port))
 
@@ -153,14 +175,22 @@ def _announce_service(config: ServeConfig, running: Running, offers: list[Offer]
 def _make_plan_table(config: ServeConfig, offers: list[Offer]) -> Table:
     table = Table("what", "how", title="dry run: nothing is started or asked", title_justify="left", show_edge=False)
     table.add_row("address", Text(f"{config.http.host}:{config.http.port}"))
-    table.add_row("key", Text(f"in the variable {config.http.api_key_env}" if config.http.api_key_env else "none is asked for"))
     table.add_row(
-        "bounds", f"{config.http.max_in_flight} items in flight, {config.http.max_batch} in a batch, {config.http.max_body_mib:g} MiB"
+        "key", Text(f"in the variable {config.http.api_key_env}" if config.http.api_key_env else "none is asked for")
+    )
+    table.add_row(
+        "bounds",
+        f"{config.http.max_in_flight} items in flight, {config.http.max_batch} in a batch, "
+        f"{config.http.max_body_mib:g} MiB",
     )
     for offer in offers:
-        table.add_row(f"/v1/{offer.name}", Text(f"{offer.config.env['name']}, reward {offer.config.reward.get('name')}"))
+        table.add_row(
+            f"/v1/{offer.name}", Text(f"{offer.config.env['name']}, reward {offer.config.reward.get('name')}")
+        )
         for name, binding in offer.assembly.bindings.items():
-            table.add_row("", Text(f"binding {name}: {get_config_key(binding.service)} grades with {binding.rubric.profile}"))
+            table.add_row(
+                "", Text(f"binding {name}: {get_config_key(binding.service)} grades with {binding.rubric.profile}")
+            )
             table.add_row("", Text(describe_output_limit(binding)))
     services = {name: service for offer in offers for name, service in offer.assembly.services.items()}
     for name, service in {**services, **({POLICY: config.policy} if config.gym.play else {})}.items():

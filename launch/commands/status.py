@@ -1,4 +1,6 @@
-"""``gavel status RUN``: how a training run or a sweep goes; everything is read from its folder and from Slurm's queue."""
+"""``gavel status RUN``: how a training run or a sweep goes; everything is read from its folder and from Slurm's
+queue.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,11 @@ def run(config: StatusConfig, console: Console) -> int:
     if (path / "manifest.json").is_file():
         word = shlex.quote(config.run.dir)
         raise ConfigError(
-            "this is a run of `gavel rollout`, not a training run or a sweep", field="run.dir", found=config.run.dir,
+            "this is a run of `gavel rollout`, not a training run or a sweep",
+            field="run.dir",
+            found=config.run.dir,
             remedy=f"look at it: gavel view {word}; as a file: gavel report {word}",
-        )  # fmt: skip
+        )
     plan = read_plan(path)
     table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)
     for what, how in _list_rows(path, plan):
@@ -140,7 +144,9 @@ def _describe_judge(plan: RunPlan) -> str:
     urls = [url for one in found for replicas in one.urls.values() for url in replicas]
     wanted = plan.judge.nodes
     healthy = sum(_is_healthy(url) for url in urls)
-    return f"{len(found)} of {wanted} nodes, {healthy} of {len(urls)} replicas answer ({plan.mode}, {plan.judge_folder})"
+    return (
+        f"{len(found)} of {wanted} nodes, {healthy} of {len(urls)} replicas answer ({plan.mode}, {plan.judge_folder})"
+    )
 
 
 def _is_healthy(url: str) -> bool:
@@ -153,7 +159,9 @@ def _is_healthy(url: str) -> bool:
 
 def _read_last_lines(path: Path, count: int) -> list[str]:
     logs = sorted((path / "logs").glob("*"), key=lambda file: file.stat().st_mtime)
-    chosen = [file for file in logs if file.name.startswith("trainer-")][-1:] or [file for file in logs if file.is_file()][-1:]
+    chosen = [file for file in logs if file.name.startswith("trainer-")][-1:] or [
+        file for file in logs if file.is_file()
+    ][-1:]
     if not chosen or count < 1:
         return []
     return [f"the end of {chosen[0]}:", *deque(logtail.read_tail(chosen[0], count).splitlines(), count)]
@@ -168,7 +176,9 @@ COLUMNS = ("point", "what", "state", "step", "mean reward", "ungraded")
 
 
 def _show_sweep(path: Path) -> tuple[Table, list[str]]:
-    """Return the table of a sweep's points, and lines that say why points failed and how the judges are that they share."""
+    """Return the table of a sweep's points, and lines that say why points failed and how the judges are that they
+    share.
+    """
     table, said = Table(*COLUMNS, title=str(path), title_justify="left", show_edge=False), []
     for point in read_index(path).points:
         folder, what = path / point.name, Text(" ".join(point.overrides))
@@ -179,7 +189,12 @@ def _show_sweep(path: Path) -> tuple[Table, list[str]]:
         total = done.graded + done.ungraded
         share = f"{done.ungraded / total:.1%}" if total else ""
         table.add_row(
-            str(point.index), what, Text(describe_state(folder)), describe_steps(folder, done.step), Text(reward_of_last(folder)), share
+            str(point.index),
+            what,
+            Text(describe_state(folder)),
+            describe_steps(folder, done.step),
+            Text(reward_of_last(folder)),
+            share,
         )
         attempts = read_attempts(folder)
         if attempts and attempts[-1].state == "failed" and attempts[-1].reason:
@@ -193,11 +208,20 @@ def _describe_shared(folder: Path) -> Iterator[str]:
     if not started:
         return
     plan, job = read_judge_plan(folder), started.get("job")
-    state = (slurm.query_state(job) or "is over") if job else "runs" if judge_folder.process_runs(int(started["pid"])) else "is over"
+    state = (
+        (slurm.query_state(job) or "is over")
+        if job
+        else "runs"
+        if judge_folder.process_runs(int(started["pid"]))
+        else "is over"
+    )
     name = f"job {job}" if job else f"process {started['pid']}"
     urls = [url for one in judge_folder.list_endpoints(folder) for replicas in one.urls.values() for url in replicas]
     models = ", ".join(dict.fromkeys(str(service.model) for service in plan.services.values()))
-    yield f"judge {models}: {name} {state}, {sum(map(_is_healthy, urls))} of {len(urls)} published replicas answer ({folder})"
+    yield (
+        f"judge {models}: {name} {state}, {sum(map(_is_healthy, urls))} of {len(urls)} published replicas answer "
+        f"({folder})"
+    )
     for reason in judge_folder.list_deaths(folder):
         yield f"judge {models}: {_get_first_line(reason)}"
 
@@ -215,12 +239,16 @@ def describe_steps(path: Path, step: int | None) -> str:
 
 
 def reward_of_last(path: Path, window: int = WINDOW) -> str:
-    """Return the mean reward of the newest steps with its interval over tasks, ``0.412 [0.300, 0.524]``; empty if none is graded."""
+    """Return the mean reward of the newest steps with its interval over tasks, ``0.412 [0.300, 0.524]``; empty if none
+    is graded.
+    """
     try:
         config = read_config(path)
         samples = read_samples(path, clusters=find_clusters(config.get("env") or {}))
     except InputError as failed:
         return _get_first_line(str(failed))
     last = sorted({sample.step for sample in samples})[-window:]
-    found = compute_mean([sample for sample in samples if sample.step in last], bounds=find_bounds(config.get("reward") or {}))
+    found = compute_mean(
+        [sample for sample in samples if sample.step in last], bounds=find_bounds(config.get("reward") or {})
+    )
     return "" if found is None else format_metric(found)

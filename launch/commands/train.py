@@ -1,4 +1,6 @@
-"""``gavel train``: everything checked, a run folder written, the trainer started here or handed to Slurm together with its judge."""
+"""``gavel train``: everything checked, a run folder written, the trainer started here or handed to Slurm together with
+its judge.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,27 @@ from gavel.launch.training.job import run_training
 from gavel.launch.training.layout import describe_layout
 from gavel.launch.training.nemo_rl.arithmetic import describe_arithmetic
 from gavel.launch.training.preflight import Checked, check_run, read_version
-from gavel.launch.training.start import FINISHED, SUBMITTED, Findings, is_done, prepare_run, start_judge, start_slurm, write_run
+from gavel.launch.training.start import (
+    FINISHED,
+    SUBMITTED,
+    Findings,
+    is_done,
+    prepare_run,
+    start_judge,
+    start_slurm,
+    write_run,
+)
 from gavel.launch.training.trainer_config import list_overlaid
 
 
 def run(config: TrainConfig, console: Console) -> int:
-    """Run the verb; see ``gavel train --help``. Returns the exit code: of the trainer if it runs here, 0 once Slurm has the job."""
-    path = Path(config.run.dir or time.strftime(f"runs/train-{config.env['name']}-%Y%m%d-%H%M%S")).expanduser().absolute()
+    """Run the verb; see ``gavel train --help``.
+
+    Returns the exit code: of the trainer if it runs here, 0 once Slurm has the job.
+    """
+    path = (
+        Path(config.run.dir or time.strftime(f"runs/train-{config.env['name']}-%Y%m%d-%H%M%S")).expanduser().absolute()
+    )
     checked = check_run(config, path)
     if config.dry_run:
         return _show_plan(config, path, checked, console)
@@ -32,11 +48,16 @@ def run(config: TrainConfig, console: Console) -> int:
         raise Findings(checked.findings)
     prepared = prepare_run(config, path, checked)
     if is_done(prepared):
-        print_line(console, f"run folder: {path}\nthis run is finished, nothing is started: gavel status {shlex.quote(str(path))}")
+        print_line(
+            console,
+            f"run folder: {path}\nthis run is finished, nothing is started: gavel status {shlex.quote(str(path))}",
+        )
         return FINISHED
     write_run(prepared)
     if config.cluster.kind == "slurm":
-        print_line(console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here")
+        print_line(
+            console, f"job {start_slurm(config, prepared, console)} is submitted; nothing needs to stay running here"
+        )
         print_line(console, f"run folder: {path}\nhow it goes: gavel status {shlex.quote(str(path))}")
         return SUBMITTED
     start_judge(config, prepared, console)
@@ -56,10 +77,13 @@ def _show_plan(config: TrainConfig, path: Path, checked: Checked, console: Conso
             values = yaml.safe_load(checked.config_text)
             for what, how in describe_arithmetic(values, checked.assembly.services, judged=checked.judged):
                 table.add_row(what, Text(how))
-            for one in list_overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ():
+            for one in (
+                list_overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ()
+            ):
                 table.add_row("overlaid", Text(f"{one.key}: {one.before} → {one.after}"))
         table.add_row(
-            "NeMo-RL", Text(f"{read_version(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}")
+            "NeMo-RL",
+            Text(f"{read_version(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}"),
         )
     if not checked.judged:
         table.add_row("judge", Text("no judge is asked: programs check these tasks alone"))

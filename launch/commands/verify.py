@@ -1,8 +1,11 @@
 """``gavel verify RUN``: whether a run folder says what was written into it; nothing is changed and no model is called.
 
-Questions to each stored row: is each line the one that was written (its digest), does the row stand where it belongs and once, is its
-task the planned one, is the reward what the run's policy gives the stored outcome, and is the outcome what the environment makes of
-the stored transcript and the judge's stored replies? This shows accidents and careless edits. It is no signature: who can write the
+Questions to each stored row: is each line the one that was written (its digest), does the row stand where it belongs
+and once, is its
+task the planned one, is the reward what the run's policy gives the stored outcome, and is the outcome what the
+environment makes of
+the stored transcript and the judge's stored replies? This shows accidents and careless edits. It is no signature: who
+can write the
 folder can write digests, too.
 """
 
@@ -38,7 +41,9 @@ AGREES, DISAGREES = 0, 2
 
 @dataclass(slots=True)
 class RunVerification:
-    """What was found: ``reread`` counts rows whose outcome was made again, ``unread`` those that it could not be, by reason."""
+    """What was found: ``reread`` counts rows whose outcome was made again, ``unread`` those that it could not be, by
+    reason.
+    """
 
     faults: list[RecordError] = field(default_factory=list)
     lines: int = 0
@@ -56,7 +61,10 @@ def run(config: VerifyConfig, console: Console) -> int:
     found = verify_run(path)
     for fault in found.faults:
         print_line(console, describe_fault(fault))
-    print_line(console, f"{found.lines} lines; made again: {found.rewarded} rewards, {found.reread} outcomes from stored replies")
+    print_line(
+        console,
+        f"{found.lines} lines; made again: {found.rewarded} rewards, {found.reread} outcomes from stored replies",
+    )
     if found.undigested:
         print_line(console, f"{found.undigested} lines carry no digest: an older version wrote them")
     if found.torn:
@@ -102,7 +110,9 @@ def _add_fault(
 
 
 def _check_files(path: Path, found: RunVerification) -> None:
-    """Look at what stands at each name, and at which lines carry a digest; that of each line is looked at where it is read."""
+    """Look at what stands at each name, and at which lines carry a digest; that of each line is looked at where it is
+    read.
+    """
     for name in (*FILES, "config.yaml", "manifest.json"):
         if (path / name).is_symlink():
             _add_fault(found, path / name, "file", f"a link to {(path / name).readlink()}", "a file of this folder")
@@ -120,7 +130,12 @@ def _check_files(path: Path, found: RunVerification) -> None:
                     digested = True
                 elif digested:
                     found.faults.append(
-                        RecordError("this line", where=f"{file}:{number}", field="line_digest", allowed="one, as the lines before")
+                        RecordError(
+                            "this line",
+                            where=f"{file}:{number}",
+                            field="line_digest",
+                            allowed="one, as the lines before",
+                        )
                     )
                 elif name != "inputs.jsonl":  # whose tasks have digests of their own
                     found.undigested += 1
@@ -144,7 +159,9 @@ def _assemble_stored(path: Path, manifest: Manifest, found: RunVerification, row
         _add_fault(found, path / "config.yaml", "", str(failed).splitlines()[0], "", "the config cannot be read")
         return None
     try:
-        assembly = assemble_run(replace(config, dry_run=True, assets=replace(config.assets, offline=True)), with_policy=True)
+        assembly = assemble_run(
+            replace(config, dry_run=True, assets=replace(config.assets, offline=True)), with_policy=True
+        )
     except (GavelError, OSError) as failed:
         found.unread[f"the run cannot be put together here: {str(failed).splitlines()[0]}"] += rows
         return None

@@ -19,7 +19,9 @@ from gavel.models.errors import ConfigError
 def run(config: ViewConfig, console: Console) -> int:
     """Run the verb until Ctrl-C; see ``gavel view --help``. Returns the exit code."""
     if not 0 <= config.port <= 65535:
-        raise ConfigError("this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one")
+        raise ConfigError(
+            "this is no port", field="port", found=str(config.port), allowed="0 to 65535; 0 picks a free one"
+        )
     source = open_source(config.run.dir)
     return run_async(lambda: serve_run(source, config.port, console), console, "the page is served no more")
 

@@ -1,7 +1,10 @@
-"""How the reward of a training run moved: a mean for each step, and its first steps against its last ones, with intervals.
+"""How the reward of a training run moved: a mean for each step, and its first steps against its last ones, with
+intervals.
 
-Intervals are over tasks (prompts), for the replies to one prompt are alike, or over clusters of tasks that are alike. Where both ends
-of a run saw the same tasks their difference is taken within each task, which leaves out how hard the tasks of a step happen to be.
+Intervals are over tasks (prompts), for the replies to one prompt are alike, or over clusters of tasks that are alike.
+Where both ends
+of a run saw the same tasks their difference is taken within each task, which leaves out how hard the tasks of a step
+happen to be.
 """
 
 from __future__ import annotations
@@ -16,12 +19,21 @@ import numpy as np
 from gavel.envs.statistics import compute_mean as clustered
 from gavel.envs.types import Metric
 from gavel.launch.comparing.ledgers import LedgerSample
-from gavel.launch.comparing.paired import SAME, Bounds, clip_interval, compute_tied, find_difference_bounds, group_by_cluster
+from gavel.launch.comparing.paired import (
+    SAME,
+    Bounds,
+    clip_interval,
+    compute_tied,
+    find_difference_bounds,
+    group_by_cluster,
+)
 from gavel.models.codec import record
 from gavel.models.statistics import compute_t975, encode_names
 
 WINDOW = 5
-"""Steps at each end of a run that are set against each other, unless it is asked for others; never more than half of it."""
+"""Steps at each end of a run that are set against each other, unless it is asked for others; never more than half of
+it.
+"""
 PAIRED_FROM = 5
 """With fewer tasks in common, two sets of samples are compared as they are."""
 UNPAIRED = 10
@@ -32,7 +44,8 @@ Value = Callable[[LedgerSample], float | None]
 
 @record
 class CurvePoint:
-    """One step: the mean over its graded samples with its interval over tasks, ``mean`` None where none was graded; ``smooth`` over the
+    """One step: the mean over its graded samples with its interval over tasks, ``mean`` None where none was graded;
+    ``smooth`` over the
     last steps up to this one."""
 
     step: int
@@ -43,7 +56,8 @@ class CurvePoint:
 
 @record
 class Change:
-    """``last`` less ``first``: means over the graded samples of each, and the difference; ``paired`` by that many tasks, 0 where the
+    """``last`` less ``first``: means over the graded samples of each, and the difference; ``paired`` by that many
+    tasks, 0 where the
     two have too few in common and the difference is that of two independent sets of tasks."""
 
     first: Metric
@@ -72,8 +86,12 @@ def pick_component(name: str) -> Value:
     return lambda sample: None if sample.reward is None else (sample.components or {}).get(name)
 
 
-def compute_mean(samples: Iterable[LedgerSample], value: Value = reward_of, bounds: Bounds | None = None) -> Metric | None:
-    """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is none."""
+def compute_mean(
+    samples: Iterable[LedgerSample], value: Value = reward_of, bounds: Bounds | None = None
+) -> Metric | None:
+    """Return the mean over graded samples with its interval over tasks; ``n`` counts samples; None where there is
+    none.
+    """
     known = [(sample.cluster or sample.task, found) for sample in samples if (found := value(sample)) is not None]
     metric = clustered([found for _, found in known], encode_names(task for task, _ in known), bounds=bounds)
     if metric is not None and metric.low is not None and metric.high is not None and metric.high - metric.low < SAME:
@@ -93,12 +111,16 @@ def make_curve(
     for place, step in enumerate(steps):
         near = [sample for one in steps[max(0, place - window + 1) : place + 1] for sample in by_step[one]]
         ungraded = sum(sample.reward is None for sample in by_step[step])
-        points.append(CurvePoint(step, compute_mean(by_step[step], value, bounds), compute_mean(near, value, bounds), ungraded))
+        points.append(
+            CurvePoint(step, compute_mean(by_step[step], value, bounds), compute_mean(near, value, bounds), ungraded)
+        )
     return tuple(points)
 
 
 def split_ends(samples: Sequence[LedgerSample], window: int = WINDOW) -> tuple[list[LedgerSample], list[LedgerSample]]:
-    """Return the samples of the first and of the last ``window`` steps; of half the steps each where there are fewer."""
+    """Return the samples of the first and of the last ``window`` steps; of half the steps each where there are
+    fewer.
+    """
     steps = sorted({sample.step for sample in samples})
     size = min(window, len(steps) // 2)
     first, last = set(steps[:size]), set(steps[len(steps) - size :])
@@ -113,8 +135,10 @@ def compute_change(
 ) -> Change | None:
     """Return how ``last`` differs from ``first``; None where either has no graded sample.
 
-    The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of each, of which each
-    must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the values of both.
+    The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of
+    each, of which each
+    must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the
+    values of both.
     """
     first, last = list(first), list(last)
     alike = find_clusters([*first, *last])
@@ -127,7 +151,9 @@ def compute_change(
     limits = find_difference_bounds(*bounds)
     if len(common) >= PAIRED_FROM:
         return Change(
-            *sides, compute_mean_of(make_independent({task: after[task] - before[task] for task in common}, alike), limits), len(common)
+            *sides,
+            compute_mean_of(make_independent({task: after[task] - before[task] for task in common}, alike), limits),
+            len(common),
         )
     return Change(*sides, clip_interval(_compute_welch(*values), limits), 0)
 
@@ -178,13 +204,19 @@ def _compute_welch(before: Sequence[float], after: Sequence[float]) -> Metric:
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (before, after)]
     if sum(parts) < SAME**2:
         return Metric(center, None, None, n)
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True)
+    )
     half = compute_t975(max(1, int(freedom))) * math.sqrt(sum(parts))
     return Metric(center, center - half, center + half, n)
 
 
-def summarize_reward(samples: Sequence[LedgerSample], window: int = WINDOW, bounds: tuple[float, float] | None = None) -> list[str]:
-    """Say in words what became of the reward of a run; ``bounds`` are its least and greatest value, None where they are not known."""
+def summarize_reward(
+    samples: Sequence[LedgerSample], window: int = WINDOW, bounds: tuple[float, float] | None = None
+) -> list[str]:
+    """Say in words what became of the reward of a run; ``bounds`` are its least and greatest value, None where they are
+    not known.
+    """
     steps = {sample.step for sample in samples}
     found = compute_change(*split_ends(samples, window), bounds=(bounds, bounds)) if len(steps) > 1 else None
     if found is None:
@@ -195,7 +227,11 @@ def summarize_reward(samples: Sequence[LedgerSample], window: int = WINDOW, boun
     which = "step" if size == 1 else f"{size} steps"
     lines = [f"mean reward: first {which} {format_metric(found.first)}, last {which} {format_metric(found.last)}"]
     if low is None or high is None:
-        why = "too few tasks for an interval" if found.paired == 0 else f"equal in all {found.paired} tasks, which gives no interval"
+        why = (
+            "too few tasks for an interval"
+            if found.paired == 0
+            else f"equal in all {found.paired} tasks, which gives no interval"
+        )
         return [*lines, f"change {found.difference.value:+.3f} ({how}); {why}"]
     verdict = "beyond noise" if low > 0 or high < 0 else "within noise: its interval holds 0"
     return [*lines, f"change {found.difference.value:+.3f} [{low:+.3f}, {high:+.3f}] ({how}, 95 %): {verdict}"]

@@ -43,14 +43,19 @@ def _list_changes(base: Path, old: Manifest, path: Path, new: Manifest) -> list[
         if changed := list_differences(to_plain(before), to_plain(after)):
             lines.append(f"{what}: {'; '.join(changed[:3])}")
     if to_plain(old.identity.bindings) != to_plain(new.identity.bindings):
-        lines.append(f"graded with another rubric or judge: {describe_grading(base, old)} -> {describe_grading(path, new)}")
+        lines.append(
+            f"graded with another rubric or judge: {describe_grading(base, old)} -> {describe_grading(path, new)}"
+        )
     return lines
 
 
 def describe_grading(path: Path, manifest: Manifest) -> str:
     """Return the judges of a run with their rubrics: ``my-judge with gavel/qa-abstention-v1 (rubric 87462197)``."""
     profiles = _read_profiles(path)
-    return ", ".join(_describe_grader(name, binding, profiles) for name, binding in manifest.identity.bindings.items()) or "no judge"
+    return (
+        ", ".join(_describe_grader(name, binding, profiles) for name, binding in manifest.identity.bindings.items())
+        or "no judge"
+    )
 
 
 def _describe_grader(name: str, binding: Mapping[str, Any], profiles: Mapping[str, str]) -> str:
@@ -66,7 +71,11 @@ def _read_profiles(path: Path) -> dict[str, str]:
         config = read_run_config(path)
     except (GavelError, OSError):
         return {}
-    return {name: config.rubrics[one.rubric].profile for name, one in config.judging.bindings.items() if one.rubric in config.rubrics}
+    return {
+        name: config.rubrics[one.rubric].profile
+        for name, one in config.judging.bindings.items()
+        if one.rubric in config.rubrics
+    }
 
 
 def judge_notes(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
@@ -83,7 +92,8 @@ def judge_notes(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
-    """Return what tells names apart: words that all points of a sweep share are left out, and what a child has of its parent's name.
+    """Return what tells names apart: words that all points of a sweep share are left out, and what a child has of its
+    parent's name.
 
     ``000-seed=1_reward.abstain=0.3``, ``001-seed=1_reward.abstain=0.5`` -> ``abstain=0.3``, ``abstain=0.5``;
     ``demo``, ``demo-rescore-abstain-0.3`` -> ``demo``, ``rescore-abstain-0.3``.
@@ -94,7 +104,9 @@ def shorten_names(names: Sequence[str]) -> list[str]:
         first = names[0]
         found = [first, *(name.removeprefix(f"{first}-") or name for name in names[1:])]
         if found == list(names):
-            shared = next((place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0)
+            shared = next(
+                (place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0
+            )
             place = max(first.rfind("-", 0, shared), first.rfind("/", 0, shared)) + 1
             found = [name[place:] for name in names]
     return found if len(set(found)) == len(found) and all(found) else list(names)

@@ -19,10 +19,13 @@ LEDGER = "ledger"
 
 @dataclass(frozen=True, slots=True)
 class LedgerSample:
-    """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in one step apart.
+    """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in
+    one step apart.
 
-    ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are empty.
-    ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what its task shares with
+    ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are
+    empty.
+    ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what its
+    task shares with
     others that are alike, empty where the task stands for itself.
     """
 
@@ -38,7 +41,8 @@ class LedgerSample:
 
 
 def read_samples(run: Path, split: str = "train", clusters: str | None = None) -> tuple[LedgerSample, ...]:
-    """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is ungraded.
+    """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is
+    ungraded.
 
     Args:
         run: the run folder.
@@ -57,11 +61,14 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
         if (uid := row["uid"]) in steps
     }
     cut = LedgerSample(0, ("", ""), 0, None, failure="gavel:episode_cut")
-    return tuple(made.get(uid) or replace(cut, step=step) for uid, step in sorted(steps.items(), key=lambda item: item[1]))
+    return tuple(
+        made.get(uid) or replace(cut, step=step) for uid, step in sorted(steps.items(), key=lambda item: item[1])
+    )
 
 
 def _read_steps(path: Path, split: str) -> dict[str, int]:
-    """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the place of what an
+    """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the
+    place of what an
     earlier one recorded from that step on."""
     found: dict[str, int] = {}
     start = ""
@@ -87,7 +94,9 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield orjson.loads(line)
             except orjson.JSONDecodeError as failed:
-                raise InputError("this line of a ledger is damaged", where=f"{path}:{number}", found=str(failed)) from None
+                raise InputError(
+                    "this line of a ledger is damaged", where=f"{path}:{number}", found=str(failed)
+                ) from None
 
 
 def _make_sample(step: int, row: Mapping[str, Any], clusters: str | None) -> LedgerSample:
@@ -97,9 +106,15 @@ def _make_sample(step: int, row: Mapping[str, Any], clusters: str | None) -> Led
     if failure is not None:
         return LedgerSample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))
     return LedgerSample(
-        step, task, int(result["rollout_index"]), float(verdict["reward"]), str(verdict["label"]), dict(verdict["components"]),
-        _compute_passed(result["outcome"]["checks"]), cluster=_find_cluster(result, clusters),
-    )  # fmt: skip
+        step,
+        task,
+        int(result["rollout_index"]),
+        float(verdict["reward"]),
+        str(verdict["label"]),
+        dict(verdict["components"]),
+        _compute_passed(result["outcome"]["checks"]),
+        cluster=_find_cluster(result, clusters),
+    )
 
 
 def _find_cluster(result: Mapping[str, Any], field: str | None) -> str:

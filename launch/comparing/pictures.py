@@ -25,12 +25,18 @@ _COLOURS = (
 
 
 def draw_runs(
-    path: Path, runs: Mapping[str, Sequence[LedgerSample]], *, groups: Mapping[str, str] | None = None, value: Value = reward_of,
-    what: str = "mean reward", window: int = WINDOW,
-) -> bool:  # fmt: skip
+    path: Path,
+    runs: Mapping[str, Sequence[LedgerSample]],
+    *,
+    groups: Mapping[str, str] | None = None,
+    value: Value = reward_of,
+    what: str = "mean reward",
+    window: int = WINDOW,
+) -> bool:
     """Draw runs into one picture (the suffix says which form) and say whether that was possible.
 
-    Of a run alone each step's mean is drawn, too, and the band is its 95 % interval over tasks; runs of one group have one colour.
+    Of a run alone each step's mean is drawn, too, and the band is its 95 % interval over tasks; runs of one group have
+    one colour.
 
     Args:
         path: where to.
@@ -69,10 +75,18 @@ def draw_runs(
 
 def _draw_line(axes: Any, points: Sequence[CurvePoint], colour: str, label: str, *, alone: bool) -> None:
     smooth = [(point.step, point.smooth) for point in points if point.smooth is not None]
-    axes.plot([step for step, _ in smooth], [metric.value for _, metric in smooth], color=colour, linewidth=2, label=label or None)
+    axes.plot(
+        [step for step, _ in smooth],
+        [metric.value for _, metric in smooth],
+        color=colour,
+        linewidth=2,
+        label=label or None,
+    )
     if not alone:
         return
     each = [(point.step, point.mean.value) for point in points if point.mean is not None]
     axes.plot([step for step, _ in each], [value for _, value in each], "o", color=colour, alpha=0.4, markersize=4)
     band = [(step, metric.low, metric.high) for step, metric in smooth if metric.low is not None]
-    axes.fill_between(*([list(column) for column in zip(*band, strict=True)] if band else [[], [], []]), color=colour, alpha=0.15)
+    axes.fill_between(
+        *([list(column) for column in zip(*band, strict=True)] if band else [[], [], []]), color=colour, alpha=0.15
+    )

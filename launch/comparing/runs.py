@@ -1,4 +1,6 @@
-"""Which runs ``gavel compare`` was given: run folders, or a sweep whose points are the runs; and what its training runs are."""
+"""Which runs ``gavel compare`` was given: run folders, or a sweep whose points are the runs; and what its training runs
+are.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,17 @@ _SEED = re.compile(r"\+?seed=")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A run folder, and the words it differs in from the other points of its sweep (empty for a run that was named itself)."""
+    """A run folder, and the words it differs in from the other points of its sweep (empty for a run that was named
+    itself).
+    """
 
     path: Path
     words: tuple[str, ...] = ()
 
 
 def expand_names(names: Sequence[str]) -> tuple[list[Named], list[str]]:
-    """Return the runs that words name, a sweep's points in its place; and a note for each point that has no run to be compared.
+    """Return the runs that words name, a sweep's points in its place; and a note for each point that has no run to be
+    compared.
 
     Raises:
         ConfigError: a sweep has fewer than two runs.
@@ -46,12 +51,17 @@ def expand_names(names: Sequence[str]) -> tuple[list[Named], list[str]]:
             continue
         index = read_index(path)
         there = [point for point in index.points if _is_there(path, index, point)]
-        notes += [f"{point.name} is left out: {point.note or point.state}" for point in index.points if point not in there]
+        notes += [
+            f"{point.name} is left out: {point.note or point.state}" for point in index.points if point not in there
+        ]
         if len(there) < 2:
             raise ConfigError(
-                "this sweep has fewer than two runs to compare", field="runs", found=f"{len(there)} of {len(index.points)}", where=name,
+                "this sweep has fewer than two runs to compare",
+                field="runs",
+                found=f"{len(there)} of {len(index.points)}",
+                where=name,
                 remedy=f"see what became of the others: gavel status {shlex.quote(name)}",
-            )  # fmt: skip
+            )
         runs += [Named(path / point.name, point.overrides) for point in there]
     return runs, notes
 
@@ -69,7 +79,8 @@ def is_training(run: Named) -> bool:
 
 
 def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
-    """Read training runs. The points of a sweep that differ in nothing but their seed are one group; any other run is its own.
+    """Read training runs. The points of a sweep that differ in nothing but their seed are one group; any other run is
+    its own.
 
     Raises:
         ConfigError: a run has not done a step.
@@ -90,7 +101,9 @@ def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
         words = [word for word in run.words if not _SEED.match(word)]
         group = " ".join(words) or ("all points" if run.words else name)
         reward = config.get("reward") or {}
-        found.append(TrainedRun(name, group, int(config.get("seed") or 0), format_options(reward), samples, find_bounds(reward)))
+        found.append(
+            TrainedRun(name, group, int(config.get("seed") or 0), format_options(reward), samples, find_bounds(reward))
+        )
     return found
 
 

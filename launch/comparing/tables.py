@@ -19,8 +19,35 @@ from gavel.launch.runs.files import write_whole
 from gavel.models.codec import to_json
 
 RUNS = ("run", "steps", "graded", "ungraded", "first", "low", "high", "last", "low", "high", "change", "low", "high")
-DIFFERENCES = ("what", "base", "group", "base mean", "mean", "difference", "low", "high", "tasks", "over seeds", "low", "high", "seeds")
-CURVES = ("run", "group", "seed", "step", "mean", "low", "high", "graded", "ungraded", "smooth", "smooth low", "smooth high")
+DIFFERENCES = (
+    "what",
+    "base",
+    "group",
+    "base mean",
+    "mean",
+    "difference",
+    "low",
+    "high",
+    "tasks",
+    "over seeds",
+    "low",
+    "high",
+    "seeds",
+)
+CURVES = (
+    "run",
+    "group",
+    "seed",
+    "step",
+    "mean",
+    "low",
+    "high",
+    "graded",
+    "ungraded",
+    "smooth",
+    "smooth low",
+    "smooth high",
+)
 _LEFT = ("run", "what", "base", "group")
 
 
@@ -33,19 +60,32 @@ def _run_row(run: RunCurve) -> tuple[str, ...]:
     head = (run.name, str(run.steps), str(run.graded), str(sum(run.ungraded.values())))
     if run.change is None:
         return (*head, *[""] * 9)
-    return (*head, *(cell for metric in (run.change.first, run.change.last, run.change.difference) for cell in _format_cells(metric)))
+    return (
+        *head,
+        *(
+            cell
+            for metric in (run.change.first, run.change.last, run.change.difference)
+            for cell in _format_cells(metric)
+        ),
+    )
 
 
 def make_difference_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table of differences."""
     return [
         (
-            item.what, item.base, item.other, _format_number(item.base_mean), _format_number(item.other_mean), *_format_cells(item.over_tasks),
-            str(item.paired) if item.paired else "not paired", *(_format_cells(item.over_seeds) if item.over_seeds else ("", "", "")),
+            item.what,
+            item.base,
+            item.other,
+            _format_number(item.base_mean),
+            _format_number(item.other_mean),
+            *_format_cells(item.over_tasks),
+            str(item.paired) if item.paired else "not paired",
+            *(_format_cells(item.over_seeds) if item.over_seeds else ("", "", "")),
             str(item.over_seeds.n) if item.over_seeds else "0",
         )
         for item in found.differences
-    ]  # fmt: skip
+    ]
 
 
 def _format_cells(metric: Metric) -> tuple[str, str, str]:
@@ -59,7 +99,9 @@ def _format_number(value: float | None) -> str:
 def make_tables(found: TrainingComparison) -> list[Table]:
     """Return the terminal tables; what its interval tells from 0 stands bold."""
     title = f"mean reward of the first and the last {found.window} steps, 95 % intervals over tasks"
-    runs = _make_table(title, RUNS, run_rows(found), [_is_clear(run.change.difference) if run.change else False for run in found.runs])
+    runs = _make_table(
+        title, RUNS, run_rows(found), [_is_clear(run.change.difference) if run.change else False for run in found.runs]
+    )
     if not found.differences:
         return [runs]
     title = f"the last {found.window} steps against {found.base}: 95 % intervals over tasks, and over seeds"
@@ -85,16 +127,20 @@ def list_notes(found: TrainingComparison) -> list[str]:
     lines = [
         f"{run.name}: {sum(run.ungraded.values())} samples were not graded and are in no figure "
         f"({', '.join(f'{count} {kind}' for kind, count in run.ungraded.items())})"
-        for run in found.runs if run.ungraded
-    ]  # fmt: skip
+        for run in found.runs
+        if run.ungraded
+    ]
     if len(set(found.rewards.values())) > 1 and len(found.rewards) > 1:
         how = "; ".join(f"{group}: {reward}" for group, reward in found.rewards.items())
         lines.append(
-            f"the groups are rewarded differently ({how}): a difference in reward is not one in behaviour; look at checks and labels"
+            f"the groups are rewarded differently ({how}): a difference in reward is not one in behaviour; look at "
+            f"checks and labels"
         )
     lines += _explain_intervals(found.differences)
     if len(found.rewards) > 2:
-        lines.append("each group is compared with the first only; choosing the best of many by its interval flatters it")
+        lines.append(
+            "each group is compared with the first only; choosing the best of many by its interval flatters it"
+        )
     return lines
 
 
@@ -102,8 +148,13 @@ def _explain_intervals(differences: Sequence[GroupDifference]) -> list[str]:
     if not differences:
         return []
     seeds = {item.over_seeds.n if item.over_seeds else 0 for item in differences}
-    said = "over tasks: for these trainings on other prompts, seeds averaged; over seeds: for another training (Student's t)"
-    few = ["fewer than 2 seeds are in both groups: nothing can be said about another training"] if max(seeds) < 2 else []
+    said = (
+        "over tasks: for these trainings on other prompts, seeds averaged; over seeds: for another training "
+        "(Student's t)"
+    )
+    few = (
+        ["fewer than 2 seeds are in both groups: nothing can be said about another training"] if max(seeds) < 2 else []
+    )
     return [said, *few]
 
 
@@ -114,10 +165,12 @@ def write_comparison(folder: Path, found: TrainingComparison, runs: Sequence[Tra
     said = [f"- {line}" for line in list_notes(found)]
     text = [line for columns, rows in blocks for line in (*format_markdown(columns, rows), "")]
     files = {
-        "compare.json": to_json(found), "curves.csv": format_csv(CURVES, make_curve_rows(found)),
-        "runs.csv": format_csv(RUNS, run_rows(found)), "compare.csv": format_csv(DIFFERENCES, make_difference_rows(found)),
+        "compare.json": to_json(found),
+        "curves.csv": format_csv(CURVES, make_curve_rows(found)),
+        "runs.csv": format_csv(RUNS, run_rows(found)),
+        "compare.csv": format_csv(DIFFERENCES, make_difference_rows(found)),
         "compare.md": "\n".join([*text, *said, ""]).encode(),
-    }  # fmt: skip
+    }
     for name, data in files.items():
         write_whole(folder / name, data)
     return [*files, *_draw_pictures(folder, found, runs)]
@@ -127,11 +180,18 @@ def make_curve_rows(found: TrainingComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table of curves, one row for each step of each run."""
     return [
         (
-            run.name, run.group, str(run.seed), str(point.step), *(_format_cells(point.mean) if point.mean else ("", "", "")),
-            str(point.mean.n if point.mean else 0), str(point.ungraded), *(_format_cells(point.smooth) if point.smooth else ("", "", "")),
+            run.name,
+            run.group,
+            str(run.seed),
+            str(point.step),
+            *(_format_cells(point.mean) if point.mean else ("", "", "")),
+            str(point.mean.n if point.mean else 0),
+            str(point.ungraded),
+            *(_format_cells(point.smooth) if point.smooth else ("", "", "")),
         )
-        for run in found.runs for point in run.points
-    ]  # fmt: skip
+        for run in found.runs
+        for point in run.points
+    ]
 
 
 def format_csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:

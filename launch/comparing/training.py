@@ -1,7 +1,9 @@
 """Training runs set against each other: their last steps, paired by task, and seeds of one composition taken together.
 
-Two intervals of one difference answer two questions. Over tasks, with the seeds as they are: would these very trainings differ on other
-prompts of the kind? Over seeds (Student's t over the paired seeds): would another training differ? With two seeds the latter is wide,
+Two intervals of one difference answer two questions. Over tasks, with the seeds as they are: would these very trainings
+differ on other
+prompts of the kind? Over seeds (Student's t over the paired seeds): would another training differ? With two seeds the
+latter is wide,
 and that is the truth about two seeds.
 """
 
@@ -43,7 +45,8 @@ Task = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded, ``bounds``
+    """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded,
+    ``bounds``
     are its least and greatest value, None where they are not known."""
 
     name: str
@@ -56,7 +59,9 @@ class TrainedRun:
 
 @record
 class RunCurve:
-    """A run's curve, and its first steps against its last; ``change`` None where it has too few steps or no graded sample."""
+    """A run's curve, and its first steps against its last; ``change`` None where it has too few steps or no graded
+    sample.
+    """
 
     name: str
     group: str
@@ -70,7 +75,8 @@ class RunCurve:
 
 @record
 class GroupDifference:
-    """``other`` less ``base`` over the last steps. ``over_tasks``: with its interval over tasks, seeds averaged; not paired where
+    """``other`` less ``base`` over the last steps. ``over_tasks``: with its interval over tasks, seeds averaged; not
+    paired where
     ``paired`` is 0. ``over_seeds``: over the seeds that both have; None where no seed is in both."""
 
     what: str
@@ -94,7 +100,9 @@ class TrainingComparison:
     rewards: Mapping[str, str]
 
 
-def compare_training(runs: Sequence[TrainedRun], *, window: int, draws: int = 10_000, seed: int = 0) -> TrainingComparison:
+def compare_training(
+    runs: Sequence[TrainedRun], *, window: int, draws: int = 10_000, seed: int = 0
+) -> TrainingComparison:
     """Compare groups of training runs with the first one's.
 
     Args:
@@ -124,7 +132,9 @@ def compare_training(runs: Sequence[TrainedRun], *, window: int, draws: int = 10
 
 
 def list_measures(sides: Sequence[Sequence[LedgerSample]]) -> list[tuple[str, Value]]:
-    """Return what can be compared between several sets of samples: rewards, the share of checks passed, labels, common components."""
+    """Return what can be compared between several sets of samples: rewards, the share of checks passed, labels, common
+    components.
+    """
     every = [sample for side in sides for sample in side]
     found: list[tuple[str, Value]] = [("reward", reward_of)]
     if all(any(sample.checks is not None for sample in side) for side in sides):
@@ -143,9 +153,14 @@ def _make_curve(run: TrainedRun, window: int) -> RunCurve:
 
 
 def _compute_difference(
-    what: str, value: Value, base: Sequence[TrainedRun], other: Sequence[TrainedRun], lasts: Mapping[str, Sequence[LedgerSample]], draws: int,
+    what: str,
+    value: Value,
+    base: Sequence[TrainedRun],
+    other: Sequence[TrainedRun],
+    lasts: Mapping[str, Sequence[LedgerSample]],
+    draws: int,
     seed: int,
-) -> GroupDifference | None:  # fmt: skip
+) -> GroupDifference | None:
     sides = [{run.seed: compute_task_means(lasts[run.name], value) for run in side} for side in (base, other)]
     first, second = (_average_seeds(side) for side in sides)
     if not first or not second:
@@ -172,7 +187,9 @@ def is_share(what: str) -> bool:
     return what == "checks passed" or what.startswith("label/")
 
 
-def _find_ranges(what: str, base: Sequence[TrainedRun], other: Sequence[TrainedRun]) -> tuple[Bounds | None, Bounds | None]:
+def _find_ranges(
+    what: str, base: Sequence[TrainedRun], other: Sequence[TrainedRun]
+) -> tuple[Bounds | None, Bounds | None]:
     """Return the least and the greatest value of a measure in both groups, as far as they are known."""
     if is_share(what):
         return (0.0, 1.0), (0.0, 1.0)
@@ -193,7 +210,8 @@ def _compute_over_seeds(
 ) -> Metric | None:
     """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common.
 
-    Seeds that happen to agree do not show how far others lie apart: each one's difference is itself a mean over tasks, and varies at
+    Seeds that happen to agree do not show how far others lie apart: each one's difference is itself a mean over tasks,
+    and varies at
     least as such a mean does.
     """
     pairs = [_compare_seed(first, other[seed]) for seed, first in base.items() if first and other.get(seed)]

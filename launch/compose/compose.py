@@ -1,6 +1,8 @@
-"""Where Hydra ends: a verb and its overrides go in, a frozen dataclass comes out. The only module that sees a DictConfig.
+"""Where Hydra ends: a verb and its overrides go in, a frozen dataclass comes out. The only module that sees a
+DictConfig.
 
-Hydra chooses and merges the group files; keys, types and choices are checked here against the schema, because Hydra takes any type
+Hydra chooses and merges the group files; keys, types and choices are checked here against the schema, because Hydra
+takes any type
 and answers a misspelled key with the advice to add it.
 """
 
@@ -36,14 +38,17 @@ from gavel.models.codec import decode
 from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 
-def compose_config(verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()) -> Any:
+def compose_config(
+    verb: str, overrides: Sequence[str] = (), config_dirs: Iterable[str | Path] = (), runs: Sequence[str] = ()
+) -> Any:
     """Compose the config of a verb.
 
     Args:
         verb: a name of ``gavel.launch.compose.verbs.VERBS``.
         overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
         config_dirs: folders searched before the package's own configs.
-        runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several. A run that is
+        runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several. A
+            run that is
             there gives the parts of its own config that ``read_own_sections`` names.
 
     Returns:
@@ -92,9 +97,15 @@ def compose_config(verb: str, overrides: Sequence[str] = (), config_dirs: Iterab
 
 
 def has_key(verb: str, key: str) -> bool:
-    """Tell whether the first name of a word's key is a section, key or group of a verb; of one that there is not, anything is."""
+    """Tell whether the first name of a word's key is a section, key or group of a verb; of one that there is not,
+    anything is.
+    """
     first = key.partition(".")[0].partition("@")[0]
-    return verb not in VERBS or first in ("run", *VERBS[verb].groups) or any(field.name == first for field in fields(_get_schema(verb)))
+    return (
+        verb not in VERBS
+        or first in ("run", *VERBS[verb].groups)
+        or any(field.name == first for field in fields(_get_schema(verb)))
+    )
 
 
 def _read_word(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Removal:
@@ -102,9 +113,10 @@ def _read_word(word: str, known: tuple[str, ...]) -> GroupChoice | Setting | Rem
     before, equals, _ = word.partition("=")
     if equals and "/" in before:
         raise ConfigError(
-            "this word is a path, not KEY=VALUE", found=shorten_value(word),
+            "this word is a path, not KEY=VALUE",
+            found=shorten_value(word),
             remedy=f"name a run folder that has = in its path by its key: run.dir='{word}'",
-        )  # fmt: skip
+        )
     return read_override(word, known)
 
 
@@ -122,10 +134,11 @@ def _name_runs(verb: str, runs: Sequence[str]) -> list[Setting]:
     if len(runs) > len(places):
         allowed = "one run folder" if places == ("run.dir",) else " ".join(place.upper() for place in places)
         raise ConfigError(
-            "a word that is no key=value", found=runs[len(places)],
+            "a word that is no key=value",
+            found=runs[len(places)],
             allowed=f"{allowed}, then key=value, as in `gavel {verb} {' '.join(runs[: len(places)])} …`",
             remedy="write key=value, or remove it",
-        )  # fmt: skip
+        )
     return [Setting(place, _quote_path(run)) for place, run in zip(places, runs, strict=False)]
 
 
@@ -141,22 +154,33 @@ def _check_choice(verb: str, schema: type[Any], choice: GroupChoice, folders: Se
         find_place(schema, choice.package, {})
     elif choice.group not in usable and (choice.group in GROUPS or choice.group not in sections):
         raise ConfigError(
-            f"`gavel {verb}` has no use for this group", field=choice.group, found=shorten_value(choice.choice), allowed=", ".join(usable),
+            f"`gavel {verb}` has no use for this group",
+            field=choice.group,
+            found=shorten_value(choice.choice),
+            allowed=", ".join(usable),
             remedy="remove it",
-        )  # fmt: skip
+        )
     known = list_choices(choice.group, folders)
-    needed = choice.package is not None or (choice.group in sections and not find_place(schema, choice.group, {}).may_be_none)
+    needed = choice.package is not None or (
+        choice.group in sections and not find_place(schema, choice.group, {}).may_be_none
+    )
     if choice.choice is None and needed:
         raise ConfigError(
-            f"no {choice.group} is chosen", field=choice.package or choice.group, found="null", allowed=", ".join(known),
+            f"no {choice.group} is chosen",
+            field=choice.package or choice.group,
+            found="null",
+            allowed=", ".join(known),
             remedy=f"choose one, for example {choice.group}={known[0]}" if known else "remove it",
-        )  # fmt: skip
+        )
     if choice.choice is not None and choice.choice not in known:
         near = find_nearest(choice.choice, known)
         raise ConfigError(
-            "there is no such choice", field=choice.group, found=choice.choice, allowed=", ".join(known),
+            "there is no such choice",
+            field=choice.group,
+            found=choice.choice,
+            allowed=", ".join(known),
             remedy=_suggest_choice(choice.group, near, choice.group in sections),
-        )  # fmt: skip
+        )
 
 
 def _suggest_choice(group: str, near: Sequence[str], has_keys: bool) -> str:
@@ -174,21 +198,29 @@ def _merge_groups(verb: str, chosen: Sequence[GroupChoice], folders: Sequence[Pa
     words = {key: f"{key}={choice}" for key, choice in last.items() if choice is not None}
     words["hydra.searchpath"] = f"hydra.searchpath=[{','.join(_quote_text(f'file://{folder}') for folder in folders)}]"
     with TemporaryDirectory(prefix="gavel-") as main:
-        # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing else.
+        # Hydra wants the primary config in its main folder, and searches that first; so the main folder holds nothing
+        # else.
         primary = next(folder / f"{verb}.yaml" for folder in folders if (folder / f"{verb}.yaml").is_file())
         shutil.copyfile(primary, Path(main, primary.name))
         try:
             with initialize_config_dir(main, job_name="gavel", version_base="1.3"):
                 tree = compose_groups(verb, list(words.values()))
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as failed:
-            # Every choice on the command line was checked, so what is wrong is in a file: the experiment, if there is one.
-            files = [f"experiment/{choice.choice}.yaml" for choice in chosen if choice.group == "experiment" and choice.choice]
+            # Every choice on the command line was checked, so what is wrong is in a file: the experiment, if there is
+            # one.
+            files = [
+                f"experiment/{choice.choice}.yaml"
+                for choice in chosen
+                if choice.group == "experiment" and choice.choice
+            ]
             raise explain_error(failed, files[-1] if files else "") from None
         except UnicodeDecodeError as failed:
             raise ConfigError(
-                f"this file is not UTF-8: {failed.reason} at byte {failed.start}", where=_find_not_utf8(folders), allowed="UTF-8",
+                f"this file is not UTF-8: {failed.reason} at byte {failed.start}",
+                where=_find_not_utf8(folders),
+                allowed="UTF-8",
                 remedy="save it as UTF-8",
-            ) from None  # fmt: skip
+            ) from None
     OmegaConf.set_struct(tree, False)
     return tree
 
@@ -246,7 +278,10 @@ def _to_readable(tree: DictConfig) -> Mapping[str, Any]:
 
 
 def _resolve_sections(tree: DictConfig, schema: type[Any]) -> dict[str, Any]:
-    """Resolve the sections of this verb. Those of other verbs are left out, so that one experiment file serves several verbs."""
+    """Resolve the sections of this verb.
+
+    Those of other verbs are left out, so that one experiment file serves several verbs.
+    """
     mine = {field.name for field in fields(schema)}
     others = {field.name for verb in VERBS for field in fields(_get_schema(verb))} - mine
     return {str(name): _to_plain(tree, str(name)) for name in tree if name not in others}

@@ -1,6 +1,8 @@
-"""The words of a command line after the verb: ``group=choice``, ``key=value``, ``~key``; read one by one, checked against the schema.
+"""The words of a command line after the verb: ``group=choice``, ``key=value``, ``~key``; read one by one, checked
+against the schema.
 
-Values use Hydra's grammar (numbers, ``true``, ``null``, ``[a,b]``, ``{k: v}``, quotes), but a key that holds a text takes the text as
+Values use Hydra's grammar (numbers, ``true``, ``null``, ``[a,b]``, ``{k: v}``, quotes), but a key that holds a text
+takes the text as
 it stands, so that paths and ids with commas, brackets or only digits need no quotes.
 """
 
@@ -57,20 +59,23 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     match = _WORD.fullmatch(word)
     if match is None or (match["value"] is None and match["sign"] != "~"):
         raise ConfigError(
-            "this word is not KEY=VALUE", found=shorten_value(word), allowed="KEY=VALUE, GROUP=CHOICE, ~KEY",
+            "this word is not KEY=VALUE",
+            found=shorten_value(word),
+            allowed="KEY=VALUE, GROUP=CHOICE, ~KEY",
             remedy="only the first word after the verb may stand alone: it is the run folder",
-        )  # fmt: skip
+        )
     key, value = match["key"], match["value"]
     if key.split(".")[0].split("/")[0] == "hydra":
-        raise ConfigError("Hydra's own settings are not used", field=key, remedy="remove it; the run folder is run.dir=…")
+        raise ConfigError(
+            "Hydra's own settings are not used", field=key, remedy="remove it; the run folder is run.dir=…"
+        )
     if match["sign"] == "~":
         return Removal(key)
     group, _, package = key.partition("@")
     if group in groups and value is not None and _SEVERAL.search(value):
         raise ConfigError(
-            "several choices where there can be one", field=key, found=shorten_value(value),
-            remedy=SWEEP_AGAIN,
-        )  # fmt: skip
+            "several choices where there can be one", field=key, found=shorten_value(value), remedy=SWEEP_AGAIN
+        )
     if group in groups:
         return GroupChoice(group, package or None, None if value in ("null", "") else value)
     return Setting(key, value)
@@ -101,14 +106,19 @@ def read_value(setting: Setting, place: Place) -> Any:
         parsed = OverridesParser.create().parse_rule(f"k={setting.text}", "override")
     except HydraException:
         raise ConfigError(
-            "this value cannot be read", field=setting.key, found=shorten_value(setting.text),
-            allowed="a number, true, false, null, a text, [a,b], {key: value}", remedy="put a text with special characters in quotes",
-        ) from None  # fmt: skip
+            "this value cannot be read",
+            field=setting.key,
+            found=shorten_value(setting.text),
+            allowed="a number, true, false, null, a text, [a,b], {key: value}",
+            remedy="put a text with special characters in quotes",
+        ) from None
     if parsed.is_sweep_override():
         raise ConfigError(
-            "several values where there can be one", field=setting.key, found=shorten_value(setting.text),
+            "several values where there can be one",
+            field=setting.key,
+            found=shorten_value(setting.text),
             remedy=f"{SWEEP_AGAIN}; for a list write {shlex.quote(f'{setting.key}=[{setting.text}]')}",
-        )  # fmt: skip
+        )
     return parsed.value()
 
 

@@ -1,4 +1,6 @@
-"""Rubrics of a user's own files: found, bound where nothing binds them, and read into the config, so that a run folder holds them."""
+"""Rubrics of a user's own files: found, bound where nothing binds them, and read into the config, so that a run folder
+holds them.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ T = TypeVar("T")
 _SAMPLING = ("max_response_tokens", "temperature", "top_p", "reasoning_effort")
 
 
-def find_meant_groups(verb: str, words: Sequence[GroupChoice | Setting | Removal], folders: Sequence[Path]) -> list[GroupChoice]:
+def find_meant_groups(
+    verb: str, words: Sequence[GroupChoice | Setting | Removal], folders: Sequence[Path]
+) -> list[GroupChoice]:
     """Return the groups that a command means without choosing them.
 
-    One that names a rubric's file, under a name that no environment's own config has, and chooses neither an environment nor an
+    One that names a rubric's file, under a name that no environment's own config has, and chooses neither an
+    environment nor an
     experiment means ``env=judged``. ``gavel probe … dry_run=true`` shows such a rubric's prompts: it needs no judge.
 
     Args:
@@ -52,10 +57,13 @@ def bind_rubric_files(tree: DictConfig) -> None:
             OmegaConf.update(tree, f"judging.bindings.{name}", {"judge": "general", "rubric": name}, force_add=True)
 
 
-def read_rubric_files(config: T, rubrics: Mapping[str, RubricConfig], folders: Sequence[Path], settings: Collection[str]) -> T:
+def read_rubric_files(
+    config: T, rubrics: Mapping[str, RubricConfig], folders: Sequence[Path], settings: Collection[str]
+) -> T:
     """Return a verb's config with the rubrics of files read into it.
 
-    Where a file takes the place of a profile, the sampling beside that profile goes with it; what the command line says stays.
+    Where a file takes the place of a profile, the sampling beside that profile goes with it; what the command line says
+    stays.
 
     Args:
         config: has ``rubrics``.

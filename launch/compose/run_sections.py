@@ -35,7 +35,8 @@ def check_begun(run: str, chosen: bool, tasks: object, keys: Iterable[str]) -> N
 def read_own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]) -> dict[str, Any]:
     """Return the sections that a verb takes from the run it works on.
 
-    ``rollout`` goes on with a run that is named alone: without any choice of a group, everything is the run's own. ``regrade`` keeps
+    ``rollout`` goes on with a run that is named alone: without any choice of a group, everything is the run's own.
+    ``regrade`` keeps
     the judge and the rubrics of the run under the keys that the command sets, unless it chooses a judge.
 
     Args:

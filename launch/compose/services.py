@@ -1,4 +1,6 @@
-"""The services of a composed config: refused before anything is started where one cannot work; and keys that nothing here reads."""
+"""The services of a composed config: refused before anything is started where one cannot work; and keys that nothing
+here reads.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def check_services(verb: str, config: Any) -> None:
         judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
         if judged and any(binding.judge == "general" for binding in config.judging.bindings.values()):
             _check_chosen("judge", config.judge)
-    elif verb != "judge" and (judge := getattr(config, "judge", None)) is not None:  # `judge` says itself what it cannot serve
+    elif (
+        verb != "judge" and (judge := getattr(config, "judge", None)) is not None
+    ):  # `judge` says itself what it cannot serve
         _check_chosen("judge", judge)
 
 
@@ -66,7 +70,8 @@ def _check_unsampled(name: str, service: Service) -> None:
             field=f"{name}.sampling.{key}",
             found=shorten_value(value),
             allowed=right,
-            remedy=f"remove it, and write {written}" + (f"; to send none: {name}.omit=[{key}]" if key in OMITTED else ""),
+            remedy=f"remove it, and write {written}"
+            + (f"; to send none: {name}.omit=[{key}]" if key in OMITTED else ""),
         )
 
 
@@ -94,17 +99,30 @@ _NEEDED = {
 
 _SIMULATED = ("name", "binding", "simulators")
 READS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "prepare": {"abstention": ("name",), "instruction_following": ("name",), "vera_mh": (*_SIMULATED, "chatbot_prompt")},
+    "prepare": {
+        "abstention": ("name",),
+        "instruction_following": ("name",),
+        "vera_mh": (*_SIMULATED, "chatbot_prompt"),
+    },
     "probe": {"vera_mh": _SIMULATED},
-    "calibrate": {"abstention": ("name", "binding"), "instruction_following": ("name", "binding"), "vera_mh": _SIMULATED},
+    "calibrate": {
+        "abstention": ("name", "binding"),
+        "instruction_following": ("name", "binding"),
+        "vera_mh": _SIMULATED,
+    },
 }
-"""Keys of our environments that a verb reads which does not play them. An environment that is not here is taken to read all of its own:
+"""Keys of our environments that a verb reads which does not play them. An environment that is not here is taken to read
+all of its own:
 those of ours that have controls are played by `gavel probe`."""
 
-_WHY = {"prepare": "tasks do not depend on it", "probe": "only its judge is asked", "calibrate": "only its judge is asked"}
+_WHY = {
+    "prepare": "tasks do not depend on it",
+    "probe": "only its judge is asked",
+    "calibrate": "only its judge is asked",
+}
 
 _OF_CALLS = (
-    "sampling", "max_tokens_field", "omit", "response_format", "thinking_tokens", "extra_body", "max_in_flight", "rpm", "tpm",
+    "sampling", "max_tokens_field", "omit", "response_format", "thinking_tokens", "extra_body", "max_in_flight", "rpm", "tpm",  # noqa: E501
     "timeout", "deadline", "attempts", "cache", "thinking_opened",
 )  # fmt: skip
 """Keys of a service that are about calls to it, which `gavel judge` does not make."""
@@ -114,13 +132,18 @@ _OF_JUDGES = ("cache", "response_format")
 
 
 def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
-    """Refuse keys of the command line that are accepted, for other verbs or compositions have them, and that nothing here reads.
+    """Refuse keys of the command line that are accepted, for other verbs or compositions have them, and that nothing
+    here reads.
 
     Raises:
         ConfigError: names the key, and what would make it count.
     """
     values = to_plain(config)
-    judges = {binding.judge for binding in config.judging.bindings.values()} if isinstance(config, schemas.Composition) else set()
+    judges = (
+        {binding.judge for binding in config.judging.bindings.values()}
+        if isinstance(config, schemas.Composition)
+        else set()
+    )
     for key in settings:
         parts = key.split(".")
         value = _find_value(values, key)
@@ -132,11 +155,15 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
             continue
         if verb == "judge" and parts[0] == "judge" and parts[1:2] and parts[1] in _OF_CALLS:
             raise ConfigError(
-                "`gavel judge` serves, and makes no calls", field=key, remedy="remove it, and set it where the judge is asked"
+                "`gavel judge` serves, and makes no calls",
+                field=key,
+                remedy="remove it, and set it where the judge is asked",
             )
         needed = next((other for unread, other in _NEEDED.items() if f"{key}.".startswith(f"{unread}.")), None)
         if needed is not None and key != needed and _find_value(values, needed) is None:
-            raise ConfigError(f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it")
+            raise ConfigError(
+                f"this key has no effect without {needed}", field=key, remedy=f"set {needed}=… too, or remove it"
+            )
         if "price" in (parts[1:2] if parts[0] in ("policy", "judge") else parts[2:3] if parts[0] == "services" else ()):
             _check_price_read(verb, key)
         if parts[0] == "services" and parts[2:3] == ["sampling"]:
@@ -150,9 +177,12 @@ def _check_env_key(verb: str, env: str, key: str) -> None:
     if name in READS.get(verb, {}).get(env, (name,)):
         return
     raise ConfigError(
-        f"`gavel {verb}` does not read this key: {_WHY[verb]}", field=key,
-        remedy="set source.binding=… instead" if name == "binding" else "remove it, and set it where the tasks are played",
-    )  # fmt: skip
+        f"`gavel {verb}` does not read this key: {_WHY[verb]}",
+        field=key,
+        remedy="set source.binding=… instead"
+        if name == "binding"
+        else "remove it, and set it where the tasks are played",
+    )
 
 
 _ADDS_UP = ("rollout", "regrade")
@@ -161,14 +191,18 @@ _ADDS_UP = ("rollout", "regrade")
 
 def _check_price_read(verb: str, key: str) -> None:
     if verb not in _ADDS_UP:
-        raise ConfigError(f"`gavel {verb}` adds no money up", field=key, allowed=f"for {' and '.join(_ADDS_UP)}", remedy="remove it")
+        raise ConfigError(
+            f"`gavel {verb}` adds no money up", field=key, allowed=f"for {' and '.join(_ADDS_UP)}", remedy="remove it"
+        )
 
 
 def _check_policy_key(verb: str, config: schemas.Composition, key: str) -> None:
     if "policy" not in VERBS[verb].groups:
         raise ConfigError(f"`gavel {verb}` asks no policy", field=key, remedy="remove it")
     if isinstance(config, schemas.ServeConfig) and not config.gym.play:
-        raise ConfigError("the service asks its policy only where it plays", field=key, remedy="set gym.play=true, or remove it")
+        raise ConfigError(
+            "the service asks its policy only where it plays", field=key, remedy="set gym.play=true, or remove it"
+        )
     if key.split(".")[1] in _OF_JUDGES:
         raise ConfigError("this key has no effect here: only a judge's calls read it", field=key, remedy="remove it")
 

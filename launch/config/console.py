@@ -15,7 +15,8 @@ _LOG_WIDTH = 160
 
 
 class SafeConsole(Console):
-    """A console that writes control characters out (``\\x1b``), wherever in a text, a table or a title they stand; its own colours and
+    """A console that writes control characters out (``\\x1b``), wherever in a text, a table or a title they stand; its
+    own colours and
     cursor movements are no part of a text and stay."""
 
     def on_broken_pipe(self) -> None:

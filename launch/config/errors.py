@@ -10,7 +10,8 @@ from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 
 def explain_error(failed: Exception, where: str = "") -> ConfigError:
-    """Return the error a user should see for one raised while a config was read or composed; ``where`` is the file it must be in if
+    """Return the error a user should see for one raised while a config was read or composed; ``where`` is the file it
+    must be in if
     the error does not say so itself."""
     if isinstance(failed, yaml.MarkedYAMLError):
         return _explain_yaml(failed, where)
@@ -22,10 +23,17 @@ def explain_error(failed: Exception, where: str = "") -> ConfigError:
         return ConfigError("this key must be set", field=key, remedy=f"add {key}=…")
     if isinstance(inner, InterpolationKeyError):
         return ConfigError(
-            "this refers to a key that does not exist", field=key, found=_get_first_line(inner), remedy="correct the name in ${…}"
+            "this refers to a key that does not exist",
+            field=key,
+            found=_get_first_line(inner),
+            remedy="correct the name in ${…}",
         )
     return ConfigError(
-        "the config cannot be composed", where=where, field=key, found=_get_first_line(inner), remedy=_suggest_remedy(failed)
+        "the config cannot be composed",
+        where=where,
+        field=key,
+        found=_get_first_line(inner),
+        remedy=_suggest_remedy(failed),
     )
 
 
@@ -42,7 +50,11 @@ def _get_first_line(failed: BaseException) -> str:
 
 
 def _suggest_remedy(failed: Exception) -> str:
-    return "an experiment may only `override` groups that exist: see gavel VERB --help" if "override" in str(failed) else ""
+    return (
+        "an experiment may only `override` groups that exist: see gavel VERB --help"
+        if "override" in str(failed)
+        else ""
+    )
 
 
 def _explain_missing_file(failed: MissingConfigException, where: str) -> ConfigError:
@@ -51,9 +63,13 @@ def _explain_missing_file(failed: MissingConfigException, where: str) -> ConfigE
     options = [str(option) for option in failed.options or ()]
     near = find_nearest(name, options)
     return ConfigError(
-        "there is no such choice", where=where, field=group, found=name, allowed=", ".join(options),
+        "there is no such choice",
+        where=where,
+        field=group,
+        found=name,
+        allowed=", ".join(options),
         remedy=f"did you mean `{near[0]}`?" if near else "",
-    )  # fmt: skip
+    )
 
 
 def _explain_yaml(failed: yaml.MarkedYAMLError, where: str) -> ConfigError:

@@ -23,18 +23,27 @@ def search_path(config_dirs: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(
-                "there is no such folder", field="--config-dir", found=str(folder),
+                "there is no such folder",
+                field="--config-dir",
+                found=str(folder),
                 remedy="give a folder that holds config groups, for example my_conf with my_conf/policy/mine.yaml",
-            )  # fmt: skip
+            )
     return (*folders, CONF, *list_conf_folders())
 
 
 def list_groups(folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of all groups, sorted."""
-    return tuple(sorted({entry.name for folder in folders for entry in folder.iterdir() if entry.is_dir()} - {"__pycache__"}))
+    return tuple(
+        sorted({entry.name for folder in folders for entry in folder.iterdir() if entry.is_dir()} - {"__pycache__"})
+    )
 
 
 def list_choices(group: str, folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the choices of one group, sorted; those in subfolders as ``folder/name``."""
-    found = {path.relative_to(folder / group) for folder in folders for path in (folder / group).rglob("*.yaml") if path.is_file()}
+    found = {
+        path.relative_to(folder / group)
+        for folder in folders
+        for path in (folder / group).rglob("*.yaml")
+        if path.is_file()
+    }
     return tuple(sorted(path.with_suffix("").as_posix() for path in found))

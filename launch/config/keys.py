@@ -1,7 +1,9 @@
 """The keys a config may have, read off the dataclasses of the schema: what a dotted key means, and which one was meant.
 
-A mapping of dataclasses (``services``, ``rubrics``) takes new names. A ``Mapping[str, Any]`` that stands directly in a verb's config
-(``env``, ``reward``, ``source``) holds the options of what it names, so it takes only the keys that the chosen group file has; one
+A mapping of dataclasses (``services``, ``rubrics``) takes new names. A ``Mapping[str, Any]`` that stands directly in a
+verb's config
+(``env``, ``reward``, ``source``) holds the options of what it names, so it takes only the keys that the chosen group
+file has; one
 deeper down (``engine_args``) takes any key.
 """
 
@@ -40,7 +42,9 @@ _MEANT = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a config: the type it must have, what is there (plain), and whether it lies among the options of a group file."""
+    """A place in a config: the type it must have, what is there (plain), and whether it lies among the options of a
+    group file.
+    """
 
     annotation: Any
     node: Any
@@ -137,7 +141,9 @@ def _iter_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _iter_keys(value, f"{prefix}{name}.")
 
 
-def _make_unknown_key(schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, names: tuple[str, ...]) -> ConfigError:
+def _make_unknown_key(
+    schema: type[Any], tree: Mapping[str, Any], key: str, depth: int, names: tuple[str, ...]
+) -> ConfigError:
     parts = key.split(".")
     above = ".".join(parts[:depth])
     bad = ".".join(parts[: depth + 1])
@@ -149,16 +155,21 @@ def _make_unknown_key(schema: type[Any], tree: Mapping[str, Any], key: str, dept
         near = list(dict.fromkeys((*beside, *near)))[:3]
     if not names and above:
         return ConfigError(
-            f"`{above}` is a single value and has no keys below it", field=key, remedy=f"set {above}=… itself" + _format_suggestions(near)
-        )  # fmt: skip
+            f"`{above}` is a single value and has no keys below it",
+            field=key,
+            remedy=f"set {above}=… itself" + _format_suggestions(near),
+        )
     return ConfigError(
-        "there is no such key", field=bad, allowed=shorten_value((f"{above}: " if above else "") + ", ".join(names), 600),
+        "there is no such key",
+        field=bad,
+        allowed=shorten_value((f"{above}: " if above else "") + ", ".join(names), 600),
         remedy=f"did you mean {_format_names(near)}?" if near else "remove it, or see `gavel VERB --help`",
-    )  # fmt: skip
+    )
 
 
 def suggest_keys(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
-    """Return up to three known keys that may have been meant: the most alike beside it, else those that end in the same word, else
+    """Return up to three known keys that may have been meant: the most alike beside it, else those that end in the same
+    word, else
     those alike as a whole, else those that end in a word alike; the most alike first."""
     last = _get_last_part(key)
     beside = {_get_last_part(name): name for name in siblings}
@@ -197,7 +208,10 @@ def _list_alternatives(annotation: Any) -> tuple[Any, ...]:
 
 def _find_holder(annotation: Any) -> Any:
     """Return the member of a union that has keys (a dataclass, a mapping), or None."""
-    return next((part for part in _list_alternatives(annotation) if is_dataclass(part) or typing.get_origin(part) is Mapping), None)
+    return next(
+        (part for part in _list_alternatives(annotation) if is_dataclass(part) or typing.get_origin(part) is Mapping),
+        None,
+    )
 
 
 def _find_value_type(annotation: Any) -> Any:

@@ -1,7 +1,10 @@
-"""Values that are stored are literal: what a run folder holds is never interpolated, and no word of a command asks the environment.
+"""Values that are stored are literal: what a run folder holds is never interpolated, and no word of a command asks the
+environment.
 
-A resolver such as ``${oc.env:KEY}`` would write what it finds in the clear into ``config.yaml``; a reference to another key of the same
-config (``${policy.model}``) is no resolver and stays. Config files, the package's and a user's, may still take an address or a
+A resolver such as ``${oc.env:KEY}`` would write what it finds in the clear into ``config.yaml``; a reference to another
+key of the same
+config (``${policy.model}``) is no resolver and stays. Config files, the package's and a user's, may still take an
+address or a
 model's name from the environment.
 """
 
@@ -43,8 +46,11 @@ def refuse_resolvers(value: Any, field: str) -> None:
     elif isinstance(value, str) and _RESOLVER.search(value):
         section = field.rpartition(".")[0] or field
         raise ConfigError(
-            "this value would be stored in the clear, and asks for something outside the config", field=field, found=shorten_value(value),
+            "this value would be stored in the clear, and asks for something outside the config",
+            field=field,
+            found=shorten_value(value),
             allowed="a plain value, or ${KEY} of this config",
-            remedy=f"for a secret name its variable: {section}.api_key_env=VARIABLE; anything else: let the shell put it in; "
+            remedy=f"for a secret name its variable: {section}.api_key_env=VARIABLE; anything else: let the shell "
+            f"put it in; "
             "for the text itself write \\${",
-        )  # fmt: skip
+        )

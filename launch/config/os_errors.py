@@ -43,7 +43,10 @@ def explain_os_error(failed: OSError, config: object = None) -> ConfigError:
     path = os.fsdecode(failed.filename) if isinstance(failed.filename, str | bytes) else ""
     problem = failed.strerror or str(failed)
     return ConfigError(
-        problem, where=path, field=_find_key(path, config) if path else "", remedy=REMEDIES.get(failed.errno or 0, _NO_REMEDY)
+        problem,
+        where=path,
+        field=_find_key(path, config) if path else "",
+        remedy=REMEDIES.get(failed.errno or 0, _NO_REMEDY),
     )
 
 
@@ -57,7 +60,11 @@ def make_file_place(path: str, key: str) -> Path:
     if file.is_dir() or any(folder.exists() and not folder.is_dir() for folder in file.parents):
         number = errno.EISDIR if file.is_dir() else errno.ENOTDIR
         raise ConfigError(
-            "no file can be written there", field=key, found=path, allowed="a new or an existing file", remedy=REMEDIES[number]
+            "no file can be written there",
+            field=key,
+            found=path,
+            allowed="a new or an existing file",
+            remedy=REMEDIES[number],
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
@@ -66,7 +73,9 @@ def make_file_place(path: str, key: str) -> Path:
 def _find_key(path: str, config: object) -> str:
     """Return the key of the longest path in the config that leads to ``path``; empty if none does."""
     wanted = Path(path).absolute()
-    by_length = sorted(((key, value) for key, value in _iter_texts(config, "") if value), key=lambda item: -len(item[1]))
+    by_length = sorted(
+        ((key, value) for key, value in _iter_texts(config, "") if value), key=lambda item: -len(item[1])
+    )
     for key, value in by_length:
         named = Path(value).expanduser().absolute()
         if (wanted == named or named in wanted.parents) and named != Path(named.anchor):

@@ -1,4 +1,6 @@
-"""The config of every verb, as frozen dataclasses: what Hydra composes is read into these once, and nothing below sees a DictConfig."""
+"""The config of every verb, as frozen dataclasses: what Hydra composes is read into these once, and nothing below sees
+a DictConfig.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from gavel.models.service import Service
 
 @record
 class TasksConfig:
-    """Where the tasks come from: a ``tasks.jsonl`` of ours, or a source file, adapted on the fly. ``limit`` takes the first n."""
+    """Where the tasks come from: a ``tasks.jsonl`` of ours, or a source file, adapted on the fly.
+
+    ``limit`` takes the first n.
+    """
 
     path: str | None = None
     limit: int | None = None
@@ -34,8 +39,10 @@ class RunConfig:
 
 @record
 class BudgetConfig:
-    """What one session may send over all services; None sets no limit. When it is spent, no further row is begun and running ones
-    settle. ``max_calls``: requests, each further try counted; ``max_tokens``: of prompts and replies, as the servers count them."""
+    """What one session may send over all services; None sets no limit. When it is spent, no further row is begun and
+    running ones
+    settle. ``max_calls``: requests, each further try counted; ``max_tokens``: of prompts and replies, as the servers
+    count them."""
 
     max_calls: int | None = None
     max_tokens: int | None = None
@@ -43,7 +50,10 @@ class BudgetConfig:
 
 @record
 class WandbExport:
-    """A run in Weights & Biases; None for ``project`` exports nothing. ``mode`` ``offline`` writes into the run folder alone."""
+    """A run in Weights & Biases; None for ``project`` exports nothing.
+
+    ``mode`` ``offline`` writes into the run folder alone.
+    """
 
     project: str | None = None
     entity: str | None = None
@@ -64,7 +74,8 @@ class MlflowExport:
 
 @record
 class ExportConfig:
-    """Where a finished run's figures are shown besides its folder; never what a model said. Each export is given up after
+    """Where a finished run's figures are shown besides its folder; never what a model said. Each export is given up
+    after
     ``timeout_s`` seconds."""
 
     wandb: WandbExport = WandbExport()
@@ -95,8 +106,10 @@ class RolloutConfig(Composition):
     """``gavel rollout``: policy x env x judge x reward over tasks.
 
     ``inspect`` shows one task's story; ``show_sensitive`` unfolds transcripts that are folded under a content note.
-    ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that would not end
-    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``. ``trust`` starts what
+    ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that
+    would not end
+    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``.
+    ``trust`` starts what
     the config of a folder made elsewhere names; false where it was not said for such a folder.
     """
 
@@ -122,7 +135,8 @@ class RolloutConfig(Composition):
 
 @record
 class RegradeConfig:
-    """``gavel regrade RUN``: ``only=ungraded`` completes the run itself; ``only=all`` grades every transcript again into ``into``.
+    """``gavel regrade RUN``: ``only=ungraded`` completes the run itself; ``only=all`` grades every transcript again
+    into ``into``.
 
     None for a part keeps what the run was made with. ``trust`` starts what the config of a folder made elsewhere names.
     """
@@ -142,7 +156,9 @@ class RegradeConfig:
 
 @record
 class MergeConfig:
-    """``gavel merge RUN RUN … into=DIR``: shards of one run become a whole run; ``partial`` allows shards to be missing."""
+    """``gavel merge RUN RUN … into=DIR``: shards of one run become a whole run; ``partial`` allows shards to be
+    missing.
+    """
 
     runs: tuple[str, ...] = ()
     into: str | None = None
@@ -161,9 +177,11 @@ class RescoreConfig:
 
 @record
 class PrepareConfig:
-    """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in ``out``.
+    """``gavel prepare``: pinned assets fetched and verified, a source adapted to ``tasks.jsonl`` with a manifest in
+    ``out``.
 
-    ``services`` are called only where the tasks need a model's words (openings). ``format=nemo_gym`` also writes the tasks as rows of
+    ``services`` are called only where the tasks need a model's words (openings). ``format=nemo_gym`` also writes the
+    tasks as rows of
     NeMo Gym's form; ``agent`` is what runs them there, None for the agent of our own gateway.
     """
 
@@ -181,7 +199,8 @@ class PrepareConfig:
 
 @record
 class ProbeConfig(Composition):
-    """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of certificates.
+    """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of
+    certificates.
     A probe whose ``budget`` is spent writes none."""
 
     run: RunConfig
@@ -195,9 +214,11 @@ class ProbeConfig(Composition):
 class CalibrateConfig(Composition):
     """``gavel calibrate``: agreement of each binding's judge with a labelled file.
 
-    With ``upstream``, a checkout of the code that the environment follows, the finished run ``run`` is compared with it instead, and no
+    With ``upstream``, a checkout of the code that the environment follows, the finished run ``run`` is compared with it
+    instead, and no
     model is called; ``upstream_python`` is an interpreter that has what upstream needs (None: this one).
-    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and ``seed`` are
+    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and
+    ``seed`` are
     the bootstrap's.
     """
 
@@ -250,8 +271,10 @@ class ViewConfig:
 
 @record
 class ServeConfig(Composition):
-    """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name), those of ``also``
-    under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a list. ``run`` takes servers' logs,
+    """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name),
+    those of ``also``
+    under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a list. ``run`` takes
+    servers' logs,
     ``config_dirs`` are folders of the user's own (``--config-dir``)."""
 
     reward: Mapping[str, Any]
@@ -266,7 +289,10 @@ class ServeConfig(Composition):
 
 @record
 class CompareConfig:
-    """``gavel compare A B …``: paired comparison; the first run is the base. ``out`` is a folder for CSV, Markdown, JSON, a picture."""
+    """``gavel compare A B …``: paired comparison; the first run is the base.
+
+    ``out`` is a folder for CSV, Markdown, JSON, a picture.
+    """
 
     runs: tuple[str, ...] = ()
     out: str | None = None
@@ -298,7 +324,9 @@ class ListConfig:
 
 @record
 class TaskSchemaConfig:
-    """``gavel schema ENV``: the JSON Schema of a task's row; ``what`` is the environment, ``out`` a file, None prints it."""
+    """``gavel schema ENV``: the JSON Schema of a task's row; ``what`` is the environment, ``out`` a file, None prints
+    it.
+    """
 
     what: str | None = None
     out: str | None = None
@@ -315,8 +343,10 @@ class NewConfig:
 
 @record
 class TrainConfig(Composition):
-    """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false trains on tasks that
-    were never compared with a protected set, which is recorded. ``canary`` None asks the judges no known answers while it runs."""
+    """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false
+    trains on tasks that
+    were never compared with a protected set, which is recorded. ``canary`` None asks the judges no known answers while
+    it runs."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy

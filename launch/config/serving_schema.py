@@ -7,11 +7,14 @@ from gavel.models.codec import FieldError, record
 
 @record
 class HttpConfig:
-    """``api_key_env`` names the variable that holds the key callers must send; None asks for none, which is refused for a ``host``
+    """``api_key_env`` names the variable that holds the key callers must send; None asks for none, which is refused for
+    a ``host``
     beyond the loopback unless ``without_key``.
 
-    Seconds: ``deadline`` for one transition, ``body_timeout`` for a body to arrive or to be taken, ``idle_timeout`` for a connection
-    that says nothing, ``grace`` for what is in flight when the service is told to end. ``max_in_flight`` counts items, ``max_batch``
+    Seconds: ``deadline`` for one transition, ``body_timeout`` for a body to arrive or to be taken, ``idle_timeout`` for
+    a connection
+    that says nothing, ``grace`` for what is in flight when the service is told to end. ``max_in_flight`` counts items,
+    ``max_batch``
     those of one request.
     """
 
@@ -43,6 +46,9 @@ class HttpConfig:
 
 @record
 class GymConfig:
-    """What the service does for NeMo Gym besides grading rows. ``play``: it plays them, asking the policy of the config."""
+    """What the service does for NeMo Gym besides grading rows.
+
+    ``play``: it plays them, asking the policy of the config.
+    """
 
     play: bool = False

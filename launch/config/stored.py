@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 def to_yaml(config: object) -> str:
-    """Return a config as YAML, every key written out; secrets are not in it, for a config holds only names of variables."""
+    """Return a config as YAML, every key written out; secrets are not in it, for a config holds only names of
+    variables.
+    """
     return str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=120))
 
 

@@ -13,12 +13,16 @@ PlacementMode = Literal["external", "same_node", "het", "shared"]
 
 @record
 class TrainerOptions:
-    """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or ``command``, whose words
+    """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or
+    ``command``, whose words
     may hold ``{config}`` and ``{run}``.
 
-    ``recipe`` is a YAML of the checkout to start from, named below its ``examples/configs`` (None: its exemplar for GRPO); the keys
-    here are laid over it. ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further keys of NeMo-RL,
-    checked against the exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and ``trl`` has
+    ``recipe`` is a YAML of the checkout to start from, named below its ``examples/configs`` (None: its exemplar for
+    GRPO); the keys
+    here are laid over it. ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further
+    keys of NeMo-RL,
+    checked against the exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and
+    ``trl`` has
     three of its own (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
@@ -48,10 +52,13 @@ class TrainerOptions:
 
 @record
 class Placement:
-    """Where managed judges run. ``mode`` None: ``same_node`` for a managed judge (in a sweep ``shared``), else ``external``.
+    """Where managed judges run. ``mode`` None: ``same_node`` for a managed judge (in a sweep ``shared``), else
+    ``external``.
 
-    ``nodes`` of the judge's own (``het``, ``shared``). ``folder``: where a shared judge publishes itself, seen by every node; None lets
-    a sweep make one. Seconds: ``ready_timeout`` until the judge is there, ``lease`` for which a shared judge waits for runs that have
+    ``nodes`` of the judge's own (``het``, ``shared``). ``folder``: where a shared judge publishes itself, seen by every
+    node; None lets
+    a sweep make one. Seconds: ``ready_timeout`` until the judge is there, ``lease`` for which a shared judge waits for
+    runs that have
     not begun.
     """
 
@@ -64,8 +71,10 @@ class Placement:
 
 @record
 class JudgeJob:
-    """What Slurm is asked for a judge on nodes of its own: the whole job with ``shared``, its part of the job with ``het``, where
-    ``time`` is the training's. None takes what the training asks for; ``gpus`` are those of a node, ``signal_seconds`` as for a
+    """What Slurm is asked for a judge on nodes of its own: the whole job with ``shared``, its part of the job with
+    ``het``, where
+    ``time`` is the training's. None takes what the training asks for; ``gpus`` are those of a node, ``signal_seconds``
+    as for a
     training: so long before its limit a judge that is still needed begins anew.
     """
 
@@ -83,11 +92,15 @@ class JudgeJob:
 
 @record
 class ClusterConfig:
-    """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part; with ``same_node`` the judge's are among them.
+    """The machines. ``nodes`` and ``gpus_per_node`` are those of the training part; with ``same_node`` the judge's are
+    among them.
 
-    ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else (modules, a venv);
-    ``directives`` further options of sbatch, without ``#SBATCH``; ``hf_home`` is where every node finds models of the Hugging Face Hub
-    (None: as the environment has it). ``signal_seconds`` before the time limit the job is told to end; ``setup_seconds`` is what
+    ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else
+    (modules, a venv);
+    ``directives`` further options of sbatch, without ``#SBATCH``; ``hf_home`` is where every node finds models of the
+    Hugging Face Hub
+    (None: as the environment has it). ``signal_seconds`` before the time limit the job is told to end;
+    ``setup_seconds`` is what
     NeMo-RL takes until its own clock starts.
     """
 
@@ -119,4 +132,6 @@ class ClusterConfig:
         own, wanted = self.judge, to_plain(self.judge)
         named = {key: value for key, value in wanted.items() if value is not None and key not in ("gpus", "directives")}
         gpus = self.gpus_per_node if own.gpus is None else own.gpus
-        return replace(self, **named, gpus_per_node=gpus, directives=self.directives if own.directives is None else own.directives)
+        return replace(
+            self, **named, gpus_per_node=gpus, directives=self.directives if own.directives is None else own.directives
+        )

@@ -1,4 +1,6 @@
-"""``compare.html``: how runs differ, and the same task under each beside each other, those whose label changed first."""
+"""``compare.html``: how runs differ, and the same task under each beside each other, those whose label changed
+first.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ Key = tuple[str, str, int]
 
 @record
 class Compared:
-    """One row under each run; None where a run does not have it. ``flip`` says that its label is not everywhere the same."""
+    """One row under each run; None where a run does not have it.
+
+    ``flip`` says that its label is not everywhere the same.
+    """
 
     number: int
     task: str
@@ -33,28 +38,45 @@ class Compared:
     flip: bool
 
 
-def make_comparison_page(found: Comparison, paths: Sequence[Path], names: Sequence[str], notes: Sequence[str], intervals: str) -> bytes:
-    """Return the page of a comparison, at most ``MOST_BYTES``; the first run is the base, ``intervals`` says of what kind they are."""
+def make_comparison_page(
+    found: Comparison, paths: Sequence[Path], names: Sequence[str], notes: Sequence[str], intervals: str
+) -> bytes:
+    """Return the page of a comparison, at most ``MOST_BYTES``; the first run is the base, ``intervals`` says of what
+    kind they are.
+    """
     sources = [RunSource.open_run(path) for path in paths]
     for source in sources:
         source.refresh()
-    sides = [{(entry.task_id, entry.task_digest, entry.rollout_index): entry for entry in source.entries} for source in sources]
+    sides = [
+        {(entry.task_id, entry.task_digest, entry.rollout_index): entry for entry in source.entries}
+        for source in sources
+    ]
     about = [read_notes(source) for source in sources]
     note, content_note = (next((one[place] for one in about if one[place]), "") for place in (0, 1))
-    keys = sorted(dict.fromkeys(key for side in sides for key in side), key=lambda key: _rank_row([side.get(key) for side in sides]))
+    keys = sorted(
+        dict.fromkeys(key for side in sides for key in side),
+        key=lambda key: _rank_row([side.get(key) for side in sides]),
+    )
     rows = [
-        _make_row(number, key, [side.get(key) for side in sides], texts=not content_note) for number, key in enumerate(keys[:MOST_ROWS])
+        _make_row(number, key, [side.get(key) for side in sides], texts=not content_note)
+        for number, key in enumerate(keys[:MOST_ROWS])
     ]
-    about_runs = {"names": names, "short": shorten_names(names), "judges": [_describe_judge(source) for source in sources]}
+    about_runs = {
+        "names": names,
+        "short": shorten_names(names),
+        "judges": [_describe_judge(source) for source in sources],
+    }
     head = encode_script({**about_runs, "found": found, "rows": rows, "notes": notes, "intervals": intervals})
     stories = [Stories.from_source(source) for source in sources]
     pairs = _make_pairs(stories, sides, keys[:MOST_PAIRS], MOST_BYTES - ROOM - len(head))
     title = " and ".join(shorten_names(names))
     small = {"name": title, "note": note, "content_note": content_note, "facts": {}, "checks": []}
     blocks = {
-        "comparison": head, "overview": encode_script(small), "heads": encode_script([one.heads for one in stories]),
+        "comparison": head,
+        "overview": encode_script(small),
+        "heads": encode_script([one.heads for one in stories]),
         "meta": encode_script({"live": False, "rows": len(rows), "stories": len(pairs), "run": str(paths[0])}),
-    }  # fmt: skip
+    }
     return render_page(None, [*blocks.items(), *pairs], title=f"{title} · gavel")
 
 

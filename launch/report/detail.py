@@ -1,4 +1,6 @@
-"""One row's whole story as plain JSON: transcript, checks, judge prompts and raw replies, receipts, rewards side by side."""
+"""One row's whole story as plain JSON: transcript, checks, judge prompts and raw replies, receipts, rewards side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Stories:
 
     @classmethod
     def from_source(cls, source: ReportSource) -> Stories:
-        """Return the maker for a run; without its rubrics (not fetched, or another version's) prompts are shown as their slots."""
+        """Return the maker for a run; without its rubrics (not fetched, or another version's) prompts are shown as
+        their slots.
+        """
         return cls(source, source.read_bindings(), list_rewards(source.env, source.reward))
 
     def make_story(self, entry: ReportEntry) -> dict[str, Any]:
@@ -43,18 +47,26 @@ class Stories:
         details = dict(row["outcome"]["details"] or {})
         answers = [self._describe_answer(answer, texts) for answer in self.source.read_answers(entry)]
         return {
-            "number": entry.number, "status": row["status"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
+            "number": entry.number,
+            "status": row["status"],
+            "label": row["outcome"]["label"],
+            "failure": row["outcome"]["failure"],
             "messages": [_describe_message(message) for message in row["transcript"]["messages"]],
             "checks": _describe_checks(row["outcome"]["checks"], details.get("items")),
             "steps": details.get("answers") or [],
             "details": {name: value for name, value in details.items() if name not in _OWN_PLACE},
             "raw": details.get("judge_reply") if not answers else None,
-            "answers": answers, "texts": texts.found,
+            "answers": answers,
+            "texts": texts.found,
             "receipts": [_describe_receipt(receipt) for receipt in row["receipts"]],
-            "reward": row["reward"], "rewards": self._list_rewards(row["outcome"]),
-            "timing": row["timing"], "metadata": row["metadata"], "digests": {"task": row["task_digest"], **row["digests"]},
-            "target": task.get("target"), "earlier": self._list_earlier(entry),
-        }  # fmt: skip
+            "reward": row["reward"],
+            "rewards": self._list_rewards(row["outcome"]),
+            "timing": row["timing"],
+            "metadata": row["metadata"],
+            "digests": {"task": row["task_digest"], **row["digests"]},
+            "target": task.get("target"),
+            "earlier": self._list_earlier(entry),
+        }
 
     def _describe_answer(self, answer: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
         binding = self.bindings.get(answer["binding"])
@@ -69,7 +81,9 @@ class Stories:
         }
 
     def _describe_prompt(self, binding: Binding, slots: Mapping[str, str], texts: _Texts) -> list[dict[str, Any]]:
-        """Return the messages as sent: ``head`` the number of the fixed text they begin with, ``text`` the place of the rest."""
+        """Return the messages as sent: ``head`` the number of the fixed text they begin with, ``text`` the place of the
+        rest.
+        """
         made = []
         for place, message in enumerate(binding.rubric.render(slots)):
             head = self._place_head(binding, place, message.content)
@@ -100,21 +114,28 @@ class Stories:
         rows = [self.source.read_row(place) for place in places if place != entry.place]
         return [
             {
-                "attempt": row["attempt"], "label": row["outcome"]["label"], "failure": row["outcome"]["failure"],
+                "attempt": row["attempt"],
+                "label": row["outcome"]["label"],
+                "failure": row["outcome"]["failure"],
                 "started": row["timing"]["started"],
             }
             for row in rows
-        ]  # fmt: skip
+        ]
 
 
 def _find_common(one: str, other: str) -> str:
     """Return what both texts begin with."""
-    same = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
+    same = next(
+        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        min(len(one), len(other)),
+    )
     return one[:same]
 
 
 class _Texts:
-    """The texts of one story, each once: a conversation that is judged by twenty questions is not stored twenty times."""
+    """The texts of one story, each once: a conversation that is judged by twenty questions is not stored twenty
+    times.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
@@ -139,16 +160,27 @@ def _describe_reward(reward: NamedReward, outcome: Outcome) -> dict[str, Any]:
 def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
     reply = message["reply"] or {}
     return {
-        "role": message["role"], "text": message["content"], "policy": message["reply"] is not None,
-        "reasoning": reply.get("reasoning"), "finish": reply.get("finish_reason"), "model": reply.get("model"),
+        "role": message["role"],
+        "text": message["content"],
+        "policy": message["reply"] is not None,
+        "reasoning": reply.get("reasoning"),
+        "finish": reply.get("finish_reason"),
+        "model": reply.get("model"),
         "tokens": (reply.get("usage") or {}).get("completion_tokens"),
-    }  # fmt: skip
+    }
 
 
-def _describe_checks(checks: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def _describe_checks(
+    checks: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
     """Return the checks, each with what its environment knows of it besides."""
-    facts: Iterable[Mapping[str, Any]] = items if items is not None and len(items) == len(checks) else [{}] * len(checks)
-    return [{**check, "facts": {key: fact[key] for key in fact if key != "name"}} for check, fact in zip(checks, facts, strict=True)]
+    facts: Iterable[Mapping[str, Any]] = (
+        items if items is not None and len(items) == len(checks) else [{}] * len(checks)
+    )
+    return [
+        {**check, "facts": {key: fact[key] for key in fact if key != "name"}}
+        for check, fact in zip(checks, facts, strict=True)
+    ]
 
 
 def _describe_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,22 +71,33 @@ def make_entry(number: int, version: int, row: Mapping[str, Any], place: tuple[s
     label = outcome["label"] if graded else SKIPPED if row["status"] == "invalid_task" else UNGRADED
     asked, said = _make_previews(row["transcript"]["messages"])
     return ReportEntry(
-        number, version, row["task_id"], row["task_digest"], row["rollout_index"], row["attempt"], row["status"], label,
+        number,
+        version,
+        row["task_id"],
+        row["task_digest"],
+        row["rollout_index"],
+        row["attempt"],
+        row["status"],
+        label,
         kind="" if graded else str(failure["kind"]),
         reason="" if graded else str(failure["reason"]),
         reward=row["reward"]["value"] if row["reward"] is not None else None,
-        seconds=row["timing"]["total_s"], started=row["timing"]["started"],
-        asked=asked, said=said,
+        seconds=row["timing"]["total_s"],
+        started=row["timing"]["started"],
+        asked=asked,
+        said=said,
         slices=dict(_iter_slices(row)),
         outcome=make_outcome(outcome) if graded else None,
         calls=tuple(_make_call(receipt) for receipt in row["receipts"]),
         place=place,
-    )  # fmt: skip
+    )
 
 
 def make_outcome(raw: Mapping[str, Any]) -> Outcome:
     """Make an outcome again without the strict decoding of every field, which a report of many rows would wait for."""
-    checks = tuple(Check(raw["name"], raw["passed"], raw["score"], raw["detail"], tuple(raw["receipts"])) for raw in raw["checks"])
+    checks = tuple(
+        Check(raw["name"], raw["passed"], raw["score"], raw["detail"], tuple(raw["receipts"])) for raw in raw["checks"]
+    )
     return Outcome(raw["label"], checks, raw["details"])
 
 
@@ -117,6 +128,11 @@ def _make_call(receipt: Mapping[str, Any]) -> CallEntry:
     how = "cache" if receipt["cache_hit"] else "shared" if receipt["shared"] else "made"
     retries = tuple(attempt["outcome"] for attempt in receipt["attempts"] if attempt["outcome"] != "ok")
     return CallEntry(
-        receipt["service"], receipt["role"], how, receipt["latency_s"],
-        int(usage.get("prompt_tokens", 0)), int(usage.get("completion_tokens", 0)), retries,
-    )  # fmt: skip
+        receipt["service"],
+        receipt["role"],
+        how,
+        receipt["latency_s"],
+        int(usage.get("prompt_tokens", 0)),
+        int(usage.get("completion_tokens", 0)),
+        retries,
+    )

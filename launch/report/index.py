@@ -23,7 +23,8 @@ class Coded:
 
 @record
 class ReportIndex:
-    """Rows by column, all of one length. ``marks`` has one of ``1`` (passed), ``0``, ``-`` (not checked) for each check of ``checks``'
+    """Rows by column, all of one length. ``marks`` has one of ``1`` (passed), ``0``, ``-`` (not checked) for each check
+    of ``checks``'
     name, which joins the checks' names by a line feed."""
 
     number: tuple[int, ...]
@@ -66,7 +67,7 @@ def make_index(entries: Sequence[ReportEntry], slices: Iterable[str], *, texts: 
         asked=tuple(entry.asked[:limit] for entry in entries),
         said=tuple((entry.said or entry.reason if texts else entry.reason)[: limit or PREVIEW] for entry in entries),
         slices={name: _encode_values(entries, _pick_slice(name)) for name in slices},
-    )  # fmt: skip
+    )
 
 
 def _pick_slice(name: str) -> Callable[[ReportEntry], str]:
@@ -83,7 +84,9 @@ def _encode_values(entries: Sequence[ReportEntry], value_of: Callable[[ReportEnt
 
 
 def sort_failures_first(entries: Iterable[ReportEntry]) -> list[ReportEntry]:
-    """Return the rows in the order of their worth to a reader: without a grade, then the least rewarded, else as they came."""
+    """Return the rows in the order of their worth to a reader: without a grade, then the least rewarded, else as they
+    came.
+    """
     return sorted(entries, key=_rank_entry)
 
 

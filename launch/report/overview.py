@@ -13,15 +13,7 @@ from gavel.envs.registry import describe_environment, find_content_note
 from gavel.envs.types import Metric, RewardError
 from gavel.launch.report.entry import SKIPPED, UNGRADED, ReportEntry
 from gavel.launch.report.ratings import collect_ratings
-from gavel.launch.report.records import (
-    CheckCount,
-    FailureCount,
-    Histogram,
-    Overview,
-    RewardCount,
-    Share,
-    Slice,
-)  # fmt: skip
+from gavel.launch.report.records import CheckCount, FailureCount, Histogram, Overview, RewardCount, Share, Slice
 from gavel.launch.report.rewards import NamedReward, list_rewards
 from gavel.launch.report.services import count_services
 from gavel.launch.report.source import ReportSource
@@ -49,20 +41,32 @@ def make_overview(source: ReportSource) -> Overview:
     own, right = next(((policy, rewards) for policy, rewards in given if policy.own), (None, None))
     note, sensitive = read_notes(source, right)
     return Overview(
-        name=source.path.resolve().name, env=source.env, facts=source.read_facts(),
-        note=note, content_note=sensitive, judges=source.read_standings(),
-        rows=_count_rows(source), reward=_compute_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
-        labels=_count_labels(graded, by), slices=_make_slices(graded, by), histogram=_make_histogram(graded),
+        name=source.path.resolve().name,
+        env=source.env,
+        facts=source.read_facts(),
+        note=note,
+        content_note=sensitive,
+        judges=source.read_standings(),
+        rows=_count_rows(source),
+        reward=_compute_mean([(entry, entry.reward) for entry in graded if entry.reward is not None], own, by),
+        labels=_count_labels(graded, by),
+        slices=_make_slices(graded, by),
+        histogram=_make_histogram(graded),
         rewards=tuple(_count_reward(policy, graded, rewards, by) for policy, rewards in given),
-        failures=_count_failures(missing), services=count_services(entry.calls for entry in source.entries),
+        failures=_count_failures(missing),
+        services=count_services(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),
-        checks=_count_checks(graded, by), ratings=collect_ratings(graded),
-        metrics=metrics, headline=headline if headline in metrics else None, stale=stale,
-    )  # fmt: skip
+        checks=_count_checks(graded, by),
+        ratings=collect_ratings(graded),
+        metrics=metrics,
+        headline=headline if headline in metrics else None,
+        stale=stale,
+    )
 
 
 def read_notes(source: ReportSource, rewards: Sequence[float | None] | None = None) -> tuple[str, str]:
-    """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for none.
+    """Return what every figure of the run must be shown with, and what its texts must not be shown without; empty for
+    none.
 
     ``rewards`` are what the run's own policy gives its graded rows, in order, where that is known.
     """
@@ -91,9 +95,12 @@ def _count_rows(source: ReportSource) -> dict[str, int]:
     known = Counter(entry.label if entry.label in (UNGRADED, SKIPPED) else "graded" for entry in source.entries)
     attempted = known["graded"] + known[UNGRADED]
     return {
-        "planned": source.planned, "graded": known["graded"], "ungraded": known[UNGRADED], "skipped": known[SKIPPED],
+        "planned": source.planned,
+        "graded": known["graded"],
+        "ungraded": known[UNGRADED],
+        "skipped": known[SKIPPED],
         "missing": max(source.planned - attempted, 0),
-    }  # fmt: skip
+    }
 
 
 def _choose_clusters(source: ReportSource) -> By:
@@ -124,7 +131,9 @@ def _count_labels(rows: Sequence[ReportEntry], by: By) -> tuple[Share, ...]:
 
 
 def slice_names(entries: Iterable[ReportEntry]) -> list[str]:
-    """Return the names of metadata and details whose values group the rows: 2 to ``MOST_SLICES`` of them, each of 2 rows or more."""
+    """Return the names of metadata and details whose values group the rows: 2 to ``MOST_SLICES`` of them, each of 2
+    rows or more.
+    """
     values: dict[str, set[str]] = {}
     rows: Counter[str] = Counter()
     for entry in entries:
@@ -181,9 +190,13 @@ def _give_rewards(policy: NamedReward, rows: Sequence[ReportEntry]) -> list[floa
     return given
 
 
-def _count_reward(policy: NamedReward, rows: Sequence[ReportEntry], given: Sequence[float | None], by: By) -> RewardCount:
+def _count_reward(
+    policy: NamedReward, rows: Sequence[ReportEntry], given: Sequence[float | None], by: By
+) -> RewardCount:
     pairs = [(row, reward) for row, reward in zip(rows, given, strict=True) if reward is not None]
-    return RewardCount(policy.name, policy.options, policy.own, _compute_mean(pairs, policy, by), len(rows) - len(pairs))
+    return RewardCount(
+        policy.name, policy.options, policy.own, _compute_mean(pairs, policy, by), len(rows) - len(pairs)
+    )
 
 
 def _count_failures(rows: Sequence[ReportEntry]) -> tuple[FailureCount, ...]:
@@ -209,7 +222,9 @@ def _count_checks(rows: Sequence[ReportEntry], by: By) -> tuple[CheckCount, ...]
         known = [(task, passed) for task, passed in checks if passed is not None]
         passed = sum(bool(passed) for _, passed in known)
         metric = (
-            statistics.compute_share([bool(passed) for _, passed in known], statistics.encode_names(task for task, _ in known))
+            statistics.compute_share(
+                [bool(passed) for _, passed in known], statistics.encode_names(task for task, _ in known)
+            )
             if known
             else None
         )

@@ -1,4 +1,6 @@
-"""``report.html``: one file that needs nothing else; texts are data that only our own script reads, so none of them can run."""
+"""``report.html``: one file that needs nothing else; texts are data that only our own script reads, so none of them can
+run.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ def make_report(source: RunSource) -> bytes:
     stories = Stories.from_source(source)
     blocks = _make_stories(stories, entries, MOST_BYTES - ROOM - len(listed))
     parts = {
-        "overview": encode_script(found), "index": listed, "heads": encode_script(stories.heads),
-        "meta": encode_script({"live": False, "rows": len(source.entries), "stories": len(blocks), "run": str(source.path)}),
-    }  # fmt: skip
+        "overview": encode_script(found),
+        "index": listed,
+        "heads": encode_script(stories.heads),
+        "meta": encode_script(
+            {"live": False, "rows": len(source.entries), "stories": len(blocks), "run": str(source.path)}
+        ),
+    }
     return render_page(found, [*((name, data) for name, data in parts.items()), *blocks])
 
 
@@ -80,20 +86,31 @@ def render_page(found: Any, blocks: Sequence[tuple[str, bytes]], *, live: bool =
     style, script = _read_style(), _read_script()
     template = _load_templates().get_template("page.html.j2")
     head = template.render(
-        title=title or f"{found.name} · gavel", overview=found, style=Markup(style), script=Markup(script),
+        title=title or f"{found.name} · gavel",
+        overview=found,
+        style=Markup(style),
+        script=Markup(script),
         policy=make_content_policy(style, script, live=live),
-    ).encode()  # fmt: skip
-    data = b"\n".join(b'<script type="application/json" id="%s">%s</script>' % (name.encode(), block) for name, block in blocks)
+    ).encode()
+    data = b"\n".join(
+        b'<script type="application/json" id="%s">%s</script>' % (name.encode(), block) for name, block in blocks
+    )
     before, after = head.split(b"<!--data-->")
     return before + data + after
 
 
 def make_content_policy(style: str, script: str, *, live: bool) -> str:
     """Return the Content-Security-Policy: nothing from anywhere, no script but this one."""
-    return "; ".join((
-        "default-src 'none'", f"script-src '{_hash_text(script)}'", f"style-src '{_hash_text(style)}'",
-        f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}", "base-uri 'none'", "form-action 'none'",
-    ))  # fmt: skip
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash_text(script)}'",
+            f"style-src '{_hash_text(style)}'",
+            f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
 
 
 def make_page_policy(*, live: bool) -> str:
@@ -120,4 +137,6 @@ def _read_script() -> str:
 
 
 def _load_templates() -> Environment:
-    return Environment(loader=PackageLoader("gavel.launch.report", "assets"), autoescape=True, undefined=StrictUndefined)
+    return Environment(
+        loader=PackageLoader("gavel.launch.report", "assets"), autoescape=True, undefined=StrictUndefined
+    )

@@ -29,10 +29,15 @@ def collect_ratings(rows: Sequence[ReportEntry]) -> Ratings | None:
     if not matrix:
         return None
     return Ratings(
-        RATINGS, {name: tuple(counts[rating] for rating in RATINGS) for name, counts in matrix.items()},
-        {name: dict(counts.most_common()) for name, counts in sorted(questions.items(), key=lambda item: _make_sort_key(item[0]))},
-        dimensions, tuple((one, other, count) for (one, other), count in flows.most_common()),
-    )  # fmt: skip
+        RATINGS,
+        {name: tuple(counts[rating] for rating in RATINGS) for name, counts in matrix.items()},
+        {
+            name: dict(counts.most_common())
+            for name, counts in sorted(questions.items(), key=lambda item: _make_sort_key(item[0]))
+        },
+        dimensions,
+        tuple((one, other, count) for (one, other), count in flows.most_common()),
+    )
 
 
 def _make_sort_key(name: str) -> tuple[int, str]:

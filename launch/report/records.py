@@ -44,7 +44,9 @@ class CheckCount:
 
 @record
 class FailureCount:
-    """How many rows a kind of failure left without a grade; ``again`` says whether a resumed run tries them once more."""
+    """How many rows a kind of failure left without a grade; ``again`` says whether a resumed run tries them once
+    more.
+    """
 
     kind: str
     count: int
@@ -54,7 +56,9 @@ class FailureCount:
 
 @record
 class ServiceCount:
-    """The calls of one service in one role; ``latency`` counts network calls between ``LATENCY_EDGES``, the last bin is open."""
+    """The calls of one service in one role; ``latency`` counts network calls between ``LATENCY_EDGES``, the last bin is
+    open.
+    """
 
     service: str
     role: str
@@ -70,7 +74,9 @@ class ServiceCount:
 
 @record
 class RewardCount:
-    """One reward policy over all graded rows; ``metric`` is None where it could reward none; ``refused`` counts those it could not."""
+    """One reward policy over all graded rows; ``metric`` is None where it could reward none; ``refused`` counts those
+    it could not.
+    """
 
     name: str
     options: str
@@ -89,7 +95,8 @@ class Histogram:
 
 @record
 class Ratings:
-    """VERA-MH: ``matrix`` counts each rating by dimension; ``questions`` the answers to each, in the order first asked; ``flows`` how
+    """VERA-MH: ``matrix`` counts each rating by dimension; ``questions`` the answers to each, in the order first asked;
+    ``flows`` how
     often one question followed another."""
 
     ratings: tuple[str, ...]

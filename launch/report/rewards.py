@@ -1,4 +1,6 @@
-"""The reward policies that fit an environment, side by side: the run's own first, then the others with their default options."""
+"""The reward policies that fit an environment, side by side: the run's own first, then the others with their default
+options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a report says of a rollout besides its rows: what it is made of, and the figures of its last finished session."""
+"""What a report says of a rollout besides its rows: what it is made of, and the figures of its last finished
+session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``gavel view RUN``: the report served on this machine, every row in it, following a run or a training while it grows."""
+"""``gavel view RUN``: the report served on this machine, every row in it, following a run or a training while it
+grows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from gavel.models.errors import RecordError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _REST = 4.0
-"""An overview is made anew after this many times the seconds that the last one took: a large run must not keep a core busy."""
+"""An overview is made anew after this many times the seconds that the last one took: a large run must not keep a core
+busy.
+"""
 
 
 @dataclass(slots=True)
@@ -78,7 +82,13 @@ class Viewer:
         assert self.overview is not None
         entries = sort_failures_first(self.source.entries)
         listed = make_index(entries, self.slices, texts=not self.overview.content_note)
-        meta = {"live": True, "rows": len(entries), "stories": len(entries), "run": str(self.source.path), "version": self.mark}
+        meta = {
+            "live": True,
+            "rows": len(entries),
+            "stories": len(entries),
+            "run": str(self.source.path),
+            "version": self.mark,
+        }
         blocks = [
             ("overview", encode_script(self.overview)),
             ("index", encode_script(listed)),
@@ -117,7 +127,9 @@ def _read_number(text: str | None) -> int:
 
 
 def make_application(viewer: Viewer) -> web.Application:
-    """Return the service; it answers requests for this machine's own names alone, so that no web page elsewhere can read a run."""
+    """Return the service; it answers requests for this machine's own names alone, so that no web page elsewhere can
+    read a run.
+    """
     app = web.Application(middlewares=[_guard_request])
     app.router.add_get("/", viewer.answer_page)
     app.router.add_get("/changes", viewer.answer_changes)
@@ -133,10 +145,15 @@ async def _guard_request(request: web.Request, handler: Handler) -> web.StreamRe
         answer = await handler(request)
     except (RecordError, OSError) as failed:  # a damaged line; a run that was moved away
         answer = web.Response(status=500, text=f"{failed}\n")
-    answer.headers.update({
-        "Content-Security-Policy": make_page_policy(live=True) + "; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
-    })  # fmt: skip
+    answer.headers.update(
+        {
+            "Content-Security-Policy": make_page_policy(live=True) + "; frame-ancestors 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+    )
     return answer
 
 
@@ -150,7 +167,10 @@ async def serve_run(source: ReportSource, port: int, console: Console) -> int:
         await site.start()
         bound = runner.addresses[0][1]
         print_line(console, f"{source.path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
-        print_line(console, f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there")
+        print_line(
+            console,
+            f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there",
+        )
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

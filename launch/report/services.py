@@ -18,7 +18,9 @@ def count_services(rows: Iterable[Sequence[CallEntry]]) -> tuple[ServiceCount, .
     for row in rows:
         for call in row:
             calls.setdefault((call.role, call.service), []).append(call)
-    return tuple(_count_service(get_display_name(service), role, found) for (role, service), found in sorted(calls.items()))
+    return tuple(
+        _count_service(get_display_name(service), role, found) for (role, service), found in sorted(calls.items())
+    )
 
 
 def _count_service(service: str, role: str, calls: Sequence[CallEntry]) -> ServiceCount:
@@ -28,7 +30,14 @@ def _count_service(service: str, role: str, calls: Sequence[CallEntry]) -> Servi
     counts = np.bincount(np.searchsorted(LATENCY_EDGES, latency, side="right"), minlength=len(LATENCY_EDGES) + 1)
     ranks = {f"p{rank}": round(float(np.percentile(latency, rank)), 4) for rank in (50, 90, 99)} if len(made) else {}
     return ServiceCount(
-        service, role, len(made), how["cache"], how["shared"],
-        sum(call.prompt_tokens for call in made), sum(call.completion_tokens for call in made),
-        ranks, tuple(counts.tolist()), dict(Counter(kind for call in made for kind in call.retries)),
-    )  # fmt: skip
+        service,
+        role,
+        len(made),
+        how["cache"],
+        how["shared"],
+        sum(call.prompt_tokens for call in made),
+        sum(call.completion_tokens for call in made),
+        ranks,
+        tuple(counts.tolist()),
+        dict(Counter(kind for call in made for kind in call.retries)),
+    )

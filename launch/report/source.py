@@ -1,6 +1,8 @@
-"""What a report reads: the rows of a run folder, each by its place in the files, and what was appended since the last look.
+"""What a report reads: the rows of a run folder, each by its place in the files, and what was appended since the last
+look.
 
-Rows are read as plain JSON: a report of 100,000 rows must not wait for strict decoding, and the writer checked them already.
+Rows are read as plain JSON: a report of 100,000 rows must not wait for strict decoding, and the writer checked them
+already.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from gavel.models.errors import GavelError, RecordError
 from gavel.models.files import is_altered, parse_line
 
 Json = Mapping[str, Any]
-_EVENT = re.compile(rb'\{"schema":"[^"]*","task_id":("(?:[^"\\]|\\.)*"),"rollout_index":(\d+),"attempt":\d+,"event":"(\w+)"')
+_EVENT = re.compile(
+    rb'\{"schema":"[^"]*","task_id":("(?:[^"\\]|\\.)*"),"rollout_index":(\d+),"attempt":\d+,"event":"(\w+)"'
+)
 
 
 @dataclass(slots=True)
@@ -62,7 +66,8 @@ class Tail:
 class ReportSource(Protocol):
     """What overviews, stories and the live page need of a run: ``RunSource`` and ``TrainingSource`` have it.
 
-    ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with every change;
+    ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with
+    every change;
     ``altered`` counts lines that are not the ones that were written.
     """
 
@@ -128,7 +133,8 @@ class ReportSource(Protocol):
 class RunSource:
     """A run folder as a report sees it.
 
-    ``entries`` has one entry per row, the newest attempt, at the place of its number, which never changes; ``attempts`` the places of
+    ``entries`` has one entry per row, the newest attempt, at the place of its number, which never changes; ``attempts``
+    the places of
     all attempts of a row, oldest first; ``version`` grows with every change.
     """
 
@@ -261,7 +267,9 @@ class RunSource:
         return self.attempts[entry.task_id, entry.rollout_index]
 
     def read_answers(self, entry: ReportEntry) -> list[dict[str, Any]]:
-        """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of each."""
+        """Return the answered judge questions of a row, in the order in which they were asked, the newest answer of
+        each.
+        """
         found: dict[str, dict[str, Any]] = {}
         for path, offset in self._answers.get((entry.task_id, entry.rollout_index), ()):
             body = read_line(path, offset)["body"]
@@ -276,9 +284,11 @@ def check_row(where: str) -> Iterator[None]:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as failed:
         raise RecordError(
-            "this line is no row of a run", where=where, found=f"{type(failed).__name__}: {failed}",
+            "this line is no row of a run",
+            where=where,
+            found=f"{type(failed).__name__}: {failed}",
             remedy="a run's files are written by gavel alone; take the line out (keep a copy)",
-        ) from failed  # fmt: skip
+        ) from failed
 
 
 def read_line(path: Path, offset: int) -> dict[str, Any]:
@@ -297,7 +307,9 @@ def bind_offline(config: RolloutConfig | TrainConfig | None, *, with_policy: boo
     if config is None:
         return {}
     try:
-        return assemble_run(replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy).bindings
+        return assemble_run(
+            replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy
+        ).bindings
     except GavelError:
         return {}
 
@@ -311,7 +323,9 @@ def _read_config(path: Path) -> RolloutConfig | None:
 
 
 def _list_lineage(path: Path, manifest: Manifest) -> list[Path]:
-    """Return the run and its ancestors that are still there, the oldest first: a rescored run has its judge's answers in its parent."""
+    """Return the run and its ancestors that are still there, the oldest first: a rescored run has its judge's answers
+    in its parent.
+    """
     folders = [folder for folder, _ in read_lineage(path, manifest)]
     # A regraded run asks anew: what its parent's judge said is not what it was graded by.
     kept = folders if manifest.kind == "rescore" else folders[:1]

@@ -23,7 +23,8 @@ RANKS = ("p50", "p90", "p99")
 
 
 def format_csv(source: RunSource) -> bytes:
-    """Return one line for each row of a run, ``COLUMNS`` and its slices; texts that a spreadsheet would compute get an apostrophe.
+    """Return one line for each row of a run, ``COLUMNS`` and its slices; texts that a spreadsheet would compute get an
+    apostrophe.
 
     Where scores come with a note (no certification), each line carries it.
     """
@@ -35,7 +36,10 @@ def format_csv(source: RunSource) -> bytes:
     writer.writerow([*COLUMNS, *(f"slice_{name}" for name in slices), *notes])
     for entry in source.entries:
         writer.writerow(
-            [_format_cell(value) for value in (*_list_values(entry), *(entry.slices.get(name, "") for name in slices), *notes.values())]
+            [
+                _format_cell(value)
+                for value in (*_list_values(entry), *(entry.slices.get(name, "") for name in slices), *notes.values())
+            ]
         )
     return text.getvalue().encode()
 
@@ -43,11 +47,20 @@ def format_csv(source: RunSource) -> bytes:
 def _list_values(entry: ReportEntry) -> tuple[Any, ...]:
     passed = [check.passed for check in entry.checks]
     return (
-        entry.task_id, entry.rollout_index, entry.attempt, entry.status, entry.label if entry.graded else "", entry.reward,
-        entry.kind, entry.reason, passed.count(True), passed.count(False), round(entry.seconds, 3),
+        entry.task_id,
+        entry.rollout_index,
+        entry.attempt,
+        entry.status,
+        entry.label if entry.graded else "",
+        entry.reward,
+        entry.kind,
+        entry.reason,
+        passed.count(True),
+        passed.count(False),
+        round(entry.seconds, 3),
         sum(call.completion_tokens for call in entry.calls if call.role == "policy"),
         sum(call.role == "judge" and call.how == "made" for call in entry.calls),
-    )  # fmt: skip
+    )
 
 
 def _format_cell(value: object) -> object:
@@ -77,11 +90,18 @@ def _list_figures(found: Overview) -> Iterable[tuple[object, ...]]:
 
 def _format_rewards(found: Overview) -> list[str]:
     rows = [
-        (reward.name + (" (this run)" if reward.own else ""), *(_format_metric(reward.metric) if reward.metric else ("-",) * 4))
+        (
+            reward.name + (" (this run)" if reward.own else ""),
+            *(_format_metric(reward.metric) if reward.metric else ("-",) * 4),
+        )
         for reward in found.rewards
     ]
     return (
-        ["## The same outcomes under each reward policy", "", *_format_table(("policy", "mean", "low", "high", "n"), rows)]
+        [
+            "## The same outcomes under each reward policy",
+            "",
+            *_format_table(("policy", "mean", "low", "high", "n"), rows),
+        ]
         if rows
         else []
     )
@@ -105,7 +125,13 @@ def _list_tables(found: Overview) -> Iterable[tuple[str, Sequence[str], list[tup
         "Checks",
         ("check", "passed", "failed", "not checked", "share", "low", "high"),
         [
-            (one.name, one.passed, one.failed, one.unknown, *(_format_metric(one.metric)[:3] if one.metric else ("-",) * 3))
+            (
+                one.name,
+                one.passed,
+                one.failed,
+                one.unknown,
+                *(_format_metric(one.metric)[:3] if one.metric else ("-",) * 3),
+            )
             for one in found.checks
         ],
     )
@@ -119,7 +145,14 @@ def _list_tables(found: Overview) -> Iterable[tuple[str, Sequence[str], list[tup
         "Calls",
         ("role", "service", "calls", "cache", "shared", *RANKS),
         [
-            (one.role, one.service, one.made, one.cache, one.shared, *(_format_seconds(one.percentiles.get(rank)) for rank in RANKS))
+            (
+                one.role,
+                one.service,
+                one.made,
+                one.cache,
+                one.shared,
+                *(_format_seconds(one.percentiles.get(rank)) for rank in RANKS),
+            )
             for one in found.services
         ],
     )
@@ -155,6 +188,7 @@ def _escape_text(text: str) -> str:
     text = " ".join(make_visible(text).split())
     for character in "\\&<>`*_[]|":
         text = text.replace(
-            character, f"\\{character}" if character not in "<>&" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}[character]
+            character,
+            f"\\{character}" if character not in "<>&" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}[character],
         )
     return text

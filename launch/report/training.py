@@ -14,8 +14,12 @@ from gavel.launch.comparing.tables import CURVES, format_csv, format_markdown, l
 from gavel.launch.comparing.training import TrainedRun, compare_training
 from gavel.launch.runs.files import write_whole
 
-_STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}" + (
-    "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #8884}svg{background:#fff}"
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    + (
+        "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid "
+        "#8884}svg{background:#fff}"
+    )
 )
 
 
@@ -44,7 +48,9 @@ def _make_table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], 
 
 def _format_markdown(run: TrainedRun) -> bytes:
     columns, rows, lines = _make_table(run)
-    return "\n".join([f"# {run.name}", "", *(f"- {line}" for line in lines), "", *format_markdown(columns, rows), ""]).encode()
+    return "\n".join(
+        [f"# {run.name}", "", *(f"- {line}" for line in lines), "", *format_markdown(columns, rows), ""]
+    ).encode()
 
 
 def _format_html(run: TrainedRun) -> bytes:

@@ -1,4 +1,6 @@
-"""What ``gavel view`` reads of a training run: every sample of its ledgers, and which step used which, while both grow."""
+"""What ``gavel view`` reads of a training run: every sample of its ledgers, and which step used which, while both
+grow.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _ROWS, _ANSWERS, _STEPS = ".rows.jsonl", ".answers.jsonl", "steps.jsonl"
 
 @record
 class StepGroup:
-    """The samples of one task in one step: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in the same order;
+    """The samples of one task in one step: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in
+    the same order;
     ``cut`` counts samples that the step used and of which no row is stored."""
 
     task: str
@@ -37,7 +40,9 @@ class StepGroup:
 
 @record
 class TrainingStep:
-    """One step of one split (``train`` or ``validation``) and its groups, in the order in which their first samples ended."""
+    """One step of one split (``train`` or ``validation``) and its groups, in the order in which their first samples
+    ended.
+    """
 
     step: int
     split: str
@@ -48,7 +53,8 @@ class TrainingStep:
 class TrainingSource:
     """A training run as a report sees it; the same attributes as ``RunSource``, and its steps.
 
-    ``entries`` has one entry per sample, in the order in which they ended; ``planned`` counts the samples that steps have used.
+    ``entries`` has one entry per sample, in the order in which they ended; ``planned`` counts the samples that steps
+    have used.
     """
 
     path: Path
@@ -179,10 +185,13 @@ class TrainingSource:
             self.version += 1
             number = self._numbers[uid] = len(self.entries)
             self._uids.append(uid)
-            self.entries.append(make_entry(number, self.version, row["result"], (str(path.relative_to(self.path)), offset)))
+            self.entries.append(
+                make_entry(number, self.version, row["result"], (str(path.relative_to(self.path)), offset))
+            )
 
     def _take_step(self, uid: str, split: str, step: int, weight: float) -> None:
-        """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of what an earlier
+        """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of
+        what an earlier
         one recorded from that step on."""
         self.version += 1
         start = uid.rpartition("-")[0]
@@ -220,6 +229,8 @@ def _read_options(path: Path) -> Mapping[str, Any]:
 
 def _read_config(path: Path) -> TrainConfig | None:
     try:
-        return from_yaml(TrainConfig, (path / "config.yaml").read_text(encoding="utf-8"), where=str(path / "config.yaml"))
+        return from_yaml(
+            TrainConfig, (path / "config.yaml").read_text(encoding="utf-8"), where=str(path / "config.yaml")
+        )
     except (GavelError, OSError):
         return None

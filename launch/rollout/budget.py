@@ -1,4 +1,6 @@
-"""The budget of a session: what it may send over the network before it begins no further row, or no further call of a probe."""
+"""The budget of a session: what it may send over the network before it begins no further row, or no further call of a
+probe.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,19 @@ def check_budget(budget: BudgetConfig) -> None:
     for key in ("max_calls", "max_tokens"):
         value = getattr(budget, key)
         if value is not None and value < 1:
-            raise ConfigError("must be at least 1", field=f"budget.{key}", found=str(value), remedy="null sets no limit")
+            raise ConfigError(
+                "must be at least 1", field=f"budget.{key}", found=str(value), remedy="null sets no limit"
+            )
 
 
 def find_spent(budget: BudgetConfig, meter: Meter) -> str | None:
     """Say which limit was reached, or return None."""
     used = {"max_calls": meter.calls, "max_tokens": meter.tokens}
-    reached = [f"budget.{key}={getattr(budget, key)}" for key, count in used.items() if count >= (getattr(budget, key) or count + 1)]
+    reached = [
+        f"budget.{key}={getattr(budget, key)}"
+        for key, count in used.items()
+        if count >= (getattr(budget, key) or count + 1)
+    ]
     if not reached:
         return None
     return f"the budget is spent ({', '.join(reached)}): {meter.calls} calls and {meter.tokens} tokens in this session"

@@ -79,7 +79,8 @@ class Collector:
     async def collect_rows(self, owed: Iterable[OwedRow], total: int, concurrency: int) -> str | None:
         """Play every owed row, at most ``concurrency`` at once; return why the run stopped early, or None.
 
-        After a stop, running rows settle. Each row not begun is stored as ``cancelled`` if failures stopped the run; a spent budget
+        After a stop, running rows settle. Each row not begun is stored as ``cancelled`` if failures stopped the run; a
+        spent budget
         leaves no row behind, and neither does cancellation.
 
         Raises:
@@ -156,7 +157,11 @@ class Collector:
 
 def _keep_slices(metadata: Mapping[str, object]) -> Mapping[str, object]:
     """Return the metadata that metrics slice by; long texts stay in ``inputs.jsonl``."""
-    return {key: value for key, value in metadata.items() if isinstance(value, str | int | float | bool) and len(str(value)) <= 200}
+    return {
+        key: value
+        for key, value in metadata.items()
+        if isinstance(value, str | int | float | bool) and len(str(value)) <= 200
+    }
 
 
 def _find_first(group: BaseExceptionGroup[GavelError]) -> GavelError:

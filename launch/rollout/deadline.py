@@ -1,7 +1,9 @@
 """The deadline of a session: no row is begun that would not end in time.
 
-How long a row takes is learnt from the rows themselves: the slowest of the last ``_REMEMBERED`` that ended, or the oldest that is still
-running if that has taken longer. A row may begin while the time left exceeds that and the margin. Rows in work always end as they would
+How long a row takes is learnt from the rows themselves: the slowest of the last ``_REMEMBERED`` that ended, or the
+oldest that is still
+running if that has taken longer. A row may begin while the time left exceeds that and the margin. Rows in work always
+end as they would
 have, so a session outlasts its deadline only by what a row takes longer than every row before it.
 """
 
@@ -49,7 +51,8 @@ def parse_seconds(value: Duration, key: str) -> float:
 class Deadline:
     """When a session is to be over; times in seconds of ``clock``.
 
-    ``find_reached`` says why no row may begin any more, and is asked before each; ``record_row`` is told how long each row took.
+    ``find_reached`` says why no row may begin any more, and is asked before each; ``record_row`` is told how long each
+    row took.
     """
 
     at: float
@@ -62,7 +65,8 @@ class Deadline:
 
     @classmethod
     def make_deadline(cls, within: Duration | None, margin: Duration | None) -> Deadline | None:
-        """Return the deadline that begins to run now, or None where none is set; the margin is by default a twentieth of it, from 1 s
+        """Return the deadline that begins to run now, or None where none is set; the margin is by default a twentieth
+        of it, from 1 s
         to 60 s.
 
         Raises:
@@ -78,13 +82,17 @@ class Deadline:
                 )
             return None
         length = parse_seconds(within, "deadline")
-        spare = min(max(length * _SHARE, _LEAST_S), _MOST_S) if margin is None else parse_seconds(margin, "deadline_margin")
+        spare = (
+            min(max(length * _SHARE, _LEAST_S), _MOST_S) if margin is None else parse_seconds(margin, "deadline_margin")
+        )
         if length <= spare:
             raise ConfigError(
-                "nothing fits before this deadline", field="deadline", found=shorten_value(within),
+                "nothing fits before this deadline",
+                field="deadline",
+                found=shorten_value(within),
                 allowed=f"more than the margin of {spare:g} s",
                 remedy="raise it, or lower deadline_margin",
-            )  # fmt: skip
+            )
         return cls(time.monotonic() + length, spare)
 
     def record_row(self, seconds: float) -> None:
@@ -106,5 +114,6 @@ class Deadline:
             return None
         self.near = True
         return (
-            f"the deadline is near: {max(left, 0):.0f} s are left, a row takes up to {slowest:.1f} s, the margin is {self.margin:g} s"
+            f"the deadline is near: {max(left, 0):.0f} s are left, a row takes up to {slowest:.1f} s, the margin "
+            f"is {self.margin:g} s"
         )

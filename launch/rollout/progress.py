@@ -1,4 +1,7 @@
-"""The progress line of a run: rate, time left, failures, and where the running rows stand. Plain lines when not a terminal."""
+"""The progress line of a run: rate, time left, failures, and where the running rows stand.
+
+Plain lines when not a terminal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ _LIVE_EVERY_S = 0.25
 
 
 def format_progress(counts: RowCounts, elapsed_s: float) -> str:
-    """Return one line: ended/planned, rows per second, time left, mean reward, ungraded by kind, rows at the policy and the judge."""
+    """Return one line: ended/planned, rows per second, time left, mean reward, ungraded by kind, rows at the policy and
+    the judge.
+    """
     rate = counts.ended / elapsed_s if elapsed_s > 0 else 0.0
     left = _format_clock((counts.planned - counts.ended) / rate) if rate > 0 else "?"
     parts = [f"{counts.ended}/{counts.planned} rows", f"{rate:.1f}/s", f"{left} left"]

@@ -1,4 +1,6 @@
-"""A run from its folder to its metrics: what is owed is played, what was done stays; shared by ``rollout`` and ``regrade``."""
+"""A run from its folder to its metrics: what is owed is played, what was done stays; shared by ``rollout`` and
+``regrade``.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,14 @@ WHOLE, INCOMPLETE, STOPPED, INTERRUPTED = 0, 3, 4, 130
 class Session:
     """What is played.
 
-    ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once more that were
-    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the end;
-    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the servers were asked
-    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought; ``prices`` are
+    ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once
+    more that were
+    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the
+    end;
+    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the
+    servers were asked
+    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought;
+    ``prices`` are
     those of the services by name.
     """
 
@@ -109,13 +115,21 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     stopped = None
     if owed:
         print_line(
-            console, f"{len(owed)} of {len(session.rows)} rows to do, {sum(row.key in tally.graded for row in session.rows)} are graded"
+            console,
+            f"{len(owed)} of {len(session.rows)} rows to do, {sum(row.key in tally.graded for row in session.rows)} "
+            f"are graded",
         )
         stopped = await _play_rows(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write_metrics, folder, session.assembly.environment, session.reward)
-    calls = CALLS if session.parent is None else "calls (all but the judge's are calls of the parent, and were not made again)"
+    calls = (
+        CALLS
+        if session.parent is None
+        else "calls (all but the judge's are calls of the parent, and were not made again)"
+    )
     console.print(
-        make_closing_table(metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters)
+        make_closing_table(
+            metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters
+        )
     )
     for line in (
         *tally.list_reasons(),
@@ -139,11 +153,14 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     if stopped is not None:
         for line in tally.list_advice():
             print_line(console, line)
-    return exit_code(tally.count_missing(session.rows), stopped, console, _count_given_up(session, tally), _try_again(folder))
+    return exit_code(
+        tally.count_missing(session.rows), stopped, console, _count_given_up(session, tally), _try_again(folder)
+    )
 
 
 async def _load_rows(session: Session, folder: RunFolder, planned: Sequence[PlannedRow], tally: RunTally) -> list[str]:
-    """Take every stored row, its reward made again; return what there is to say of outcomes that are not what is stored beside them.
+    """Take every stored row, its reward made again; return what there is to say of outcomes that are not what is stored
+    beside them.
 
     Raises:
         InputError: a line, a row's place or a reward is not as it was written.
@@ -155,13 +172,16 @@ async def _load_rows(session: Session, folder: RunFolder, planned: Sequence[Plan
         for result in read_results(folder.path, name, session.reward, digests):
             tally.add_row(result)
             if result.status == "graded":
-                rereader = rereader or Rereader.from_run(folder.path, folder.manifest, planned, session.assembly, session.reward)
+                rereader = rereader or Rereader.from_run(
+                    folder.path, folder.manifest, planned, session.assembly, session.reward
+                )
                 await rereader.find_faults(result, str(folder.path / name), faults.append)
     if not faults:
         return []
     path = shlex.quote(str(folder.path))
     return [
-        f"{len(faults)} facts of stored rows are not what their stored replies come to, the first: {describe_fault(faults[0])}",
+        f"{len(faults)} facts of stored rows are not what their stored replies come to, the first: "
+        f"{describe_fault(faults[0])}",
         f"all of them: gavel verify {path}; to grade every row anew: gavel regrade {path} only=all",
     ]
 
@@ -177,7 +197,9 @@ def describe_left(rows: Sequence[PlannedRow], graded: Container[RowKey]) -> str:
 
 
 def write_report(path: Path) -> str:
-    """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is done."""
+    """Write ``report.html``; say where it is, or why it is not: a report that fails must not fail a run that is
+    done.
+    """
     from gavel.launch.report.write import write_report
 
     file = path / "report.html"
@@ -194,12 +216,16 @@ def _count_given_up(session: Session, tally: RunTally) -> int:
 
 
 def _try_again(folder: RunFolder) -> str:
-    """Return the command that tries the rows of this run once more that are given up, whatever failed: policy, simulator or judge."""
+    """Return the command that tries the rows of this run once more that are given up, whatever failed: policy,
+    simulator or judge.
+    """
     path = shlex.quote(str(folder.path))
     return f"gavel rollout {path} retry=given_up" if folder.manifest.kind == "rollout" else f"gavel regrade {path}"
 
 
-def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0, again: str = "") -> int:
+def exit_code(
+    short: Mapping[str, int], stopped: str | None, console: Console, given_up: int = 0, again: str = ""
+) -> int:
     """Say what is missing and what helps; return the exit code: 0 whole, 3 some rows ungraded or skipped, 4 stopped."""
     if stopped is not None:
         print_line(console, f"stopped: {stopped}; run the same command again to go on", style="bold")
@@ -207,7 +233,9 @@ def exit_code(short: Mapping[str, int], stopped: str | None, console: Console, g
     if not short:
         return WHOLE
     why = "; errors.jsonl says why" if set(short) - {"missing"} else ""
-    print_line(console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold")
+    print_line(
+        console, f"incomplete: {', '.join(f'{count} {name}' for name, count in short.items())}{why}", style="bold"
+    )
     if given_up:
         print_line(console, f"{given_up} of them are given up (3 attempts, or no attempt can help); once more: {again}")
     return INCOMPLETE
@@ -230,11 +258,15 @@ def _list_owed(session: Session, folder: RunFolder, tally: RunTally) -> list[Owe
     return owed
 
 
-async def _play_rows(session: Session, folder: RunFolder, console: Console, owed: list[OwedRow], tally: RunTally) -> str | None:
+async def _play_rows(
+    session: Session, folder: RunFolder, console: Console, owed: list[OwedRow], tally: RunTally
+) -> str | None:
     assembly = session.assembly
     log_dir = folder.path / "logs"
 
-    refuse_programs(folder.path, {name: service for name, service in assembly.services.items() if name in session.untrusted})
+    refuse_programs(
+        folder.path, {name: service for name, service in assembly.services.items() if name in session.untrusted}
+    )
     if not session.looked:
         await check_external_services(assembly.services, lambda line: print_line(console, line, style="bold"))
     store, replies, deadline = make_asset_store(session.assets), session.assets.replies, session.deadline
@@ -245,23 +277,37 @@ async def _play_rows(session: Session, folder: RunFolder, console: Console, owed
             deadline.record_row(result.timing.total_s)
 
     async with open_services(
-        assembly.services, log_dir=log_dir, progress=lambda line: print_line(console, line),
-        assets_cache=store.cache, mirror=store.mirror, offline=store.offline,
+        assembly.services,
+        log_dir=log_dir,
+        progress=lambda line: print_line(console, line),
+        assets_cache=store.cache,
+        mirror=store.mirror,
+        offline=store.offline,
         replies=Path(replies) if replies else None,
-    ) as pool:  # fmt: skip
+    ) as pool:
         assembly.models.set_models({name: pool.get_model(name) for name in assembly.services})
         policy = _make_policy(session, pool)
         collector = Collector(
-            EpisodePlayer(assembly.environment, session.reward, Digests(session.config_digest, assembly.rubric_digests)),
-            policy, folder, FailureWatch(session.failure), end_row,
-            spent=lambda: _find_over(session.budget, pool) or (deadline.find_reached(collector.counts.compute_oldest) if deadline else None),
-        )  # fmt: skip
+            EpisodePlayer(
+                assembly.environment, session.reward, Digests(session.config_digest, assembly.rubric_digests)
+            ),
+            policy,
+            folder,
+            FailureWatch(session.failure),
+            end_row,
+            spent=lambda: (
+                _find_over(session.budget, pool)
+                or (deadline.find_reached(collector.counts.compute_oldest) if deadline else None)
+            ),
+        )
         with _keep_lease(folder):
             async with show_progress(console, lambda: collector.counts):
                 stopped = await collector.collect_rows(owed, len(owed), session.concurrency)
         if passed := collector.counts.skipped:
             again = f"gavel rollout {shlex.quote(str(folder.path))}"
-            print_line(console, f"passed over: {passed}, for no finished transcript is stored; to go on with them: {again}")
+            print_line(
+                console, f"passed over: {passed}, for no finished transcript is stored; to go on with them: {again}"
+            )
         died = _find_dead(pool)
         if died is None:
             return stopped
@@ -289,7 +335,9 @@ def _find_dead(pool: ServicePool) -> ServerDied | None:
 
 @contextlib.contextmanager
 def _keep_lease(folder: RunFolder) -> Iterator[None]:
-    """Keep the lease alive while no row ends; a thread does it, so that work which holds the event loop up lets no lease lapse."""
+    """Keep the lease alive while no row ends; a thread does it, so that work which holds the event loop up lets no
+    lease lapse.
+    """
     over = threading.Event()
 
     def renew_regularly() -> None:
@@ -311,7 +359,9 @@ BEGINS_ANEW = "interrupted: run the same command again; it begins anew"
 
 
 def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted: str = GOES_ON) -> int:
-    """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it, say ``interrupted`` and give 130."""
+    """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it, say ``interrupted``
+    and give 130.
+    """
     with _collect_rarely(), asyncio.Runner(loop_factory=_choose_loop_factory()) as runner:
         try:
             return runner.run(_await_work(work))
@@ -322,7 +372,8 @@ def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted:
 
 @contextlib.contextmanager
 def _collect_rarely() -> Iterator[None]:
-    """Let the garbage collector look at the modules never and at young objects less often: a run makes many and few are cycles.
+    """Let the garbage collector look at the modules never and at young objects less often: a run makes many and few are
+    cycles.
 
     Worth a tenth to a fifth of the rows per second in ``benchmarks/rollout_throughput.py``.
     """

@@ -25,7 +25,8 @@ SHOW = "show_sensitive=true"
 def tell_story(
     result: Result, answers: Iterable[StoredAnswer], bindings: Mapping[str, Binding], note: str | None = None
 ) -> RenderableType:
-    """Return the story of one attempt for a console; texts are shown as they are, without markup, control characters written out.
+    """Return the story of one attempt for a console; texts are shown as they are, without markup, control characters
+    written out.
 
     Args:
         result: the attempt.
@@ -33,7 +34,9 @@ def tell_story(
         bindings: the judges by name.
         note: what the transcript is about, if it is to stay folded; None shows it.
     """
-    parts: list[RenderableType] = [Rule(_make_text(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}"))]
+    parts: list[RenderableType] = [
+        Rule(_make_text(f"{result.task_id} · rollout {result.rollout_index} · attempt {result.attempt}"))
+    ]
     parts += _show_transcript(result, note)
     shown: dict[str, str] = {}
     for answer in answers:
@@ -51,7 +54,9 @@ def _show_transcript(result: Result, note: str | None) -> Iterator[RenderableTyp
 
 
 def _make_panel(title: str, text: str, style: str = "") -> Panel:
-    return Panel(_make_text(text or "(empty)"), title=_make_text(title), title_align="left", border_style=style or "dim")
+    return Panel(
+        _make_text(text or "(empty)"), title=_make_text(title), title_align="left", border_style=style or "dim"
+    )
 
 
 def _make_text(text: str, style: str = "") -> Text:
@@ -68,7 +73,9 @@ def _show_question(
     slots = {name: _show_slot(name, text, shown, note) for name, text in answer.slots.items()}
     if binding is not None and binding.rubric.digest == answer.rubric_digest:
         for message in binding.rubric.render(slots):
-            yield _make_panel(f"judge prompt · {answer.binding} · {message.role}", _fold_prompt(message.content, slots), "cyan")
+            yield _make_panel(
+                f"judge prompt · {answer.binding} · {message.role}", _fold_prompt(message.content, slots), "cyan"
+            )
     else:
         yield _make_panel(f"judge slots · {answer.binding} (the rubric has changed since)", str(slots), "cyan")
     yield _make_panel(f"judge reply · {answer.binding}", answer.raw, "cyan")
@@ -79,7 +86,9 @@ _KEPT_LINES = 6
 
 
 def _show_slot(name: str, text: str, shown: dict[str, str], note: str | None) -> str:
-    """Fold a text of several lines that must stay folded, or that stands above already: many questions may be about one text."""
+    """Fold a text of several lines that must stay folded, or that stands above already: many questions may be about one
+    text.
+    """
     lines, before = len(text.splitlines()), shown.get(name)
     if note is not None and lines > 1:
         return f"[… {name}: {lines} lines folded; {SHOW} shows them …]"
@@ -89,14 +98,20 @@ def _show_slot(name: str, text: str, shown: dict[str, str], note: str | None) ->
 
 def _fold_prompt(text: str, slots: Mapping[str, str]) -> str:
     """Fold the fixed text before the first slot: it is the same for every row, and its digest stands in the result."""
-    starts = [place for value in slots.values() if value.strip() and (place := text.rfind(value.strip().splitlines()[0])) >= 0]
+    starts = [
+        place for value in slots.values() if value.strip() and (place := text.rfind(value.strip().splitlines()[0])) >= 0
+    ]
     fixed = text[: min(starts, default=0)].splitlines()
     folded = len(fixed) - 2 * _KEPT_LINES
     if folded < _KEPT_LINES:
         return text
     rest = text[min(starts) :]
     note = f"[… {folded} lines of the rubric's fixed text …]"
-    return "\n".join([*fixed[:_KEPT_LINES], note, *fixed[-_KEPT_LINES:]]) + ("\n" if text[min(starts) - 1] == "\n" else "") + rest
+    return (
+        "\n".join([*fixed[:_KEPT_LINES], note, *fixed[-_KEPT_LINES:]])
+        + ("\n" if text[min(starts) - 1] == "\n" else "")
+        + rest
+    )
 
 
 def _show_outcome(result: Result) -> RenderableType:
@@ -107,7 +122,11 @@ def _show_outcome(result: Result) -> RenderableType:
         passed = {True: "yes", False: "no", None: "not checked"}[check.passed]
         table.add_row(_make_text(check.name), passed, f"{check.score:g}", _make_text(check.detail))
     failure = result.outcome.failure
-    head = f"label: {result.outcome.label}" if failure is None else f"ungraded: {failure.kind} at {failure.stage}: {failure.reason}"
+    head = (
+        f"label: {result.outcome.label}"
+        if failure is None
+        else f"ungraded: {failure.kind} at {failure.stage}: {failure.reason}"
+    )
     details = to_plain(dict(result.outcome.details or {}))
     lines = [_make_text(head, style="bold"), *(_make_text(f"{name}: {value}") for name, value in details.items())]
     return Group(*lines, *([table] if result.outcome.checks else []))
@@ -115,10 +134,14 @@ def _show_outcome(result: Result) -> RenderableType:
 
 def _show_reward(result: Result) -> Iterator[RenderableType]:
     if result.reward is None:
-        yield Text("reward: none (an ungraded row has no reward; the fallback 0.0 is averaged into nothing)", style="bold")
+        yield Text(
+            "reward: none (an ungraded row has no reward; the fallback 0.0 is averaged into nothing)", style="bold"
+        )
         return
     terms = " + ".join(f"{name} {value:g}" for name, value in result.reward.components.items())
-    yield _make_text(f"reward: {result.reward.value:g} = {terms}" if terms else f"reward: {result.reward.value:g}", style="bold")
+    yield _make_text(
+        f"reward: {result.reward.value:g} = {terms}" if terms else f"reward: {result.reward.value:g}", style="bold"
+    )
 
 
 def _show_calls(receipts: tuple[Receipt, ...]) -> RenderableType:
@@ -130,8 +153,14 @@ def _show_calls(receipts: tuple[Receipt, ...]) -> RenderableType:
         tokens = f"{usage.prompt_tokens}/{usage.completion_tokens}" if usage else "?"
         how = "cache" if receipt.cache_hit else "shared" if receipt.shared else str(len(receipt.attempts))
         cells = (
-            receipt.role, get_display_name(receipt.service), receipt.served_model or receipt.requested_model, receipt.finish_reason or "-",
-            tokens, f"{receipt.latency_s:.2f}", how, receipt.call_id,
-        )  # fmt: skip
+            receipt.role,
+            get_display_name(receipt.service),
+            receipt.served_model or receipt.requested_model,
+            receipt.finish_reason or "-",
+            tokens,
+            f"{receipt.latency_s:.2f}",
+            how,
+            receipt.call_id,
+        )
         table.add_row(*(_make_text(cell) for cell in cells))
     return table

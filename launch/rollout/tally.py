@@ -30,9 +30,12 @@ from gavel.models.types import Receipt
 class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
-    ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt stored).
-    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by kind of failure.
-    Intervals are clustered by what the environment says (``EnvironmentInfo.clusters``), as a rule by task. Ungraded rows are in no
+    ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt
+    stored).
+    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by
+    kind of failure.
+    Intervals are clustered by what the environment says (``EnvironmentInfo.clusters``), as a rule by task. Ungraded
+    rows are in no
     figure.
     """
 
@@ -51,7 +54,9 @@ class RunMetrics:
 
 @record
 class TaskProfile:
-    """``reward_profile.jsonl``: one task over its rollouts; ``mean`` and ``std`` (population) are None without a graded row."""
+    """``reward_profile.jsonl``: one task over its rollouts; ``mean`` and ``std`` (population) are None without a graded
+    row.
+    """
 
     SCHEMA: ClassVar[str] = "gavel.reward_profile/1"
 
@@ -71,11 +76,15 @@ def drop_transcript(result: Result) -> Result:
 
 
 class RunTally:
-    """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may reread each, and
+    """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may
+    reread each, and
     ``prices`` are those of the services by name."""
 
     def __init__(
-        self, planned: Sequence[PlannedRow], environment: Environment | None = None, prices: Mapping[str, Price] | None = None
+        self,
+        planned: Sequence[PlannedRow],
+        environment: Environment | None = None,
+        prices: Mapping[str, Price] | None = None,
     ) -> None:
         self._planned, self._prices = planned, prices
         self._reread = environment.reread if isinstance(environment, Rereads) else None
@@ -93,7 +102,9 @@ class RunTally:
             self._failed.append(drop_transcript(result))
 
     def _make_accounts(self) -> Accounts:
-        """Count each call once: a later attempt's row lists the calls of those before it again, in whatever order rows were read."""
+        """Count each call once: a later attempt's row lists the calls of those before it again, in whatever order rows
+        were read.
+        """
         accounts, seen = Accounts(self._prices), dict[RowKey, set[Receipt]]()
         for result in self._failed:
             counted = seen.setdefault((result.task_id, result.rollout_index), set())
@@ -113,7 +124,9 @@ class RunTally:
         return rows
 
     def count_missing(self, rows: Sequence[PlannedRow]) -> dict[str, int]:
-        """Count rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and skipped tasks."""
+        """Count rows of ``rows`` that have no grade (``ungraded``: an attempt failed, ``missing``: none was made) and
+        skipped tasks.
+        """
         failed = {(row.task_id, row.rollout_index) for row in self.list_ungraded()}
         left = [row.key for row in rows if row.key not in self._graded]
         counts = {"ungraded": sum(key in failed for key in left), "missing": sum(key not in failed for key in left)}
@@ -139,16 +152,22 @@ class RunTally:
 
     def list_advice(self) -> list[str]:
         """Return what a user may change where calls failed though they were made again."""
-        failed = sum(row.outcome.failure is not None and row.outcome.failure.kind in _CALLED_AGAIN for row in self.list_ungraded())
+        failed = sum(
+            row.outcome.failure is not None and row.outcome.failure.kind in _CALLED_AGAIN
+            for row in self.list_ungraded()
+        )
         if not failed:
             return []
         return [
-            f"{failed} rows failed at calls that were made again: `rpm` and `tpm` of a service keep within its quota, `attempts` and "
+            f"{failed} rows failed at calls that were made again: `rpm` and `tpm` of a service keep within its "
+            f"quota, `attempts` and "
             "`deadline` say how long one call is tried (judge.rpm=…, policy.deadline=…)"
         ]
 
     def list_remarks(self, environment: Environment) -> tuple[str, ...]:
-        """Return what there is to say of the rows besides figures, one line each: of the policy's replies, and by the environment."""
+        """Return what there is to say of the rows besides figures, one line each: of the policy's replies, and by the
+        environment.
+        """
         own = tuple(environment.remarks(self._list_in_order())) if isinstance(environment, Remarks) else ()
         return (*self._replies.describe(), *describe_filtered(self.list_ungraded()), *own)
 
@@ -158,7 +177,9 @@ class RunTally:
 
     def list_ungraded(self) -> list[Result]:
         """Return the newest failed attempt of each row that has no grade."""
-        return [row for key, row in list_last_attempts(self._failed).items() if key not in self._graded and row.task_digest]
+        return [
+            row for key, row in list_last_attempts(self._failed).items() if key not in self._graded and row.task_digest
+        ]
 
     def compute_metrics(self, environment: Environment, reward: RewardPolicy) -> RunMetrics:
         """Return the metrics over every row of the run."""
@@ -181,7 +202,9 @@ class RunTally:
             metrics=summary.metrics,
             tables=summary.tables,
             services=accounts.close_accounts(),
-            skipped=_count_names(str(row.outcome.failure.kind) for row in self._list_skipped().values() if row.outcome.failure),
+            skipped=_count_names(
+                str(row.outcome.failure.kind) for row in self._list_skipped().values() if row.outcome.failure
+            ),
             cost=accounts.compute_total(),
         )
 
@@ -224,7 +247,7 @@ def _count_names(names: Iterable[str]) -> dict[str, int]:
 
 
 _CALLED_AGAIN = frozenset((
-    FailureKind.PROVIDER_UNAVAILABLE, FailureKind.TRANSPORT_TIMEOUT, FailureKind.TRANSPORT_PEER_DROP, FailureKind.TRANSPORT_UNREACHABLE,
+    FailureKind.PROVIDER_UNAVAILABLE, FailureKind.TRANSPORT_TIMEOUT, FailureKind.TRANSPORT_PEER_DROP, FailureKind.TRANSPORT_UNREACHABLE,  # noqa: E501
 ))  # fmt: skip
 
 SHOWN = 9
@@ -234,14 +257,25 @@ SHOWN = 9
 CALLS = "calls"
 
 
-def make_closing_table(metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clusters: str | None = None) -> RenderableType:
+def make_closing_table(
+    metrics: RunMetrics, seconds: float | None, calls: str = CALLS, clusters: str | None = None
+) -> RenderableType:
     """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
 
-    ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are, ``clusters`` what intervals
+    ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are, ``clusters``
+    what intervals
     are clustered by (None: by task).
     """
-    figures = Table(title=f"figures (95 % intervals, clustered by {clusters or 'task'})", title_justify="left", show_edge=False)
-    for column, justify in (("metric", "left"), ("value", "right"), ("low", "right"), ("high", "right"), ("n", "right")):
+    figures = Table(
+        title=f"figures (95 % intervals, clustered by {clusters or 'task'})", title_justify="left", show_edge=False
+    )
+    for column, justify in (
+        ("metric", "left"),
+        ("value", "right"),
+        ("low", "right"),
+        ("high", "right"),
+        ("n", "right"),
+    ):
         figures.add_column(column, justify=justify)  # type: ignore[arg-type]
     if metrics.reward is not None:
         figures.add_row("reward", *_format_cells(metrics.reward), style="bold")
@@ -250,7 +284,9 @@ def make_closing_table(metrics: RunMetrics, seconds: float | None, calls: str = 
         figures.add_row(Text(name), *_format_cells(metric))
     if len(metrics.metrics) > SHOWN:
         figures.caption = f"and {len(metrics.metrics) - SHOWN} more, by slice too, in metrics.json"
-    rows = ", ".join(f"{count} {name}" for name, count in metrics.rows.items() if count or name in ("planned", "graded"))
+    rows = ", ".join(
+        f"{count} {name}" for name, count in metrics.rows.items() if count or name in ("planned", "graded")
+    )
     labels = ", ".join(f"{name} {count}" for name, count in metrics.labels.items())
     took = f" in {seconds:.1f} s" if seconds is not None else "; nothing was to be done"
     lines: list[RenderableType] = [Text(f"rows: {rows}{took}"), Text(f"labels: {labels or 'none'}")]
@@ -270,7 +306,18 @@ def _format_cells(metric: Metric) -> tuple[str, str, str, str]:
 
 def _make_cost_table(metrics: RunMetrics, calls: str) -> Table:
     table = Table(title=calls, title_justify="left", show_edge=False)
-    for column in ("service", "calls", "cached", "shared", "tokens in", "tokens out", "p50 s", "p90 s", "p99 s", "failed attempts"):
+    for column in (
+        "service",
+        "calls",
+        "cached",
+        "shared",
+        "tokens in",
+        "tokens out",
+        "p50 s",
+        "p90 s",
+        "p99 s",
+        "failed attempts",
+    ):
         table.add_column(column, justify="left" if column in ("service", "failed attempts") else "right")
     for name, cost in metrics.services.items():
         table.add_row(get_display_name(name), *_format_cost(cost))

@@ -21,11 +21,16 @@ WHOLE_RUN = "all"
 class ServiceAccount:
     """One service over a run, from the receipts of its stored rows.
 
-    ``calls`` went over the network; ``cache_hits`` and ``shared`` (answered by an equal call in flight) did not. ``latency_s`` maps
-    p50, p90 and p99 of network calls to seconds. ``retries`` counts the attempts that failed, by kind. Tokens are those of network
-    calls, as the server counted them; ``cached_tokens`` are the part of ``prompt_tokens`` that its prefix cache held. ``cache_share``
-    and ``dedupe_share`` are the shares of all answers, in [0, 1], that the cache and equal calls in flight gave. ``money`` is what the
-    tokens cost in ``currency``; None without a price, over all services also where one that was called has none or another currency.
+    ``calls`` went over the network; ``cache_hits`` and ``shared`` (answered by an equal call in flight) did not.
+    ``latency_s`` maps
+    p50, p90 and p99 of network calls to seconds. ``retries`` counts the attempts that failed, by kind. Tokens are those
+    of network
+    calls, as the server counted them; ``cached_tokens`` are the part of ``prompt_tokens`` that its prefix cache held.
+    ``cache_share``
+    and ``dedupe_share`` are the shares of all answers, in [0, 1], that the cache and equal calls in flight gave.
+    ``money`` is what the
+    tokens cost in ``currency``; None without a price, over all services also where one that was called has none or
+    another currency.
     ``uncounted`` replies came without a count of tokens, so that ``money`` lacks theirs.
     """
 
@@ -84,7 +89,9 @@ class Accounts:
 
     def close_accounts(self) -> dict[str, ServiceAccount]:
         """Return the account of each service, by name."""
-        return {name: _close_account(account, *self._compute_cost(name)) for name, account in sorted(self._services.items())}
+        return {
+            name: _close_account(account, *self._compute_cost(name)) for name, account in sorted(self._services.items())
+        }
 
     def compute_total(self) -> ServiceAccount:
         """Return the account over all services."""
@@ -104,7 +111,9 @@ class Accounts:
     def _compute_cost(self, name: str) -> tuple[float | None, str | None]:
         price, account = self._prices.get(name), self._services[name]
         return (
-            (None, None) if price is None else (price.compute_cost(account.prompt, account.completion, account.cached), price.currency)
+            (None, None)
+            if price is None
+            else (price.compute_cost(account.prompt, account.completion, account.cached), price.currency)
         )
 
 
@@ -120,7 +129,9 @@ def show_money(amount: float, currency: str | None) -> str:
 
 
 def describe_money(services: Mapping[str, ServiceAccount], whole: ServiceAccount | None) -> str:
-    """Return the line that says what a run cost, service by service and together; empty where no service has a price."""
+    """Return the line that says what a run cost, service by service and together; empty where no service has a
+    price.
+    """
     priced = {name: cost for name, cost in services.items() if cost.money is not None}
     if not priced:
         return ""
@@ -138,8 +149,17 @@ def _close_account(account: _Open, money: float | None = None, currency: str | N
     values: list[float] = np.percentile(account.latency, PERCENTILES).tolist() if account.latency else []
     answers = max(account.calls + account.cache_hits + account.shared, 1)
     return ServiceAccount(
-        account.calls, account.cache_hits, account.shared, account.prompt, account.completion, account.cached,
-        dict(account.retries), {f"p{rank}": round(value, 4) for rank, value in zip(PERCENTILES, values, strict=False)},
-        round(account.cache_hits / answers, 4), round(account.shared / answers, 4),
-        None if money is None else round(money, 6), currency, account.uncounted,
-    )  # fmt: skip
+        account.calls,
+        account.cache_hits,
+        account.shared,
+        account.prompt,
+        account.completion,
+        account.cached,
+        dict(account.retries),
+        {f"p{rank}": round(value, 4) for rank, value in zip(PERCENTILES, values, strict=False)},
+        round(account.cache_hits / answers, 4),
+        round(account.shared / answers, 4),
+        None if money is None else round(money, 6),
+        currency,
+        account.uncounted,
+    )

@@ -33,13 +33,17 @@ def make_child_path(parent: Path, into: str | None, verb: str, changed: str) -> 
         path = Path(into).expanduser()
         if path.resolve() == parent.resolve():
             raise ConfigError(
-                "a child cannot be its own parent, which is never changed", field="into", found=into,
+                "a child cannot be its own parent, which is never changed",
+                field="into",
+                found=into,
                 remedy="name another folder, or leave into out for one that is named after the parent",
-            )  # fmt: skip
+            )
         return path
     return parent.with_name(make_child_name(parent.name, verb, changed))
 
 
 def format_options(options: Mapping[str, Any]) -> str:
     """Return options as words: ``tiered correct=1.0 abstain=0.5``."""
-    return " ".join([str(options.get("name", "")), *(f"{key}={value}" for key, value in options.items() if key != "name")])
+    return " ".join(
+        [str(options.get("name", "")), *(f"{key}={value}" for key, value in options.items() if key != "name")]
+    )

@@ -13,7 +13,9 @@ from gavel.envs.registry import REWARDS, choose_entry
 from gavel.models.codec import compute_digest, to_plain
 
 LONGEST = 48
-"""Characters of what was changed; a longer text is cut and gets its digest, so that equal texts alone have equal names."""
+"""Characters of what was changed; a longer text is cut and gets its digest, so that equal texts alone have equal
+names.
+"""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -26,7 +28,8 @@ def make_child_name(parent: str, verb: str, changed: str) -> str:
 
 
 def reward_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return how a reward differs from its parent's: the options that were changed, and its name where it is another one; of another
+    """Return how a reward differs from its parent's: the options that were changed, and its name where it is another
+    one; of another
     one only the options that are not its defaults."""
     name, known = str(new.get("name", "")), dict(old)
     if old.get("name") != name:
@@ -38,7 +41,9 @@ def reward_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def describe_grading_changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]]) -> str:
-    """Return how the grading differs from the parent's, both as (model, profile) by binding; the models where nothing does."""
+    """Return how the grading differs from the parent's, both as (model, profile) by binding; the models where nothing
+    does.
+    """
     parts = [
         part
         for name, (model, profile) in new.items()

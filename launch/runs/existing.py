@@ -24,12 +24,18 @@ def find_existing_run(name: str | None, verb: str) -> Path:
     path = Path(name).expanduser()
     if read_manifest(path) is None:
         _refuse_others(path)
-        around = [str(item) for item in path.parent.iterdir() if (item / "manifest.json").exists()] if path.parent.is_dir() else []
+        around = (
+            [str(item) for item in path.parent.iterdir() if (item / "manifest.json").exists()]
+            if path.parent.is_dir()
+            else []
+        )
         near = find_nearest(str(path), around)
         raise RunFolderError(
-            "there is no run in this folder", where=str(path), found="no manifest.json",
+            "there is no run in this folder",
+            where=str(path),
+            found="no manifest.json",
             remedy=f"did you mean {near[0]}?" if near else "give the folder that `gavel rollout` wrote",
-        )  # fmt: skip
+        )
     return path
 
 
@@ -42,12 +48,16 @@ def _refuse_others(path: Path) -> None:
     word = shlex.quote(str(path))
     if (path / PLAN).is_file():
         raise RunFolderError(
-            "this is a training run, which has no stored rows of this kind", where=str(path),
-            remedy=f"its steps and samples: gavel view {word}; its curve: gavel report {word}; how it goes: gavel status {word}; "
+            "this is a training run, which has no stored rows of this kind",
+            where=str(path),
+            remedy=f"its steps and samples: gavel view {word}; its curve: gavel report {word}; how it goes: gavel "
+            f"status {word}; "
             "two of them: gavel compare RUN RUN",
-        )  # fmt: skip
+        )
     if (path / INDEX).is_file():
         raise RunFolderError(
-            "this is a sweep, not a run", where=str(path),
-            remedy=f"name one of its points, such as {path}/000-…; all of them: gavel compare {word}, gavel status {word}",
-        )  # fmt: skip
+            "this is a sweep, not a run",
+            where=str(path),
+            remedy=f"name one of its points, such as {path}/000-…; all of them: gavel compare {word}, gavel "
+            f"status {word}",
+        )

@@ -17,6 +17,6 @@ from gavel.models.files import (
 )
 
 __all__ = [
-    "PRIVATE_FOLDER", "AlteredLine", "JsonLines", "PersistenceError", "Tell", "is_altered", "open_own", "parse_line", "read_document",
+    "PRIVATE_FOLDER", "AlteredLine", "JsonLines", "PersistenceError", "Tell", "is_altered", "open_own", "parse_line", "read_document",  # noqa: E501
     "read_lines", "read_places", "refuse_fault", "write_whole",
 ]  # fmt: skip

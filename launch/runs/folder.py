@@ -50,9 +50,13 @@ class RunFolder:
         self._beat, self._beating = 0.0, threading.Lock()
 
     @classmethod
-    def open_folder(cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True) -> RunFolder:
-        """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another identity,
-        and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds parts of a folder that
+    def open_folder(
+        cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True
+    ) -> RunFolder:
+        """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another
+        identity,
+        and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds parts of
+        a folder that
         was made elsewhere.
 
         Raises:
@@ -90,7 +94,9 @@ class RunFolder:
         (self._results if result.status == "graded" else self._errors).append(dump(result))
 
     def renew_lease(self) -> None:
-        """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often, from any thread."""
+        """Renew the lease and sync the files, at most every ``HEARTBEAT_S`` seconds; cheap to call often, from any
+        thread.
+        """
         now = time.monotonic()
         if now - self._beat < HEARTBEAT_S:
             return
@@ -116,18 +122,26 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def _continue_run(path: Path, manifest: Manifest, head: RunHead, verb: str) -> Manifest:
     check_same(path, manifest, head, verb)
-    return _extend_manifest(manifest if has_rewards(path) else replace(manifest, reward=head.reward, ablation=head.ablation), head)
+    return _extend_manifest(
+        manifest if has_rewards(path) else replace(manifest, reward=head.reward, ablation=head.ablation), head
+    )
 
 
 def _extend_manifest(manifest: Manifest, head: RunHead) -> Manifest:
-    """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task`` extends a run."""
-    return replace(manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))})
+    """Return the manifest with the tasks of the plan as it is now: a higher ``tasks.limit`` or ``rollouts_per_task``
+    extends a run.
+    """
+    return replace(
+        manifest, digests={**manifest.digests, "tasks": head.digests.get("tasks", manifest.digests.get("tasks"))}
+    )
 
 
 def has_rewards(path: Path) -> bool:
@@ -136,14 +150,22 @@ def has_rewards(path: Path) -> bool:
 
 
 def has_no_row(path: Path) -> bool:
-    """Whether no row of the run at ``path`` was begun, or there is no run: nothing is journalled, and only skipped tasks are stored."""
+    """Whether no row of the run at ``path`` was begun, or there is no run: nothing is journalled, and only skipped
+    tasks are stored.
+    """
     journal = path / "transcripts.jsonl"
     quiet = not journal.exists() or journal.stat().st_size == 0
-    return quiet and not has_rewards(path) and all(row.status == "invalid_task" for row in read_results(path, "errors.jsonl"))
+    return (
+        quiet
+        and not has_rewards(path)
+        and all(row.status == "invalid_task" for row in read_results(path, "errors.jsonl"))
+    )
 
 
 def _begin_anew(path: Path, verb: str) -> bool:
-    """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: found again."""
+    """Whether nothing was done yet, so that the run begins anew; its plan is dropped, and the tasks it skipped: found
+    again.
+    """
     errors = path / "errors.jsonl"
     if not has_no_row(path) or (verb != "rollout" and errors.exists() and errors.stat().st_size > 0):
         return False
@@ -159,14 +181,16 @@ def read_results(
     planned: Mapping[RowKey, str] | None = None,
     tell: Tell = refuse_fault,
 ) -> Iterator[Result]:
-    """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``, each looked at before it is believed.
+    """Yield the rows of ``results.jsonl`` or ``errors.jsonl`` of the run at ``path``, each looked at before it is
+    believed.
 
     Args:
         path: the run's folder.
         name: the file.
         reward: the run's reward policy, where rewards are to be made again.
         planned: the digest of each planned row's task, where it is known.
-        tell: told of everything that is not as it was written, with file, line, field, what is found and what is right; a line that
+        tell: told of everything that is not as it was written, with file, line, field, what is found and what is right;
+            a line that
             is no row is then left out.
     """
     checks = RowChecks(name, reward, planned, tell)
@@ -187,7 +211,8 @@ def list_last_attempts(errors: Sequence[Result]) -> dict[RowKey, Result]:
 
 
 def is_owed(errors: Sequence[Result]) -> bool:
-    """Say whether a row with these failed attempts is tried again: the last kind allows it and fewer than 3 attempts were made.
+    """Say whether a row with these failed attempts is tried again: the last kind allows it and fewer than 3 attempts
+    were made.
 
     Rows that were stopped by us (``cancelled``, ``shutdown``) do not count as attempts.
     """

@@ -14,7 +14,9 @@ from gavel.models.service import Service
 
 @record
 class RunIdentity:
-    """``env``: its options; ``policy``: model and sampling; ``bindings``: per binding the judge and the rubric's digest."""
+    """``env``: its options; ``policy``: model and sampling; ``bindings``: per binding the judge and the rubric's
+    digest.
+    """
 
     env: Mapping[str, Any]
     policy: Mapping[str, Any]
@@ -28,7 +30,12 @@ def make_identity(
     """Return the identity of a composition; ``services`` are those of the environment besides policy and judges."""
     return RunIdentity(
         env=to_plain(dict(env)),
-        policy={"model": policy.model, "revision": policy.revision, "identity": policy.identity, "sampling": to_plain(policy.sampling)},
+        policy={
+            "model": policy.model,
+            "revision": policy.revision,
+            "identity": policy.identity,
+            "sampling": to_plain(policy.sampling),
+        },
         services={name: service.identity for name, service in services.items()},
         bindings={
             name: {
@@ -46,10 +53,14 @@ _DIGESTS = ("identity", "rubric")
 
 
 def list_differences(old: object, new: object, path: str = "") -> list[str]:
-    """Name each leaf that differs between two plain JSON values, as ``path: old -> new``; digests only where nothing else tells."""
+    """Name each leaf that differs between two plain JSON values, as ``path: old -> new``; digests only where nothing
+    else tells.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = [*old, *(name for name in new if name not in old)]
-        found = {name: list_differences(old.get(name), new.get(name), f"{path}.{name}" if path else name) for name in names}
+        found = {
+            name: list_differences(old.get(name), new.get(name), f"{path}.{name}" if path else name) for name in names
+        }
         told = any(lines for name, lines in found.items() if name not in _DIGESTS)
         return [line for name, lines in found.items() for line in lines if not (told and name in _DIGESTS)]
     return [] if old == new else [f"{path}: {shorten_value(old, 60)} -> {shorten_value(new, 60)}"]
@@ -71,6 +82,8 @@ def check_identity(folder: str, old: Mapping[str, Any], new: RunIdentity, verb: 
     if changed:
         raise RunFolderError(
             "this run was made with another identity, and rows of two identities cannot be compared",
-            where=folder, field="identity", found="; ".join(changed[:6]) + (f" (and {len(changed) - 6} more)" if changed[6:] else ""),
+            where=folder,
+            field="identity",
+            found="; ".join(changed[:6]) + (f" (and {len(changed) - 6} more)" if changed[6:] else ""),
             remedy=REMEDIES.get(verb, REMEDIES["rollout"]),
-        )  # fmt: skip
+        )

@@ -45,7 +45,8 @@ class InputLine:
 
 
 def read_inputs(path: Path, tell: Tell = refuse_fault) -> list[PlannedRow]:
-    """Read the rows planned for the run at ``path``, in order; targets are plain JSON until the environment parses them.
+    """Read the rows planned for the run at ``path``, in order; targets are plain JSON until the environment parses
+    them.
 
     ``tell`` is told of each damaged line, with file, line and field; it is then left out.
     """
@@ -70,9 +71,13 @@ def _read_row(raw: Mapping[str, Any], tasks: dict[str, tuple[Task, str]], where:
     task, made = tasks[line.task_id]
     if made != line.task_digest:
         raise RecordError(
-            f"task {line.task_id} was changed after it was planned", where=where, field="task_digest", found=line.task_digest,
-            allowed=f"{made}, which its text gives", remedy="put the file back as it was",
-        )  # fmt: skip
+            f"task {line.task_id} was changed after it was planned",
+            where=where,
+            field="task_digest",
+            found=line.task_digest,
+            allowed=f"{made}, which its text gives",
+            remedy="put the file back as it was",
+        )
     return PlannedRow(line.task_index, line.rollout_index, task, line.task_digest)
 
 
@@ -90,9 +95,13 @@ def merge_inputs(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: st
         before = first.get(row.task.task_id)
         if before is not None and before.task_digest != row.task_digest:
             raise RunFolderError(
-                "this task has changed since the run was made", where=where, field=row.task.task_id, found=row.task_digest,
-                allowed=before.task_digest, remedy="name a new folder with run.dir=…",
-            )  # fmt: skip
+                "this task has changed since the run was made",
+                where=where,
+                field=row.task.task_id,
+                found=row.task_digest,
+                allowed=before.task_digest,
+                remedy="name a new folder with run.dir=…",
+            )
     added = [row for row in new if row.key not in known]
     if not added:
         return None

@@ -1,7 +1,9 @@
 """The journal of a run (``transcripts.jsonl``): every finished call, written before anything is done with it.
 
-Each line is one event of one (task, rollout): ``opening`` (messages, receipts; left out where it is the task's own messages, which no
-call made), ``reply`` (message, receipt), ``observe`` (messages, receipts) or ``answer`` (an answered judge question). Replaying the
+Each line is one event of one (task, rollout): ``opening`` (messages, receipts; left out where it is the task's own
+messages, which no
+call made), ``reply`` (message, receipt), ``observe`` (messages, receipts) or ``answer`` (an answered judge question).
+Replaying the
 lines of a row gives its transcript and the answers it has.
 """
 
@@ -69,7 +71,9 @@ class RowJournal:
 
     def __init__(self, log: JsonLines, key: RowKey, attempt: int, state: EpisodeState) -> None:
         self._log, self.state = log, state
-        self._head = to_json({"schema": _Event.SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[:-1]
+        self._head = to_json({"schema": _Event.SCHEMA, "task_id": key[0], "rollout_index": key[1], "attempt": attempt})[
+            :-1
+        ]
 
     def _write_event(self, event: bytes, body: object) -> None:
         self._log.append(b'%s,"event":"%s","body":%s}' % (self._head, event, to_json(body)))
@@ -119,7 +123,14 @@ class StoredJournal:
                 self._places.setdefault((task_id, rollout_index), []).append((offset, number))
             else:
                 field = "rollout_index" if isinstance(task_id, str) else "task_id"
-                tell(RecordError("this line names no row", where=f"{path}:{number}", field=field, found=shorten_value(line.get(field))))
+                tell(
+                    RecordError(
+                        "this line names no row",
+                        where=f"{path}:{number}",
+                        field=field,
+                        found=shorten_value(line.get(field)),
+                    )
+                )
 
     def list_rows(self) -> Iterable[RowKey]:
         """Return the rows that have a line."""
@@ -148,7 +159,9 @@ class StoredJournal:
         return state
 
 
-def read_journal(path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()) -> dict[RowKey, EpisodeState]:
+def read_journal(
+    path: Path, tasks: Mapping[str, tuple[Message, ...]], skip: Container[RowKey] = ()
+) -> dict[RowKey, EpisodeState]:
     """Replay a journal; see ``StoredJournal``.
 
     Args:

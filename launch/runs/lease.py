@@ -17,7 +17,9 @@ from gavel.models.files import open_own
 HEARTBEAT_S = 10.0
 """Seconds between heartbeats."""
 STALE_S = 90.0
-"""A lease of another host is dead after this many seconds without a heartbeat; several beats may be lost to a slow file system."""
+"""A lease of another host is dead after this many seconds without a heartbeat; several beats may be lost to a slow file
+system.
+"""
 
 
 class RunFolderError(InputError):
@@ -64,9 +66,11 @@ class FolderLock:
             owner = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             raise RunFolderError(
-                "another process is writing this run", where=str(folder), found=f"process {owner}",
+                "another process is writing this run",
+                where=str(folder),
+                found=f"process {owner}",
                 remedy="wait for it, stop it, or name another folder with run.dir=…",
-            ) from None  # fmt: skip
+            ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
@@ -79,5 +83,7 @@ class FolderLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()

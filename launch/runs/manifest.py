@@ -18,14 +18,16 @@ from gavel.models.codec import compute_digest, dump, load, record, to_plain
 from gavel.models.errors import RecordError, shorten_value
 
 _OURS = frozenset({
-    "config.yaml", "inputs.jsonl", "transcripts.jsonl", "results.jsonl", "errors.jsonl", "metrics.json", "reward_profile.jsonl", "logs",
+    "config.yaml", "inputs.jsonl", "transcripts.jsonl", "results.jsonl", "errors.jsonl", "metrics.json", "reward_profile.jsonl", "logs",  # noqa: E501
 })  # fmt: skip
 """What a run that was killed before its manifest stood may have left."""
 
 
 @record
 class RunHead:
-    """What is known of a run before it is made: ``reward`` its reward policy's options, ``parent`` the run it is made from."""
+    """What is known of a run before it is made: ``reward`` its reward policy's options, ``parent`` the run it is made
+    from.
+    """
 
     kind: str
     identity: RunIdentity
@@ -39,8 +41,10 @@ class RunHead:
 
 @record
 class Manifest:
-    """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of its writer.
-    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together from;
+    """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of
+    its writer.
+    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together
+    from;
     ``config_mark`` is the mark of the user who wrote ``config.yaml`` (``gavel.launch.runs.origin``), None for none."""
 
     SCHEMA: ClassVar[str] = "gavel.manifest/1"
@@ -63,9 +67,18 @@ def make_manifest(head: RunHead) -> Manifest:
     """Return the manifest of a run that begins now."""
     digests = {**head.digests, "identity": compute_digest(head.identity)}
     return Manifest(
-        head.kind, gavel.__version__, time.time(), head.parent, head.identity, head.reward, head.ablation, digests, None,
-        head.shard, head.merged,
-    )  # fmt: skip
+        head.kind,
+        gavel.__version__,
+        time.time(),
+        head.parent,
+        head.identity,
+        head.reward,
+        head.ablation,
+        digests,
+        None,
+        head.shard,
+        head.merged,
+    )
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -84,9 +97,11 @@ def read_manifest(path: Path) -> Manifest | None:
         manifest = None
     if not isinstance(manifest, dict):
         raise RecordError(
-            "this manifest is not a JSON object", where=str(file), found=shorten_value(data[:200].decode("utf-8", "replace")),
+            "this manifest is not a JSON object",
+            where=str(file),
+            found=shorten_value(data[:200].decode("utf-8", "replace")),
             remedy="put a copy of it back, or begin the run anew in another folder",
-        )  # fmt: skip
+        )
     return load(Manifest, manifest, where=str(file))
 
 
@@ -123,14 +138,20 @@ def check_place(path: Path) -> None:
         RunFolderError: a file, or a folder that holds something else.
     """
     if path.exists() and not path.is_dir():
-        raise RunFolderError("this is a file, not a folder", where=str(path), remedy="name another place with run.dir=…")
+        raise RunFolderError(
+            "this is a file, not a folder", where=str(path), remedy="name another place with run.dir=…"
+        )
     if path.is_dir() and not (path / "manifest.json").exists():
-        strangers = sorted(item.name for item in path.iterdir() if not item.name.startswith(".") and item.name not in _OURS)
+        strangers = sorted(
+            item.name for item in path.iterdir() if not item.name.startswith(".") and item.name not in _OURS
+        )
         if strangers:
             raise RunFolderError(
-                "this folder is not a run and not empty", where=str(path), found=", ".join(strangers[:5]),
+                "this folder is not a run and not empty",
+                where=str(path),
+                found=", ".join(strangers[:5]),
                 remedy="name a new or empty folder with run.dir=…",
-            )  # fmt: skip
+            )
 
 
 def check_free(path: Path, manifest: Manifest) -> None:
@@ -142,9 +163,11 @@ def check_free(path: Path, manifest: Manifest) -> None:
     owner = find_holder(manifest.lease, time.time())
     if owner:
         raise RunFolderError(
-            "another process is writing this run", where=str(path), found=owner,
+            "another process is writing this run",
+            where=str(path),
+            found=owner,
             remedy="wait for it, stop it, or name another folder with run.dir=…; a dead one's lease ends by itself",
-        )  # fmt: skip
+        )
 
 
 def check_same(path: Path, manifest: Manifest, head: RunHead, verb: str) -> None:
@@ -155,20 +178,29 @@ def check_same(path: Path, manifest: Manifest, head: RunHead, verb: str) -> None
     """
     if (manifest.kind, manifest.parent) != (head.kind, to_plain(head.parent)):
         raise RunFolderError(
-            "this folder holds another run", where=str(path), found=_describe_kind(manifest.kind, manifest.parent),
+            "this folder holds another run",
+            where=str(path),
+            found=_describe_kind(manifest.kind, manifest.parent),
             allowed=_describe_kind(head.kind, head.parent),
             remedy="name a new folder with into=…" if head.parent else "name a new folder with run.dir=…",
-        )  # fmt: skip
+        )
     if manifest.shard != head.shard and head.kind == manifest.kind == "rollout":
         raise RunFolderError(
-            "this folder holds another part of a run", where=str(path), field="shard", found=manifest.shard or "the whole",
-            allowed=head.shard or "the whole", remedy=f"set shard={manifest.shard or 'null'}, or name a new folder with run.dir=…",
-        )  # fmt: skip
+            "this folder holds another part of a run",
+            where=str(path),
+            field="shard",
+            found=manifest.shard or "the whole",
+            allowed=head.shard or "the whole",
+            remedy=f"set shard={manifest.shard or 'null'}, or name a new folder with run.dir=…",
+        )
     if head.kind == "rescore" and manifest.reward != to_plain(head.reward):
         raise RunFolderError(
-            "this folder holds another rescoring", where=str(path), found=f"reward {dict(manifest.reward)}",
-            allowed=f"reward {dict(head.reward)}", remedy="name a new folder with into=…, or leave it out",
-        )  # fmt: skip
+            "this folder holds another rescoring",
+            where=str(path),
+            found=f"reward {dict(manifest.reward)}",
+            allowed=f"reward {dict(head.reward)}",
+            remedy="name a new folder with into=…, or leave it out",
+        )
     check_identity(str(path), to_plain(manifest.identity), head.identity, verb)
 
 

@@ -39,17 +39,23 @@ def check_same_run(parts: Sequence[MergePart]) -> None:
             kind = part.manifest.kind
             what = "a whole run" if kind == "rollout" else f"a {kind}"
             raise RunFolderError(
-                "this is no shard of a run", where=str(part.path), found=what, allowed="what `gavel rollout … shard=i/n` wrote",
+                "this is no shard of a run",
+                where=str(part.path),
+                found=what,
+                allowed="what `gavel rollout … shard=i/n` wrote",
                 remedy="leave it out" if kind == "rollout" else f"merge the shards first, then {kind} the whole",
-            )  # fmt: skip
+            )
     first = parts[0]
     for part in parts[1:]:
-        if changed := [line for name, old, new in _list_agreements(first, part) for line in list_differences(old, new, name)]:
+        if changed := [
+            line for name, old, new in _list_agreements(first, part) for line in list_differences(old, new, name)
+        ]:
             raise RunFolderError(
-                f"these are not shards of one run: they differ from {first.path}", where=str(part.path),
+                f"these are not shards of one run: they differ from {first.path}",
+                where=str(part.path),
                 found="; ".join(changed[:6]) + (f" (and {len(changed) - 6} more)" if changed[6:] else ""),
                 remedy="bring them to one plan by running the shards again with the same words, or leave this one out",
-            )  # fmt: skip
+            )
 
 
 def _list_agreements(first: MergePart, other: MergePart) -> list[tuple[str, object, object]]:
@@ -84,14 +90,18 @@ def check_shards(parts: Sequence[MergePart], *, partial: bool) -> list[Shard]:
     missing = [shard for index in range(1, of + 1) if (shard := Shard(index, of)) not in seen]
     if missing and not partial:
         raise RunFolderError(
-            "shards of this run are missing", field="runs", found=", ".join(map(str, seen)), allowed=f"all {of} of them",
+            "shards of this run are missing",
+            field="runs",
+            found=", ".join(map(str, seen)),
+            allowed=f"all {of} of them",
             remedy=f"add {shorten_value(', '.join(map(str, missing)), 200)}, or set partial=true",
-        )  # fmt: skip
+        )
     return missing
 
 
 def check_whole(parts: Sequence[MergePart]) -> None:
-    """Refuse shards whose plans do not make up the whole: one that was only looked at (``inspect``), or killed before it had planned.
+    """Refuse shards whose plans do not make up the whole: one that was only looked at (``inspect``), or killed before
+    it had planned.
 
     Raises:
         RunFolderError: says how much each shard planned.
@@ -99,14 +109,20 @@ def check_whole(parts: Sequence[MergePart]) -> None:
     config = parts[0].config
     rows = sorted((row for part in parts for row in part.rows), key=lambda row: (row.task_index, row.rollout_index))
     limit = config.tasks.limit or len(rows) + max((row.task_index for row in rows), default=0)
-    asked = [row for row in rows if row.rollout_index < config.rollouts_per_task and row.task_index < limit]  # it may hold more
-    if parts[0].manifest.digests.get("tasks") not in [compute_digest([row.task_digest for row in plan]) for plan in (asked, rows)]:
+    asked = [
+        row for row in rows if row.rollout_index < config.rollouts_per_task and row.task_index < limit
+    ]  # it may hold more
+    if parts[0].manifest.digests.get("tasks") not in [
+        compute_digest([row.task_digest for row in plan]) for plan in (asked, rows)
+    ]:
         raise RunFolderError(
-            "the plans of these shards are not the whole run's", where="inputs.jsonl of the shards", field="runs",
+            "the plans of these shards are not the whole run's",
+            where="inputs.jsonl of the shards",
+            field="runs",
             found=shorten_value(", ".join(f"{part.path}: {len(part.rows)} rows" for part in parts), 300),
             allowed="every task of the run, in one of the shards",
             remedy="run each shard again with the same words: that plans what it lacks, and plays it",
-        )  # fmt: skip
+        )
 
 
 def check_rows(parts: Sequence[MergePart]) -> None:
@@ -124,10 +140,15 @@ def check_rows(parts: Sequence[MergePart]) -> None:
                 raise RunFolderError(
                     "this row stands in two shards", where=str(part.path), field=where, found=str(owners[row.key].path)
                 )
-            if not part.shard.contains(row.task_index) or places.setdefault(row.task_index, row.task.task_id) != row.task.task_id:
+            if (
+                not part.shard.contains(row.task_index)
+                or places.setdefault(row.task_index, row.task.task_id) != row.task.task_id
+            ):
                 raise RunFolderError(
-                    f"this row is no part of shard {part.shard}", where=str(part.path), field=where,
+                    f"this row is no part of shard {part.shard}",
+                    where=str(part.path),
+                    field=where,
                     found=f"place {row.task_index} of the tasks",
                     remedy="the task file has changed between the shards: run them again in new folders",
-                )  # fmt: skip
+                )
             owners[row.key] = part

@@ -1,7 +1,10 @@
-"""Whether the config of a run folder was written by this user, and what a folder made elsewhere may not start without being asked.
+"""Whether the config of a run folder was written by this user, and what a folder made elsewhere may not start without
+being asked.
 
-Every config that a command of this user writes is marked in the manifest with a keyed digest (HMAC-SHA256). The key is random, is
-made when it is first needed, and stays in the user's state folder. A folder that was received, made by an older version, or whose
+Every config that a command of this user writes is marked in the manifest with a keyed digest (HMAC-SHA256). The key is
+random, is
+made when it is first needed, and stays in the user's state folder. A folder that was received, made by an older
+version, or whose
 ``config.yaml`` was edited has no mark that fits.
 """
 
@@ -54,10 +57,12 @@ def refuse_programs(path: Path, services: Mapping[str, Service]) -> None:
     managed = {get_config_key(name): service for name, service in services.items() if service.mode == "managed"}
     if managed:
         raise ConfigError(
-            "this run folder was not written by you here (or was edited since), and it would start programs", where=str(path),
-            field=", ".join(managed), found="; ".join(_describe_program(key, service) for key, service in managed.items()),
+            "this run folder was not written by you here (or was edited since), and it would start programs",
+            where=str(path),
+            field=", ".join(managed),
+            found="; ".join(_describe_program(key, service) for key, service in managed.items()),
             remedy=f"look at its config.yaml; if you trust it, say trust=true{_explain_no_key()}",
-        )  # fmt: skip
+        )
 
 
 def _describe_program(key: str, service: Service) -> str:
@@ -69,7 +74,10 @@ def _describe_program(key: str, service: Service) -> str:
 def _explain_no_key() -> str:
     if _read_key() is not None:
         return ""
-    return f" (your own folders are not known either: {_find_place()} cannot be written; XDG_STATE_HOME names another place)"
+    return (
+        f" (your own folders are not known either: {_find_place()} cannot be written; XDG_STATE_HOME names "
+        f"another place)"
+    )
 
 
 def _find_place() -> Path:

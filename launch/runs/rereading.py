@@ -54,14 +54,20 @@ class Rereader:
         reward: RewardPolicy,
         tell: Tell = refuse_fault,
     ) -> Rereader:
-        """Make one for the run at ``path``; its services are not started yet, and are replaced by ones that call nothing.
+        """Make one for the run at ``path``; its services are not started yet, and are replaced by ones that call
+        nothing.
 
         Raises:
             RecordError: a journal's line cannot be read, unless ``tell`` takes it.
         """
         assembly.models.set_models({name: _NoModel(name) for name in assembly.services})
         states = StoredStates.from_run(path, manifest, planned, assembly, tell)
-        return cls(assembly, {row.key: row for row in planned}, states, EpisodePlayer(assembly.environment, reward, Digests("", {})))
+        return cls(
+            assembly,
+            {row.key: row for row in planned},
+            states,
+            EpisodePlayer(assembly.environment, reward, Digests("", {})),
+        )
 
     async def find_faults(self, result: Result, where: str, tell: Tell) -> None:
         """Tell what of a graded row is not what its stored replies come to."""
@@ -105,15 +111,20 @@ class Rereader:
 
 @dataclass(frozen=True, slots=True)
 class StoredStates:
-    """What is stored of each row in a run and in those it was made from, which hold the transcripts of a child and, of a rescored one,
+    """What is stored of each row in a run and in those it was made from, which hold the transcripts of a child and, of
+    a rescored one,
     its judge's replies."""
 
-    journals: Sequence[tuple[StoredJournal, bool]]  # the newest first; whether the judge's replies are those the run was graded by
+    journals: Sequence[
+        tuple[StoredJournal, bool]
+    ]  # the newest first; whether the judge's replies are those the run was graded by
     bindings: frozenset[str]
     parent_is_gone: bool
 
     @classmethod
-    def from_run(cls, path: Path, manifest: Manifest, planned: Sequence[PlannedRow], assembly: Assembly, tell: Tell) -> StoredStates:
+    def from_run(
+        cls, path: Path, manifest: Manifest, planned: Sequence[PlannedRow], assembly: Assembly, tell: Tell
+    ) -> StoredStates:
         """Read where each row's lines stand."""
         tasks, journals, answered = read_own_messages(planned), [], True
         lineage = read_lineage(path, manifest)
@@ -130,7 +141,9 @@ class StoredStates:
             if state is None:
                 continue
             if not answered:  # what a simulator said stays
-                state.answers = {name: answer for name, answer in state.answers.items() if answer.binding not in self.bindings}
+                state.answers = {
+                    name: answer for name, answer in state.answers.items() if answer.binding not in self.bindings
+                }
             if found is not None:
                 state.answers |= found.answers
                 if found.messages is not None:

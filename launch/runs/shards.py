@@ -1,6 +1,8 @@
-"""One part of a run that several processes share: shard ``i/n`` plays the tasks whose place in the file leaves ``i - 1`` over n.
+"""One part of a run that several processes share: shard ``i/n`` plays the tasks whose place in the file leaves ``i -
+1`` over n.
 
-All rollouts of a task are in one shard, so that figures over a task's rollouts hold. Places do not depend on how many tasks there are:
+All rollouts of a task are in one shard, so that figures over a task's rollouts hold. Places do not depend on how many
+tasks there are:
 raising ``tasks.limit`` gives each shard its part of what is new.
 """
 
@@ -56,7 +58,10 @@ def read_shard(text: str | None, key: str = "shard") -> Shard:
     index, of = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= index <= of <= MOST:
         raise ConfigError(
-            "this is no shard", field=key, found=shorten_value(text), allowed=f"i/n with i from 1 to n, n at most {MOST}: 1/4, 2/4, 3/4, 4/4",
+            "this is no shard",
+            field=key,
+            found=shorten_value(text),
+            allowed=f"i/n with i from 1 to n, n at most {MOST}: 1/4, 2/4, 3/4, 4/4",
             remedy=f"shards count from 1: {key}={index + 1}/{of}" if found and index == 0 < of else "",
-        )  # fmt: skip
+        )
     return Shard(index, of)

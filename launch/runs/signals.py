@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM: every verb ends on either, however it was started.
 
-A shell starts the background jobs of a script with SIGINT ignored, and then neither Python nor ``asyncio`` listens to it; both signals
+A shell starts the background jobs of a script with SIGINT ignored, and then neither Python nor ``asyncio`` listens to
+it; both signals
 are therefore taken over here, and SIGTERM does not go by way of SIGINT.
 """
 
@@ -28,7 +29,9 @@ def interrupt_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cancel_by_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel the current task; one that finds the event loop held up, or a second one, breaks it off."""
+    """Let SIGINT and SIGTERM cancel the current task; one that finds the event loop held up, or a second one, breaks it
+    off.
+    """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     asked = threading.Event()

@@ -22,7 +22,9 @@ Fault = tuple[str, str, str]
 """Field, what is found, what is right."""
 
 
-def find_reward_faults(outcome: Outcome, value: float, components: Mapping[str, float], reward: RewardPolicy) -> Iterator[Fault]:
+def find_reward_faults(
+    outcome: Outcome, value: float, components: Mapping[str, float], reward: RewardPolicy
+) -> Iterator[Fault]:
     """Yield (field, found, right) for each number of a stored reward that is not what the policy gives the outcome."""
     try:
         right = reward.reward(outcome)
@@ -30,7 +32,10 @@ def find_reward_faults(outcome: Outcome, value: float, components: Mapping[str, 
         yield "reward", f"{value:g}", f"none, the policy refuses: {str(failed).splitlines()[0]}"
         return
     stored = {"reward.value": value, **{f"reward.components.{name}": number for name, number in components.items()}}
-    made = {"reward.value": right.value, **{f"reward.components.{name}": number for name, number in right.components.items()}}
+    made = {
+        "reward.value": right.value,
+        **{f"reward.components.{name}": number for name, number in right.components.items()},
+    }
     for name in {**made, **stored}:
         found, wanted = stored.get(name), made.get(name)
         if found is None or wanted is None or not math.isclose(found, wanted, rel_tol=_CLOSE, abs_tol=_CLOSE):
@@ -58,7 +63,11 @@ class RowChecks:
             yield "status", result.status, "graded" if graded else "any but graded, whose rows stand in results.jsonl"
         place = (key, 0 if graded else result.attempt)
         if place in self._seen and result.task_digest:
-            yield "task_id", "a row that stands here twice", "one line for each row" if graded else "one line for each attempt"
+            yield (
+                "task_id",
+                "a row that stands here twice",
+                "one line for each row" if graded else "one line for each attempt",
+            )
         self._seen.add(place)
         if self.planned is not None and result.task_digest:
             planned = self.planned.get(key)
@@ -73,13 +82,19 @@ class RowChecks:
 def describe_fault(fault: RecordError) -> str:
     """Return what is not as it was written in one line: where, which row and field, what is found and what is right."""
     right = f", right is {fault.allowed}" if fault.allowed else ""
-    about = f"{fault.field}: found {fault.found or 'none'}{right}" if fault.field else fault.found or "it cannot be read"
+    about = (
+        f"{fault.field}: found {fault.found or 'none'}{right}" if fault.field else fault.found or "it cannot be read"
+    )
     return make_visible(f"{fault.where}: {fault.problem}: {about}")
 
 
 def make_fault(result: Result, where: str, name: str, found: str, right: str) -> RecordError:
     """Return what is wrong with a row as an error that names the row."""
     return RecordError(
-        f"{result.task_id} (rollout {result.rollout_index}) is not as it was written", where=where, field=name,
-        found=found, allowed=right, remedy=_REMEDY,
-    )  # fmt: skip
+        f"{result.task_id} (rollout {result.rollout_index}) is not as it was written",
+        where=where,
+        field=name,
+        found=found,
+        allowed=right,
+        remedy=_REMEDY,
+    )

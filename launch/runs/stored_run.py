@@ -24,7 +24,8 @@ class StoredRun:
     Attributes:
         path: the folder.
         manifest: what the run is of and what made it.
-        rows: one result for each row that was tried, in the order of the plan: its grade, or else its newest failed attempt; tasks that
+        rows: one result for each row that was tried, in the order of the plan: its grade, or else its newest failed
+            attempt; tasks that
             could not be read come last.
         planned: how many rows there are to be; fewer ``rows`` than that: it is not finished.
     """
@@ -62,7 +63,8 @@ def load_run(path: str | Path) -> StoredRun:
 
     Raises:
         RunFolderError: there is no run there; names the nearest.
-        RecordError: a line is damaged, or a row's task, place or reward is not as it was written; names file, line and field.
+        RecordError: a line is damaged, or a row's task, place or reward is not as it was written; names file, line and
+            field.
     """
     folder = find_existing_run(str(path), "report")
     manifest = read_manifest(folder)
@@ -79,10 +81,14 @@ def load_run(path: str | Path) -> StoredRun:
 def flatten_result(result: Result) -> dict[str, Any]:
     """Return a result as one flat line of a table.
 
-    Columns: ``task_id``, ``read_rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade), ``reward.NAME`` for
-    each component, ``check.NAME`` (True, False, or None where it could not be checked; one that comes again is ``NAME#2``),
-    ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the first and the last words of the episode),
-    ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and ``slice.NAME`` for the fields by which figures are sliced.
+    Columns: ``task_id``, ``read_rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade),
+    ``reward.NAME`` for
+    each component, ``check.NAME`` (True, False, or None where it could not be checked; one that comes again is
+    ``NAME#2``),
+    ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the first and the last words of
+    the episode),
+    ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and ``slice.NAME`` for the fields by which
+    figures are sliced.
     """
     outcome, failure, replies = result.outcome, result.outcome.failure, result.transcript.replies
     asked = next((message.content for message in result.transcript.messages if message.role == "user"), None)
@@ -95,7 +101,10 @@ def flatten_result(result: Result) -> dict[str, Any]:
         "status": result.status,
         "label": outcome.label or None,
         "reward": result.reward.value if result.reward is not None else None,
-        **{f"reward.{name}": value for name, value in (result.reward.components if result.reward is not None else {}).items()},
+        **{
+            f"reward.{name}": value
+            for name, value in (result.reward.components if result.reward is not None else {}).items()
+        },
         **_name_checks(outcome.checks),
         "failure_kind": str(failure.kind) if failure is not None else None,
         "failure_stage": failure.stage if failure is not None else None,

@@ -1,6 +1,7 @@
 """The index of a sweep, ``sweep.json``: its points, what each differs in, and what became of it.
 
-The same command goes on with a sweep. One that names more values extends it: a point is what all its words together say, so that it
+The same command goes on with a sweep. One that names more values extends it: a point is what all its words together
+say, so that it
 keeps its folder whichever of them are swept, and a value that is swept only now does not make it another.
 """
 
@@ -24,7 +25,8 @@ INDEX = "sweep.json"
 
 @record
 class SweepPoint:
-    """One point: its folder ``name`` within the sweep's, the ``overrides`` it differs in. ``state``: ``planned``, ``submitted``,
+    """One point: its folder ``name`` within the sweep's, the ``overrides`` it differs in. ``state``: ``planned``,
+    ``submitted``,
     ``finished``, ``incomplete`` (exit code 3) or ``failed``; ``note`` is the job's id or the reason."""
 
     index: int
@@ -71,8 +73,10 @@ def is_begun(folder: Path, point: SweepPoint) -> bool:
 
 
 def merge_index(folder: Path, wanted: SweepIndex, name: Callable[[int, tuple[str, ...]], str]) -> SweepIndex:
-    """Return a sweep as its folder goes on with it: known points as they are there, new ones behind them under ``name`` (of their
-    number and words). Points that never began are left out where they are not wanted any more, so that a typo locks nothing.
+    """Return a sweep as its folder goes on with it: known points as they are there, new ones behind them under ``name``
+    (of their
+    number and words). Points that never began are left out where they are not wanted any more, so that a typo locks
+    nothing.
 
     Raises:
         InputError: the folder holds something else, or a sweep with a point that began and is not wanted.
@@ -87,9 +91,12 @@ def merge_index(folder: Path, wanted: SweepIndex, name: Callable[[int, tuple[str
     missing = [point for words, point in kept.items() if words not in points]
     if known.verb != wanted.verb or missing:
         raise InputError(
-            "this folder holds another sweep", where=str(folder), found=_describe_missing(known, missing),
-            remedy="name another folder; to extend a sweep, give its own command more values (seed=1,2 and then seed=1,2,3)",
-        )  # fmt: skip
+            "this folder holds another sweep",
+            where=str(folder),
+            found=_describe_missing(known, missing),
+            remedy="name another folder; to extend a sweep, give its own command more values (seed=1,2 and then "
+            "seed=1,2,3)",
+        )
     number = max((point.index for point in kept.values()), default=-1)
     merged = [replace(kept[words], overrides=point.overrides) for words, point in points.items() if words in kept]
     for words, point in points.items():

@@ -1,4 +1,6 @@
-"""What a job needs to know of its run, as ``launch.json``: written once by ``gavel train``, read by every process of the job."""
+"""What a job needs to know of its run, as ``launch.json``: written once by ``gavel train``, read by every process of
+the job.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ PLAN, JUDGE_PLAN = "launch.json", "judge.json"
 
 @record
 class JudgePlan:
-    """``judge.json`` of a judge's folder: the services served there; ``replicas`` of each per node; ``digest`` over what makes them.
+    """``judge.json`` of a judge's folder: the services served there; ``replicas`` of each per node; ``digest`` over
+    what makes them.
 
-    ``lease``: seconds it waits for runs that have not begun; None: it serves one job, and ends when the file ``done`` appears.
+    ``lease``: seconds it waits for runs that have not begun; None: it serves one job, and ends when the file ``done``
+    appears.
     """
 
     SCHEMA: ClassVar[str] = "gavel.judge_plan/1"
@@ -40,16 +44,21 @@ class JudgePlan:
 
 @record
 class RunPlan:
-    """``launch.json``: ``config`` is the trainer's config in the run folder, in which the addresses of services under ``judge`` are
-    placeholders until the judge is there. ``command`` may hold ``{config}`` and ``{run}``. ``judge_folder`` is absolute.
+    """``launch.json``: ``config`` is the trainer's config in the run folder, in which the addresses of services under
+    ``judge`` are
+    placeholders until the judge is there. ``command`` may hold ``{config}`` and ``{run}``. ``judge_folder`` is
+    absolute.
 
-    ``min_replicas`` by service: with fewer the training is stopped. Seconds: ``ready_timeout`` for the judge, ``grace`` for a trainer
+    ``min_replicas`` by service: with fewer the training is stopped. Seconds: ``ready_timeout`` for the judge, ``grace``
+    for a trainer
     that was told to end, ``reserve`` between the last checkpoint and the end of the allocation.
 
     ``requeues``: the job of a shared judge's run may begin again by itself, so that a judge that is lost is waited for.
 
-    ``qualified``: the judges had to show a certificate, so that a wrong golden control stops the start. ``baselines`` by binding: the
-    labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is asked before the start.
+    ``qualified``: the judges had to show a certificate, so that a wrong golden control stops the start. ``baselines``
+    by binding: the
+    labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is asked before the
+    start.
     """
 
     SCHEMA: ClassVar[str] = "gavel.train/1"
@@ -106,7 +115,10 @@ def _read_json(path: Path) -> dict[str, object]:
         value = orjson.loads(path.read_bytes())
     except OSError as failed:
         raise InputError(
-            "there is no training run here", where=str(path), found=failed.strerror or "", remedy="name a folder of `gavel train`"
+            "there is no training run here",
+            where=str(path),
+            found=failed.strerror or "",
+            remedy="name a folder of `gavel train`",
         ) from None
     except orjson.JSONDecodeError as failed:
         raise InputError("this file is damaged", where=str(path), found=str(failed)) from None

@@ -1,6 +1,8 @@
-"""``gavel.Grader``: a composition from Python. Its judge is opened once, and many replies are graded, as a rollout would grade them.
+"""``gavel.Grader``: a composition from Python. Its judge is opened once, and many replies are graded, as a rollout
+would grade them.
 
-The words are those of a command line, and they are checked as the commands check them. What fails while grading is a ``Result``
+The words are those of a command line, and they are checked as the commands check them. What fails while grading is a
+``Result``
 without a reward, never an exception that a trainer could take for one.
 """
 
@@ -41,11 +43,14 @@ _AT_ONCE = 256
 class Grader:
     """Grades replies with the environment, judge and reward of one composition.
 
-    Use it with ``with`` or ``async with``, or call ``close`` at the end. The judge is opened at the first grade, in a thread of
-    its own, so that one grader serves several threads and event loops. In a child forked from its process it opens its judge anew.
+    Use it with ``with`` or ``async with``, or call ``close`` at the end. The judge is opened at the first grade, in a
+    thread of
+    its own, so that one grader serves several threads and event loops. In a child forked from its process it opens its
+    judge anew.
 
     Args:
-        words: of a command line: ``env=instruction_following``, ``reward=mean``, ``judge=external``, ``judge.base_url=…``. Where none
+        words: of a command line: ``env=instruction_following``, ``reward=mean``, ``judge=external``,
+            ``judge.base_url=…``. Where none
             names a judge, none is asked: a task that needs one is ungraded.
         config_dirs: folders of own configs, as ``--config-dir``.
 
@@ -82,7 +87,8 @@ class Grader:
 
         Args:
             task: a row of ``tasks.jsonl``, or of a source of this environment as it stands in its file.
-            said: the text of one reply, a ``Reply`` (which also says how it ended), or every message, the task's own first.
+            said: the text of one reply, a ``Reply`` (which also says how it ended), or every message, the task's own
+                first.
             rollout_index: which draw of the task this is, from 0.
 
         Returns:
@@ -112,13 +118,17 @@ class Grader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await asyncio.to_thread(self.close)
 
     async def _open_services(self) -> None:
@@ -161,14 +171,18 @@ def grade(task: Row, said: Said, *words: str, config_dirs: Iterable[str | Path] 
 
 
 class _Services:
-    """The services of a composition, opened at the first call in a loop; what it knows of another process is forgotten."""
+    """The services of a composition, opened at the first call in a loop; what it knows of another process is
+    forgotten.
+    """
 
     def __init__(self, config: ServeConfig, offer: Offer) -> None:
         self._config, self._offer = config, offer
         self._stack: AsyncExitStack | None = None
         self._opening = asyncio.Lock()
         self._owner = 0
-        self._elsewhere: list[AsyncExitStack | None] = []  # kept: a forked child that collected one would disturb its parent's loop
+        self._elsewhere: list[
+            AsyncExitStack | None
+        ] = []  # kept: a forked child that collected one would disturb its parent's loop
 
     async def open(self) -> None:
         """Start the services, unless they are."""
@@ -190,10 +204,17 @@ class _Services:
         served_here = any(service.mode == "managed" for service in services.values())
         folder = self._config.run.dir or (tempfile.mkdtemp(prefix="gavel-") if served_here else tempfile.gettempdir())
         store, stack = assets.make_store(), AsyncExitStack()
-        pool = await stack.enter_async_context(open_services(
-            services, log_dir=Path(folder) / "logs", progress=_say_nothing, assets_cache=store.cache, mirror=store.mirror,
-            offline=store.offline, replies=Path(assets.replies) if assets.replies else None,
-        ))  # fmt: skip
+        pool = await stack.enter_async_context(
+            open_services(
+                services,
+                log_dir=Path(folder) / "logs",
+                progress=_say_nothing,
+                assets_cache=store.cache,
+                mirror=store.mirror,
+                offline=store.offline,
+                replies=Path(assets.replies) if assets.replies else None,
+            )
+        )
         self._offer.set_models(pool.models)
         return stack
 
@@ -218,6 +239,9 @@ def _check_words(words: Iterable[str]) -> None:
     for word in words:
         if (head := read_head(word)) in _WITHOUT_EFFECT:
             raise ConfigError(
-                "this decides no grade", field=head, found=shorten_value(word),
-                allowed="env, reward, judge, services, rubrics, judging, assets", remedy="remove it",
-            )  # fmt: skip
+                "this decides no grade",
+                field=head,
+                found=shorten_value(word),
+                allowed="env, reward, judge, services, rubrics, judging, assets",
+                remedy="remove it",
+            )

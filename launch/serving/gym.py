@@ -50,7 +50,12 @@ def make_gym_app(
     def record_result(name: str, result: Result) -> None:
         app[WORKS][name].tally.add(result)
 
-    app = build_app(served, options, make_gym_routes(Gateway(served, policy, record_result), places=options.max_in_flight), loads=loads)
+    app = build_app(
+        served,
+        options,
+        make_gym_routes(Gateway(served, policy, record_result), places=options.max_in_flight),
+        loads=loads,
+    )
     return app
 
 
@@ -59,6 +64,7 @@ def describe_gym(config: ServeConfig, offers: list[Offer], host: str, port: int)
     if not config.gym.play:
         return "NeMo Gym: POST /verify grades rows; gym.play=true policy.base_url=URL policy.model=NAME plays them, too"
     return (
-        f"NeMo Gym: gym eval run --no-serve --agent {make_agent_name(offers[0].name)} --input ROWS.jsonl --output OUT.jsonl "
+        f"NeMo Gym: gym eval run --no-serve --agent {make_agent_name(offers[0].name)} --input ROWS.jsonl --output "
+        f"OUT.jsonl "
         f"+head_server.host={host} +head_server.port={port}"
     )

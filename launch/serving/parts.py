@@ -1,4 +1,6 @@
-"""The environments that one ``gavel serve`` gives to others: each a composition of its own, all over the same services."""
+"""The environments that one ``gavel serve`` gives to others: each a composition of its own, all over the same
+services.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ _SHARED = ("policy", "judge", "services", "assets", "http", "run", "name", "also
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One environment as it will be served; ``grading`` is the same without the services that it calls besides its judge, None where
+    """One environment as it will be served; ``grading`` is the same without the services that it calls besides its
+    judge, None where
     it calls none."""
 
     name: str
@@ -40,17 +43,25 @@ class Offer:
     def digest(self) -> str:
         """What its grades depend on, wherever it is served."""
         bindings = {name: binding.digest for name, binding in self.assembly.bindings.items()}
-        called = {name: self.assembly.services[name].identity for name in describe_environment(self.config.env).called_services}
+        called = {
+            name: self.assembly.services[name].identity
+            for name in describe_environment(self.config.env).called_services
+        }
         return compute_digest([self.config.env, self.config.reward, bindings, called])
 
     def make_served(self) -> ServedEnvironment:
         """Return what answers for it."""
         environment = self.assembly.environment
         return ServedEnvironment(
-            self.name, environment, make_reward(self.config.reward), self.assembly.bindings,
-            Digests(self.digest, self.assembly.rubric_digests), list_sources(environment.name),
-            deadline=self.config.http.deadline, grader=self.grading.environment if self.grading else None,
-        )  # fmt: skip
+            self.name,
+            environment,
+            make_reward(self.config.reward),
+            self.assembly.bindings,
+            Digests(self.digest, self.assembly.rubric_digests),
+            list_sources(environment.name),
+            deadline=self.config.http.deadline,
+            grader=self.grading.environment if self.grading else None,
+        )
 
     def set_models(self, models: Mapping[str, Any]) -> None:
         """Give the started services."""
@@ -63,7 +74,8 @@ def make_offers(config: ServeConfig) -> list[Offer]:
     """Check every environment of a config and make its parts; nothing is started.
 
     Raises:
-        ConfigError: names the key that does not fit (``also.NAME`` before it where it stands in there), or a service nobody uses.
+        ConfigError: names the key that does not fit (``also.NAME`` before it where it stands in there), or a service
+            nobody uses.
         AssetError: a rubric's pinned text is missing or has drifted.
     """
     offers: list[Offer] = []
@@ -71,7 +83,10 @@ def make_offers(config: ServeConfig) -> list[Offer]:
     for name in (own, *config.also):
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                "this name cannot stand in a path", field="name", found=shorten_value(name), allowed="letters, digits, - and _"
+                "this name cannot stand in a path",
+                field="name",
+                found=shorten_value(name),
+                allowed="letters, digits, - and _",
             )
     offers.append(_make_offer(own, config))
     for name, said in config.also.items():
@@ -82,7 +97,12 @@ def make_offers(config: ServeConfig) -> list[Offer]:
         except ConfigError as failed:
             field = f"also.{name}: {failed.field}".removesuffix(": ")
             raise ConfigError(
-                failed.problem, where=failed.where, field=field, found=failed.found, allowed=failed.allowed, remedy=failed.remedy
+                failed.problem,
+                where=failed.where,
+                field=field,
+                found=failed.found,
+                allowed=failed.allowed,
+                remedy=failed.remedy,
             ) from None
     _check_used(config, offers)
     return offers
@@ -119,20 +139,28 @@ def _split_words(name: str, said: str | Sequence[str]) -> list[str]:
         return shlex.split(said) if isinstance(said, str) else list(said)
     except ValueError:
         raise ConfigError(
-            "a quotation is not closed", field=f"also.{name}", found=shorten_value(said), allowed="the words of a command line",
+            "a quotation is not closed",
+            field=f"also.{name}",
+            found=shorten_value(said),
+            allowed="the words of a command line",
             remedy="close it, or give a list of words: also.NAME=['env=…','reward=…']",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _check_words(name: str, words: list[str], own: str) -> None:
     if name == own:
-        raise ConfigError("this name is taken by the first environment", field=f"also.{name}", remedy="choose another, or set name=…")
+        raise ConfigError(
+            "this name is taken by the first environment", field=f"also.{name}", remedy="choose another, or set name=…"
+        )
     for word in words:
         if (key := read_head(word)) in _SHARED:
             raise ConfigError(
-                "this is shared by every environment of a service", field=f"also.{name}", found=shorten_value(word),
-                allowed="env, reward, rubrics and judging", remedy=f"set {key} beside also, not in it",
-            )  # fmt: skip
+                "this is shared by every environment of a service",
+                field=f"also.{name}",
+                found=shorten_value(word),
+                allowed="env, reward, rubrics and judging",
+                remedy=f"set {key} beside also, not in it",
+            )
 
 
 def _check_used(config: ServeConfig, offers: list[Offer]) -> None:
@@ -143,6 +171,8 @@ def _check_used(config: ServeConfig, offers: list[Offer]) -> None:
     for name in config.services:
         if name not in spare and name not in judges:
             raise ConfigError(
-                "no environment uses this service", field=f"services.{name}", found=f"bindings use: {', '.join(sorted(judges))}",
+                "no environment uses this service",
+                field=f"services.{name}",
+                found=f"bindings use: {', '.join(sorted(judges))}",
                 remedy=f"bind it under judging.bindings, or remove it: ~services.{name}",
-            )  # fmt: skip
+            )

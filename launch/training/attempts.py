@@ -1,7 +1,9 @@
 """What became of each start of a run: ``attempts/<n>.json``, and beside it the config the trainer was given.
 
-A run that was interrupted, or lost its judge, goes on with its next start, by itself where Slurm may requeue it. It does not go on
-without end: after ``STARTS`` trainings in a row without a new step, or ``LOSSES`` judges lost in a row without one, it has failed.
+A run that was interrupted, or lost its judge, goes on with its next start, by itself where Slurm may requeue it. It
+does not go on
+without end: after ``STARTS`` trainings in a row without a new step, or ``LOSSES`` judges lost in a row without one, it
+has failed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ AGAIN, STUCK = 75, 4
 
 @record
 class TrainingAttempt:
-    """One start: times in Unix seconds; ``code`` the exit code of the job's process; ``reason`` why it did not finish; ``trained``
+    """One start: times in Unix seconds; ``code`` the exit code of the job's process; ``reason`` why it did not finish;
+    ``trained``
     whether the trainer was started; ``before`` the furthest step of the run before it."""
 
     SCHEMA: ClassVar[str] = "gavel.attempt/1"
@@ -57,7 +60,9 @@ def read_attempts(run: Path) -> list[TrainingAttempt]:
     Raises:
         InputError: a file is damaged.
     """
-    files = sorted((path for path in (run / "attempts").glob("*.json") if path.stem.isdecimal()), key=lambda path: int(path.stem))
+    files = sorted(
+        (path for path in (run / "attempts").glob("*.json") if path.stem.isdecimal()), key=lambda path: int(path.stem)
+    )
     return [_read_attempt(path) for path in files]
 
 
@@ -68,7 +73,11 @@ def _read_attempt(path: Path) -> TrainingAttempt:
         raise InputError("this file is damaged", where=str(path), found=str(failed), remedy="move it away") from None
     if not isinstance(value, dict):
         raise InputError(
-            "this file is damaged", where=str(path), found=shorten_value(value), allowed="a mapping", remedy="move it away"
+            "this file is damaged",
+            where=str(path),
+            found=shorten_value(value),
+            allowed="a mapping",
+            remedy="move it away",
         )
     return load(TrainingAttempt, value, where=str(path), error=InputError)
 
@@ -86,7 +95,8 @@ def find_furthest_step(run: Path) -> int:
 def tell_stuck(attempts: Sequence[TrainingAttempt], furthest: int) -> str | None:
     """Say why a run must not begin again by itself; None if it may.
 
-    Only starts of Slurm's jobs count, for nothing else begins by itself, and none that only waited. One that failed was begun again by
+    Only starts of Slurm's jobs count, for nothing else begins by itself, and none that only waited. One that failed was
+    begun again by
     somebody who knew. ``furthest`` is the newest step of the run.
     """
     trained = lost = 0
@@ -113,7 +123,12 @@ class Record:
         self._run, self._earlier = run, read_attempts(run)
         number = max((one.number for one in self._earlier), default=0) + 1
         self.attempt = TrainingAttempt(
-            number, WAITING, socket.gethostname(), os.environ.get("SLURM_JOB_ID"), time.time(), before=find_furthest_step(run)
+            number,
+            WAITING,
+            socket.gethostname(),
+            os.environ.get("SLURM_JOB_ID"),
+            time.time(),
+            before=find_furthest_step(run),
         )
         self._write_attempt()
         (run / NEXT).unlink(missing_ok=True)  # a start that is killed has said nothing
@@ -138,7 +153,9 @@ class Record:
         return tell_stuck(self._earlier, self.attempt.before)
 
     def record_end(self, state: str, code: int, reason: str | None = None) -> int:
-        """Note the end; return the exit code: that of a failure where a start that could be gone on with is one too many."""
+        """Note the end; return the exit code: that of a failure where a start that could be gone on with is one too
+        many.
+        """
         self.attempt = replace(self.attempt, state=state, code=code, reason=reason, ended=time.time())
         if state in (INTERRUPTED, LOST):
             stuck = tell_stuck([*self._earlier, self.attempt], find_furthest_step(self._run))

@@ -1,4 +1,6 @@
-"""What a job in a container does not find there: places that no mount shows under their own names, models; what ``ray.sub`` wants."""
+"""What a job in a container does not find there: places that no mount shows under their own names, models; what
+``ray.sub`` wants.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def list_container_findings(config: TrainConfig, services: Mapping[str, Service]
 
 
 def is_mounted(path: Path, mounts: tuple[str, ...]) -> bool:
-    """Tell whether a container sees a place under its own name: the innermost mount there is one of a folder to its own name."""
+    """Tell whether a container sees a place under its own name: the innermost mount there is one of a folder to its own
+    name.
+    """
     innermost: tuple[Path, Path] | None = None
     for mount in mounts:
         source, _, rest = mount.partition(":")
@@ -55,17 +59,24 @@ def _make_absolute(place: object) -> Path:
 def _make_unseen(key: str, place: object) -> ConfigError:
     folder = _make_absolute(place).parent
     return ConfigError(
-        "the container does not see this place", field=key, found=str(place), allowed="a place under a mount with its own name",
+        "the container does not see this place",
+        field=key,
+        found=str(place),
+        allowed="a place under a mount with its own name",
         remedy=f"cluster.mounts=['{folder}:{folder}']",
-    )  # fmt: skip
+    )
 
 
 def _list_places(config: TrainConfig, run: Path) -> list[tuple[str, object]]:
     places: list[tuple[str, object]] = [
-        ("run.dir", run), ("placement.folder", config.placement.folder), ("trainer.nemo_rl_root", config.trainer.nemo_rl_root),
-        ("tasks.path", config.tasks.path), ("validation.path", config.validation.path), ("assets.cache", config.assets.cache),
+        ("run.dir", run),
+        ("placement.folder", config.placement.folder),
+        ("trainer.nemo_rl_root", config.trainer.nemo_rl_root),
+        ("tasks.path", config.tasks.path),
+        ("validation.path", config.validation.path),
+        ("assets.cache", config.assets.cache),
         ("assets.mirror", config.assets.mirror if str(config.assets.mirror or "").startswith(_PATHS) else None),
-    ]  # fmt: skip
+    ]
     if find_ray_sub(config.cluster, config.trainer.nemo_rl_root) is not None:
         places.append(("the working directory, in which the job begins", Path.cwd()))
     return places
@@ -73,12 +84,18 @@ def _list_places(config: TrainConfig, run: Path) -> list[tuple[str, object]]:
 
 def _list_models(config: TrainConfig, services: Mapping[str, Service]) -> list[tuple[str, object]]:
     named = [("trainer.model", config.trainer.model)]
-    named += [(f"{get_config_key(name)}.model", service.model) for name, service in services.items() if service.mode == "managed"]
+    named += [
+        (f"{get_config_key(name)}.model", service.model)
+        for name, service in services.items()
+        if service.mode == "managed"
+    ]
     return [(key, model) for key, model in named if model and str(model).startswith(_PATHS)]
 
 
 def _list_program(cluster: ClusterConfig) -> list[tuple[str, object]]:
-    """Return the interpreter and our sources, where they are this machine's; one that is named and not mounted is the image's own."""
+    """Return the interpreter and our sources, where they are this machine's; one that is named and not mounted is the
+    image's own.
+    """
     python = cluster.python or sys.executable
     if cluster.python is not None and not is_mounted(_make_absolute(python), cluster.mounts):
         return []
@@ -95,9 +112,12 @@ def _check_hub(config: TrainConfig, services: Mapping[str, Service]) -> Iterator
     place = cluster.hf_home or os.environ.get("HF_HOME")
     if place is None:
         yield ConfigError(
-            f"the container has no home, so that every node would fetch {wanted[0]} into itself", field="cluster.hf_home", found="null",
-            allowed="a folder under a mount, with the models in it", remedy="cluster.hf_home=/shared/hf",
-        )  # fmt: skip
+            f"the container has no home, so that every node would fetch {wanted[0]} into itself",
+            field="cluster.hf_home",
+            found="null",
+            allowed="a folder under a mount, with the models in it",
+            remedy="cluster.hf_home=/shared/hf",
+        )
     elif not is_mounted(_make_absolute(place), cluster.mounts):
         yield _make_unseen("cluster.hf_home", place)
 
@@ -106,11 +126,17 @@ def _check_whole_nodes(cluster: ClusterConfig) -> Iterator[ConfigError]:
     words = " ".join(cluster.directives)
     if not cluster.exclusive and "--exclusive" not in words and cluster.cpus_per_task is None:
         yield ConfigError(
-            "ray.sub claims every core of a node, and this job gets one core a node", field="cluster.exclusive", found="false",
-            allowed="true, or cluster.cpus_per_task", remedy="cluster.exclusive=true, or cluster=slurm_container",
-        )  # fmt: skip
+            "ray.sub claims every core of a node, and this job gets one core a node",
+            field="cluster.exclusive",
+            found="false",
+            allowed="true, or cluster.cpus_per_task",
+            remedy="cluster.exclusive=true, or cluster=slurm_container",
+        )
     named = cluster.account or any(os.environ.get(name) for name in _NAMES_ACCOUNT)
     if not named and "--account" not in words and "-A" not in words.split():
         yield ConfigError(
-            "ray.sub names the job's account at each step", field="cluster.account", found="null", remedy="cluster.account=NAME"
+            "ray.sub names the job's account at each step",
+            field="cluster.account",
+            found="null",
+            remedy="cluster.account=NAME",
         )

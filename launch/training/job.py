@@ -1,4 +1,5 @@
-"""What the processes of a training job run: ``train RUN`` on the first node of the training part, ``judge FOLDER`` on each judge node.
+"""What the processes of a training job run: ``train RUN`` on the first node of the training part, ``judge FOLDER`` on
+each judge node.
 
 python -m gavel.launch.training.job train runs/first
 python -m gavel.launch.training.job judge runs/first/judge
@@ -49,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("role", choices=("train", "judge"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--end-file", type=Path, help="end as on SIGTERM once this file is there, where no signal can come through")
+    parser.add_argument(
+        "--end-file", type=Path, help="end as on SIGTERM once this file is there, where no signal can come through"
+    )
     options = parser.parse_args(argv)
     folder = options.folder.resolve()
     try:
@@ -62,11 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_training(run: Path, *, follow: bool = False, end_file: Path | None = None) -> int:
-    """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes, ``end_file`` asks for
+    """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes,
+    ``end_file`` asks for
     an end as SIGTERM does.
 
     Returns:
-        The trainer's exit code; 4 when the judge was lost or the run made no step again and again, 130 when it was told to end, 75 when
+        The trainer's exit code; 4 when the judge was lost or the run made no step again and again, 130 when it was told
+        to end, 75 when
         the trainer has ended and there is more to do, or when the run waits for its shared judge.
     """
     with FolderLock(run):
@@ -91,7 +96,10 @@ async def _train_run(plan: RunPlan, run: Path, record: Record, *, follow: bool, 
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    work, asking = asyncio.create_task(_run_attempt(plan, run, record, asked, follow=follow)), asyncio.create_task(asked.wait())
+    work, asking = (
+        asyncio.create_task(_run_attempt(plan, run, record, asked, follow=follow)),
+        asyncio.create_task(asked.wait()),
+    )
     looking = asyncio.create_task(_watch_for(end_file, asked)) if end_file is not None else asking
     try:
         await asyncio.wait({work, asking}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,7 +124,11 @@ def _end_early(record: Record) -> int:
 
 def _is_away(plan: RunPlan, failed: GavelError) -> bool:
     """Whether a start failed for want of its shared judge alone, and can be made again."""
-    vanished = isinstance(failed, GoldenFailed) and plan.requeues and not judge_folder.list_endpoints(Path(str(plan.judge_folder)))
+    vanished = (
+        isinstance(failed, GoldenFailed)
+        and plan.requeues
+        and not judge_folder.list_endpoints(Path(str(plan.judge_folder)))
+    )
     return isinstance(failed, JudgeAway) or vanished
 
 
@@ -137,7 +149,9 @@ async def _run_attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.
         write_whole(config, text.encode())
         if plan.judged:
             await ask_golden(text, run / "logs", say, required=plan.qualified)
-        async with prepare_canaries(text, run, record.number, plan.canary if plan.judged else None, plan.baselines, say) as watched:
+        async with prepare_canaries(
+            text, run, record.number, plan.canary if plan.judged else None, plan.baselines, say
+        ) as watched:
             if watched is not None and (reason := await watched.ask_first()) is not None:
                 raise JudgeLost(reason)
             if asked.is_set():
@@ -159,7 +173,9 @@ def _save_by(plan: RunPlan) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What ends a training before its trainer does: a judge that is lost or drifts, each awaited until it does, and a signal."""
+    """What ends a training before its trainer does: a judge that is lost or drifts, each awaited until it does, and a
+    signal.
+    """
 
     lost: Callable[[], Coroutine[None, None, str]]
     drifted: Callable[[], Coroutine[None, None, str]] | None
@@ -206,7 +222,9 @@ async def _run_trainer(plan: RunPlan, run: Path, record: Record, stop: Stop, con
 
 
 def _judge_end(run: Path, config: Path, code: int, record: Record, log: Path) -> int:
-    """Judge what the end of a trainer means: by the steps it reached, for NeMo-RL ends with code 0 when its time is over, too."""
+    """Judge what the end of a trainer means: by the steps it reached, for NeMo-RL ends with code 0 when its time is
+    over, too.
+    """
     tail = logtail.read_tail(log)
     if code != FINISHED:
         reason = f"the trainer {describe_exit(code)}"
@@ -252,7 +270,9 @@ async def _tell_trainer(process: Supervised) -> None:
 def _make_environment(plan: RunPlan) -> dict[str, str]:
     made = dict(os.environ)
     if plan.judge_gpus and plan.judge_folder is None:
-        made["CUDA_VISIBLE_DEVICES"] = ",".join(split_gpus(made.get("CUDA_VISIBLE_DEVICES"), plan.trainer_gpus, plan.judge_gpus)[0])
+        made["CUDA_VISIBLE_DEVICES"] = ",".join(
+            split_gpus(made.get("CUDA_VISIBLE_DEVICES"), plan.trainer_gpus, plan.judge_gpus)[0]
+        )
     paths = [*plan.python_path, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return made | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
 

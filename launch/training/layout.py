@@ -23,7 +23,8 @@ GB = 1e9
 
 @record
 class Layout:
-    """GPUs of a node are ``trainer_gpus`` for the policy and, with ``same_node``, ``judge_gpus`` behind them; ``judge_nodes`` are the
+    """GPUs of a node are ``trainer_gpus`` for the policy and, with ``same_node``, ``judge_gpus`` behind them;
+    ``judge_nodes`` are the
     judge's own, with ``judge_gpus`` used of each. ``replicas`` per judge node, by service."""
 
     mode: PlacementMode
@@ -59,7 +60,9 @@ def compute_layout(config: TrainConfig, services: Mapping[str, Service]) -> Layo
 def describe_layout(
     config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True
 ) -> list[tuple[str, str]]:
-    """Return the arithmetic as pairs of what and how much; of a judge elsewhere that nothing asks (``judged`` false) there is none."""
+    """Return the arithmetic as pairs of what and how much; of a judge elsewhere that nothing asks (``judged`` false)
+    there is none.
+    """
     gpus = f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus}"
     lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
     for one in group_services(list_managed(services)):
@@ -69,7 +72,9 @@ def describe_layout(
             if layout.judge_nodes
             else "the policy's node"
         )
-        cards = "the CPU" if service.cpu else f"{service.gpus} GPUs each, tensor parallel {count_tensor_parallel(service)}"
+        cards = (
+            "the CPU" if service.cpu else f"{service.gpus} GPUs each, tensor parallel {count_tensor_parallel(service)}"
+        )
         lines.append((one.name, f"{service.replicas} replicas of {service.model} on {where}: {cards}"))
         found = _estimate_memory(config, one)
         if found is not None:
@@ -82,7 +87,11 @@ def describe_layout(
 
 def list_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:
     """Return what cannot work, with the numbers."""
-    found = (*_check_mode(config, layout, services), *_judge_findings(config, layout, services), *_list_unread(config, layout))
+    found = (
+        *_check_mode(config, layout, services),
+        *_judge_findings(config, layout, services),
+        *_list_unread(config, layout),
+    )
     return [str(failed) for failed in found]
 
 
@@ -90,7 +99,10 @@ def _list_unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
     """Name the keys that were set and that a run with this layout never reads."""
     values: Any = to_plain(config)
     slurm, own, shared = config.cluster.kind == "slurm", layout.judge_nodes > 0, layout.mode == "shared"
-    apart, sharing = ("a judge on nodes of its own", "placement.mode=het or shared"), ("a shared judge", "placement.mode=shared")
+    apart, sharing = (
+        ("a judge on nodes of its own", "placement.mode=het or shared"),
+        ("a shared judge", "placement.mode=shared"),
+    )
     for key, unset, is_read, (reader, chosen) in (
         *((f"cluster.judge.{name}", None, own and slurm, apart) for name in to_plain(JudgeJob())),
         ("placement.nodes", Placement().nodes, own, apart),
@@ -101,49 +113,76 @@ def _list_unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
         value = reduce(getitem, key.split("."), values)
         if value != unset and not is_read:
             yield ConfigError(
-                f"this key has no effect here: only {reader} reads it", field=key, found=shorten_value(value),
+                f"this key has no effect here: only {reader} reads it",
+                field=key,
+                found=shorten_value(value),
                 remedy=f"remove it, or choose {chosen}",
-            )  # fmt: skip
+            )
 
 
 def _check_mode(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
     served, cluster = list_managed(services), config.cluster
     if layout.mode == "external" and served:
         yield ConfigError(
-            "this judge is to be served, but nowhere", field="placement.mode", found="external", allowed="same_node, het, shared",
+            "this judge is to be served, but nowhere",
+            field="placement.mode",
+            found="external",
+            allowed="same_node, het, shared",
             remedy=f"choose one, or name a server: {get_config_key(next(iter(served)))}.mode=external and its base_url",
-        )  # fmt: skip
+        )
     if layout.mode in ("same_node", "het", "shared") and not served:
         yield ConfigError(
-            "there is no judge to be placed", field="placement.mode", found=layout.mode, allowed="external",
+            "there is no judge to be placed",
+            field="placement.mode",
+            found=layout.mode,
+            allowed="external",
             remedy="choose a managed judge, such as judge=qwen3_32b",
-        )  # fmt: skip
+        )
     if layout.mode == "het" and cluster.kind != "slurm":
-        yield ConfigError("only Slurm has parts of a job", field="placement.mode", found="het", remedy="cluster=slurm, or another mode")
+        yield ConfigError(
+            "only Slurm has parts of a job",
+            field="placement.mode",
+            found="het",
+            remedy="cluster=slurm, or another mode",
+        )
     if layout.mode == "shared" and not config.placement.folder:
         yield ConfigError(
-            "a shared judge publishes itself in a folder", field="placement.folder", found="null",
+            "a shared judge publishes itself in a folder",
+            field="placement.folder",
+            found="null",
             remedy="name a folder that every node sees; a sweep (-m) makes one",
-        )  # fmt: skip
+        )
     if layout.mode == "shared" and cluster.kind == "local" and layout.judge_gpus:
         yield ConfigError(
-            f"a shared judge on this machine would take {layout.judge_gpus} GPUs that the policy takes too", field="placement.mode",
-            found="shared", allowed="same_node, external",
-            remedy="serve it with `CUDA_VISIBLE_DEVICES=… gavel judge`, show the others to the training, and set judge=external",
-        )  # fmt: skip
+            f"a shared judge on this machine would take {layout.judge_gpus} GPUs that the policy takes too",
+            field="placement.mode",
+            found="shared",
+            allowed="same_node, external",
+            remedy="serve it with `CUDA_VISIBLE_DEVICES=… gavel judge`, show the others to the training, and set "
+            "judge=external",
+        )
     if layout.mode == "same_node" and cluster.nodes > 1 and layout.judge_gpus:
         yield ConfigError(
-            f"the judge's {layout.judge_gpus} GPUs would be missing on each of {cluster.nodes} nodes: NeMo-RL wants equal nodes",
-            field="placement.mode", found="same_node", allowed="het, shared, external", remedy="placement.mode=het",
-        )  # fmt: skip
+            f"the judge's {layout.judge_gpus} GPUs would be missing on each of {cluster.nodes} nodes: NeMo-RL wants "
+            f"equal nodes",
+            field="placement.mode",
+            found="same_node",
+            allowed="het, shared, external",
+            remedy="placement.mode=het",
+        )
     if layout.mode == "same_node" and layout.trainer_gpus < 1 and layout.judge_gpus:
         yield ConfigError(
-            f"the node has {cluster.gpus_per_node} GPUs, the judge takes {layout.judge_gpus}: none is left for the policy",
-            field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed=f"at least {layout.judge_gpus + 1}",
+            f"the node has {cluster.gpus_per_node} GPUs, the judge takes {layout.judge_gpus}: none is left for "
+            f"the policy",
+            field="cluster.gpus_per_node",
+            found=str(cluster.gpus_per_node),
+            allowed=f"at least {layout.judge_gpus + 1}",
             remedy="more GPUs, a judge on the CPU or elsewhere, or placement.mode=het",
-        )  # fmt: skip
+        )
     if config.trainer.nemo_rl and cluster.gpus_per_node < 1:
-        yield ConfigError("NeMo-RL needs a GPU", field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed="at least 1")
+        yield ConfigError(
+            "NeMo-RL needs a GPU", field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed="at least 1"
+        )
 
 
 def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
@@ -161,21 +200,26 @@ def _judge_findings(config: TrainConfig, layout: Layout, services: Mapping[str, 
             continue
         if per_node and per_node % count_tensor_parallel(service):
             yield ConfigError(
-                f"tensor parallel {count_tensor_parallel(service)} does not divide the node's {per_node} GPUs", field=f"{key}.gpus",
-                found=str(service.gpus), allowed=", ".join(str(n) for n in range(1, per_node + 1) if per_node % n == 0),
-            )  # fmt: skip
+                f"tensor parallel {count_tensor_parallel(service)} does not divide the node's {per_node} GPUs",
+                field=f"{key}.gpus",
+                found=str(service.gpus),
+                allowed=", ".join(str(n) for n in range(1, per_node + 1) if per_node % n == 0),
+            )
         if layout.judge_nodes and service.replicas % layout.judge_nodes:
             yield ConfigError(
-                f"{service.replicas} replicas cannot be shared out evenly over {layout.judge_nodes} nodes", field=f"{key}.replicas",
-                found=str(service.replicas), allowed=f"a multiple of {layout.judge_nodes}",
-            )  # fmt: skip
+                f"{service.replicas} replicas cannot be shared out evenly over {layout.judge_nodes} nodes",
+                field=f"{key}.replicas",
+                found=str(service.replicas),
+                allowed=f"a multiple of {layout.judge_nodes}",
+            )
     if layout.judge_nodes and layout.judge_gpus > per_node:
         yield ConfigError(
-            f"a judge node needs {layout.judge_gpus} GPUs and has {per_node}", field="placement.nodes",
+            f"a judge node needs {layout.judge_gpus} GPUs and has {per_node}",
+            field="placement.nodes",
             found=str(layout.judge_nodes),
             allowed=f"at least {-(-layout.judge_gpus * layout.judge_nodes // max(per_node, 1))}",
             remedy="more nodes, or fewer replicas",
-        )  # fmt: skip
+        )
 
 
 def _estimate_memory(config: TrainConfig, one: Group) -> memory.Memory | None:

@@ -1,4 +1,6 @@
-"""Everything that can be found wrong with a training run on the machine that submits it, all at once, before a GPU is taken."""
+"""Everything that can be found wrong with a training run on the machine that submits it, all at once, before a GPU is
+taken.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from gavel.launch.training import layout as layouts
 from gavel.launch.training.container import list_container_findings
 from gavel.launch.training.layout import Layout, compute_layout, list_managed
 from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
-from gavel.launch.training.nemo_rl.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.nemo_rl.checkout import (
+    describe_failures,
+    is_checkout,
+    read_checkout,
+    require_contract,
+    run_toy_group,
+)
 from gavel.launch.training.nemo_rl.preflight import list_findings as trainer_findings
 from gavel.launch.training.render import find_ray_sub
 from gavel.launch.training.tasks import has_judged_task, list_task_findings
@@ -36,14 +44,26 @@ from gavel.models.vllm.arguments import check_engine_args
 from gavel.models.vllm.ports import pick_port
 
 IMPORT_SECONDS = 60.0
-NEEDED = ("aiohttp", "orjson", "pydantic", "omegaconf", "yaml", "gavel.envs.interfaces.nemo_rl.actor", "ray", "torch", "nemo_rl")
+NEEDED = (
+    "aiohttp",
+    "orjson",
+    "pydantic",
+    "omegaconf",
+    "yaml",
+    "gavel.envs.interfaces.nemo_rl.actor",
+    "ray",
+    "torch",
+    "nemo_rl",
+)
 """What the driver and the actors import, in the trainer's interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be made;
-    ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding what its certificate
+    """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be
+    made;
+    ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding what its
+    certificate
     has for each control, ``judged`` whether any task can ask a judge."""
 
     assembly: Assembly | None
@@ -57,7 +77,9 @@ class Checked:
 
 
 def check_run(config: TrainConfig, run: Path) -> Checked:
-    """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can be."""
+    """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can
+    be.
+    """
     found: list[str] = []
     assembly = None
     try:
@@ -74,7 +96,13 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
         found += [str(failed) for failed in _check_turns(assembly)]
         judged = has_judged_task(config, assembly)
         if judged and any(service.is_none for service in assembly.services.values()):
-            found.append(str(ConfigError("these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…")))
+            found.append(
+                str(
+                    ConfigError(
+                        "these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…"
+                    )
+                )
+            )
         layout = compute_layout(config, assembly.services)
         found += layouts.list_findings(config, layout, assembly.services)
         found += [str(failed) for failed in _check_services(config, services, layout)]
@@ -82,22 +110,35 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
         found += certified.findings
         name, text, more = _make_config(config, assembly, layout, run)
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
-        found += [finding for finding in more if not (tasks_known and finding.startswith("data.")) and not _is_said(finding, found)]
-    return Checked(assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged)
+        found += [
+            finding
+            for finding in more
+            if not (tasks_known and finding.startswith("data.")) and not _is_said(finding, found)
+        ]
+    return Checked(
+        assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged
+    )
 
 
 def _check_turns(assembly: Assembly) -> Iterator[GavelError]:
-    """A trainer must know how many replies to play: an episode that it cuts is never graded, so only early successes would train."""
+    """A trainer must know how many replies to play: an episode that it cuts is never graded, so only early successes
+    would train.
+    """
     if assembly.environment.info.policy_turns is None:
         yield ConfigError(
-            "this environment does not say how many replies an episode takes", field="env.name", found=assembly.environment.name,
+            "this environment does not say how many replies an episode takes",
+            field="env.name",
+            found=assembly.environment.name,
             allowed="an `info` with policy_turns, at least 1",
-            remedy="give its class `info = EnvironmentInfo(policy_turns=N)`, N the most replies of the policy in one episode",
-        )  # fmt: skip
+            remedy="give its class `info = EnvironmentInfo(policy_turns=N)`, N the most replies of the policy in "
+            "one episode",
+        )
 
 
 def _drop_credentials(config: TrainConfig) -> TrainConfig:
-    """Return the config as if no service needed a key: an unset variable is one finding, and must not hide the others."""
+    """Return the config as if no service needed a key: an unset variable is one finding, and must not hide the
+    others.
+    """
     services = {name: replace(service, api_key_env=None, header_env=None) for name, service in config.services.items()}
     return replace(config, services=services, judge=replace(config.judge, api_key_env=None, header_env=None))
 
@@ -121,7 +162,9 @@ def _make_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: P
 
 @dataclass(frozen=True, slots=True)
 class _Certified:
-    """What the certificates say: what keeps the judges from training, what is waived, and the labels of their controls."""
+    """What the certificates say: what keeps the judges from training, what is waived, and the labels of their
+    controls.
+    """
 
     findings: tuple[str, ...] = ()
     waived: tuple[str, ...] = ()
@@ -166,8 +209,10 @@ def _check_local_addresses(services: Mapping[str, Service], nodes: int) -> Itera
             if any(f"//{host}" in url for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")):
                 yield ConfigError(
                     f"the environment may run on any of {nodes} nodes, and this address means each of them itself",
-                    field=f"{get_config_key(name)}.base_url", found=url, remedy="name the judge's host",
-                )  # fmt: skip
+                    field=f"{get_config_key(name)}.base_url",
+                    found=url,
+                    remedy="name the judge's host",
+                )
 
 
 def _list_unset(service: Service) -> list[str]:
@@ -186,10 +231,15 @@ def _check_places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
             with tempfile.NamedTemporaryFile(dir=above, prefix=".gavel-"):
                 pass
         except OSError as failed:
-            yield ConfigError("nothing can be written here", field=key, found=f"{above}: {failed.strerror}", remedy=f"set {key}=…")
+            yield ConfigError(
+                "nothing can be written here", field=key, found=f"{above}: {failed.strerror}", remedy=f"set {key}=…"
+            )
     if config.cluster.kind == "slurm" and shutil.which("sbatch") is None:
         yield ConfigError(
-            "there is no Slurm here", field="cluster", found="no sbatch", remedy="submit from a login node, or cluster=local"
+            "there is no Slurm here",
+            field="cluster",
+            found="no sbatch",
+            remedy="submit from a login node, or cluster=local",
         )
 
 
@@ -205,25 +255,34 @@ def _check_trainer(config: TrainConfig) -> Iterator[GavelError]:
         yield from trl_machine_findings(config)
         return
     if not chosen.model:
-        yield ConfigError("no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory")
+        yield ConfigError(
+            "no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory"
+        )
     if chosen.max_new_tokens >= chosen.max_total_tokens:
         yield ConfigError(
-            "a reply of full length leaves no room for its prompt", field="trainer.max_new_tokens", found=str(chosen.max_new_tokens),
+            "a reply of full length leaves no room for its prompt",
+            field="trainer.max_new_tokens",
+            found=str(chosen.max_new_tokens),
             allowed=f"less than trainer.max_total_tokens ({chosen.max_total_tokens})",
-        )  # fmt: skip
+        )
     if not chosen.nemo_rl_root:
         yield ConfigError(
-            "no NeMo-RL is named", field="trainer.nemo_rl_root", found="null", allowed="a checkout of NVIDIA-NeMo/RL",
+            "no NeMo-RL is named",
+            field="trainer.nemo_rl_root",
+            found="null",
+            allowed="a checkout of NVIDIA-NeMo/RL",
             remedy="clone it, and set trainer.nemo_rl_root or export NEMO_RL_ROOT",
-        )  # fmt: skip
+        )
         return
     root = Path(chosen.nemo_rl_root).expanduser()
     script = find_ray_sub(config.cluster, chosen.nemo_rl_root)
     if script is not None and root.is_dir() and not script.is_file():
         yield ConfigError(
-            "containers on several nodes are started by this script of NeMo-RL", field="trainer.nemo_rl_root", found=f"no {script}",
+            "containers on several nodes are started by this script of NeMo-RL",
+            field="trainer.nemo_rl_root",
+            found=f"no {script}",
             remedy="name a whole checkout",
-        )  # fmt: skip
+        )
     fits = True
     if is_checkout(root):
         try:
@@ -246,19 +305,25 @@ def _check_imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError
     found = find_missing_imports(python, paths)
     if not found and toy and (problem := describe_failures(run_toy_group(python, paths))):
         yield ConfigError(
-            "a toy group with a lost sample does not come through this checkout as it should", field="trainer.nemo_rl_root",
-            found=f"{root}: {problem}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it", remedy="see what it is: gavel doctor",
-        )  # fmt: skip
+            "a toy group with a lost sample does not come through this checkout as it should",
+            field="trainer.nemo_rl_root",
+            found=f"{root}: {problem}",
+            allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
+            remedy="see what it is: gavel doctor",
+        )
     if found:
         yield ConfigError(
-            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: {found}",
+            "this interpreter lacks what the trainer needs",
+            field="trainer.python",
+            found=f"{python}: {found}",
             remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
-        )  # fmt: skip
+        )
 
 
 @cache
 def find_missing_imports(python: str, paths: tuple[str, ...]) -> str:
-    """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is there.
+    """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is
+    there.
 
     Asked once per process: the points of a sweep share an interpreter.
     """
@@ -271,9 +336,14 @@ def find_missing_imports(python: str, paths: tuple[str, ...]) -> str:
     path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
-            (python, "-c", script), capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, stdin=subprocess.DEVNULL,
+            (python, "-c", script),
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
     except OSError as failed:
         return f"it cannot be started: {failed.strerror}"
     except subprocess.TimeoutExpired:
@@ -289,5 +359,7 @@ def read_version(root: str | None) -> str | None:
         text = (Path(root).expanduser() / "nemo_rl" / "package_info.py").read_text(encoding="utf-8")
     except OSError:
         return None
-    numbers = dict(line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = ")))
+    numbers = dict(
+        line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = "))
+    )
     return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None

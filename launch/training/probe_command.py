@@ -15,12 +15,16 @@ _NOT_ITS_OWN = frozenset(("run", "dry_run", "concurrency"))
 
 
 def spell_out(text: str, words: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
-    """Return a message with the probe command in place of the words that stand for it; ``words`` are those after the verb."""
+    """Return a message with the probe command in place of the words that stand for it; ``words`` are those after the
+    verb.
+    """
     return text.replace(PROBE_AGAIN, f"run `{probe_command(words, config_dirs)}`") if PROBE_AGAIN in text else text
 
 
 def probe_command(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
-    """Return the command: the words that choose environment, judge, rubrics and services, without those that `probe` has no use for."""
+    """Return the command: the words that choose environment, judge, rubrics and services, without those that `probe`
+    has no use for.
+    """
     folders = [part for folder in config_dirs for part in ("--config-dir", folder)]
     return shlex.join(["gavel", "probe", *folders, *(word for word in words if _is_probe_word(word))])
 

@@ -27,8 +27,10 @@ _CHECKPOINT = re.compile(r"step_([0-9]+)$")
 
 @record
 class Planned:
-    """The steps a training takes. ``steps``: at most so many, None where its config does not say. ``exact``: it also takes no fewer.
-    ``per_epoch``: steps of one pass over the tasks, ``epochs`` the passes; None where they do not bound it or are not known."""
+    """The steps a training takes. ``steps``: at most so many, None where its config does not say. ``exact``: it also
+    takes no fewer.
+    ``per_epoch``: steps of one pass over the tasks, ``epochs`` the passes; None where they do not bound it or are not
+    known."""
 
     steps: int | None
     exact: bool
@@ -38,7 +40,9 @@ class Planned:
 
 @record
 class TrainingProgress:
-    """What became of a training: its state, the newest step it reached (None: none), the plan, and why it is not finished."""
+    """What became of a training: its state, the newest step it reached (None: none), the plan, and why it is not
+    finished.
+    """
 
     state: End
     step: int | None
@@ -53,18 +57,27 @@ def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_ti
         run: the run folder, with its ledger and checkpoints.
         config: what the trainer was given, read: ``nemo_rl.yaml`` or ``trainer.yaml``.
         code: the trainer's exit code.
-        out_of_time: the time until the last checkpoint had come; decides where the number of steps is not known exactly.
+        out_of_time: the time until the last checkpoint had come; decides where the number of steps is not known
+            exactly.
     """
     planned, step = plan_steps(config), read_step(run, config)
     if code != 0:
-        return TrainingProgress("failed", step, planned, f"the trainer ended with exit code {code}{_describe_step(step, planned)}")
+        return TrainingProgress(
+            "failed", step, planned, f"the trainer ended with exit code {code}{_describe_step(step, planned)}"
+        )
     if planned.steps == 0:
-        reason = "it can make no step: an epoch has fewer prompts than a step takes, and NeMo-RL drops what does not fill one"
+        reason = (
+            "it can make no step: an epoch has fewer prompts than a step takes, and NeMo-RL drops what does "
+            "not fill one"
+        )
         return TrainingProgress("failed", step, planned, reason)
     missing = planned.steps is not None and (step or 0) < planned.steps
     if missing and (out_of_time or (planned.exact and (step is not None or _has_steps(config)))):
         return TrainingProgress(
-            "interrupted", step, planned, f"it ended{_describe_step(step, planned)}; the next start goes on from its last checkpoint"
+            "interrupted",
+            step,
+            planned,
+            f"it ended{_describe_step(step, planned)}; the next start goes on from its last checkpoint",
         )
     return TrainingProgress("finished", step, planned)
 
@@ -79,7 +92,9 @@ def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _has_steps(config: Mapping[str, Any]) -> bool:
-    """Whether a training of this kind leaves its steps behind: SingleController has no ledger of steps, only checkpoints."""
+    """Whether a training of this kind leaves its steps behind: SingleController has no ledger of steps, only
+    checkpoints.
+    """
     return _read_kind(config) != "single_controller" or bool(_read_section(config, "checkpointing").get("enabled"))
 
 
@@ -91,7 +106,8 @@ def _describe_step(step: int | None, planned: Planned) -> str:
 def plan_steps(config: Mapping[str, Any]) -> Planned:
     """Return the steps that a trainer's config asks for.
 
-    The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training before it. A config
+    The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training
+    before it. A config
     with values that cannot be read, which the preflight refuses, has none.
     """
     kind = _read_kind(config)
@@ -120,7 +136,9 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
 def count_prompts_per_batch(grpo: Mapping[str, Any]) -> int:
     """Return the prompts of one batch of the loader; dynamic sampling draws more than a step needs."""
     prompts = int(grpo.get("num_prompts_per_step", 32))
-    return max(int(prompts * float(grpo.get("batch_multiplier", 1))) if grpo.get("use_dynamic_sampling") else prompts, 1)
+    return max(
+        int(prompts * float(grpo.get("batch_multiplier", 1))) if grpo.get("use_dynamic_sampling") else prompts, 1
+    )
 
 
 def count_rows(config: Mapping[str, Any]) -> int | None:
@@ -131,21 +149,28 @@ def count_rows(config: Mapping[str, Any]) -> int | None:
     if not entries or len(entries) != (len(stated) if isinstance(stated, list) else 1):
         return None
     try:
-        return sum(len(load_tasks(one["data_path"], one["env"], binding=one.get("binding"), limit=one.get("limit"))) for one in entries)
+        return sum(
+            len(load_tasks(one["data_path"], one["env"], binding=one.get("binding"), limit=one.get("limit")))
+            for one in entries
+        )
     except (GavelError, KeyError):
         return None  # a finding of the preflight
 
 
 def read_step(run: Path, config: Mapping[str, Any] | None = None) -> int | None:
-    """Return the newest step of a run: the last one in its ledger, which goes back where a start resumed from an older checkpoint;
-    without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where there is neither."""
+    """Return the newest step of a run: the last one in its ledger, which goes back where a start resumed from an older
+    checkpoint;
+    without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where there is
+    neither."""
     newest = next(iter(deque(read_steps(run), maxlen=1)), None)
     kept = _read_section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
     return newest if newest is not None else find_newest_checkpoint(Path(kept))
 
 
 def read_steps(run: Path) -> Iterator[int]:
-    """Yield the numbers of the training steps in a run's ledger, in the order they were done; lines without one are left out."""
+    """Yield the numbers of the training steps in a run's ledger, in the order they were done; lines without one are
+    left out.
+    """
     for row in read_rows(run / "ledger" / "steps.jsonl"):
         step = row.get("step")
         if row.get("split", "train") == "train" and isinstance(step, int):
@@ -159,7 +184,9 @@ def find_newest_checkpoint(folder: Path) -> int | None:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines of a ledger; its writer may be in the middle of one, and a full disk may have left half of one."""
+    """Yield the whole lines of a ledger; its writer may be in the middle of one, and a full disk may have left half of
+    one.
+    """
     if not path.is_file():
         return
     with path.open("rb") as file:

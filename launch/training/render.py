@@ -48,14 +48,35 @@ def train_script(
     name = SBATCH if cluster.kind == "slurm" else LOCAL
     ray_sub = find_ray_sub(cluster, nemo_rl_root) if ray else None
     command = shlex.join(
-        (cluster.python or sys.executable, "-m", "gavel.launch.training.job", "train", str(run), "--end-file", str(run / "end"))
+        (
+            cluster.python or sys.executable,
+            "-m",
+            "gavel.launch.training.job",
+            "train",
+            str(run),
+            "--end-file",
+            str(run / "end"),
+        )
     )
     return name, _render_template(
-        f"{name}.j2", cluster, script=run / name, name=f"gavel-{run.name}", run=run, cwd=cwd, nodes=layout.nodes, het=het,
-        judge_nodes=layout.judge_nodes, trainer_gpus=layout.trainer_gpus, ray=ray, group0="--het-group=0 " if het else "",
-        ray_sub=ray_sub or "", command=command, image=cluster.container or "", mounts=",".join(cluster.mounts),
+        f"{name}.j2",
+        cluster,
+        script=run / name,
+        name=f"gavel-{run.name}",
+        run=run,
+        cwd=cwd,
+        nodes=layout.nodes,
+        het=het,
+        judge_nodes=layout.judge_nodes,
+        trainer_gpus=layout.trainer_gpus,
+        ray=ray,
+        group0="--het-group=0 " if het else "",
+        ray_sub=ray_sub or "",
+        command=command,
+        image=cluster.container or "",
+        mounts=",".join(cluster.mounts),
         judge_folder=judge_folder or "",
-    )  # fmt: skip
+    )
 
 
 def find_ray_sub(cluster: ClusterConfig, nemo_rl_root: str | None) -> Path | None:
@@ -67,9 +88,14 @@ def find_ray_sub(cluster: ClusterConfig, nemo_rl_root: str | None) -> Path | Non
 def judge_script(cluster: ClusterConfig, nodes: int, folder: Path, cwd: Path) -> str:
     """Return the text of the script that serves a shared judge on Slurm."""
     return _render_template(
-        "judge.sbatch.j2", cluster.make_judge_cluster(), script=folder / "judge.sbatch", name=f"gavel-{folder.name}", folder=folder, cwd=cwd,
+        "judge.sbatch.j2",
+        cluster.make_judge_cluster(),
+        script=folder / "judge.sbatch",
+        name=f"gavel-{folder.name}",
+        folder=folder,
+        cwd=cwd,
         judge_nodes=nodes,
-    )  # fmt: skip
+    )
 
 
 def _render_template(template: str, cluster: ClusterConfig, **values: object) -> str:
@@ -79,31 +105,52 @@ def _render_template(template: str, cluster: ClusterConfig, **values: object) ->
         if any(character in text for character in _UNSAFE):
             raise ConfigError("a line of a script may not have a line break in it", field="cluster", found=text)
     made = Environment(
-        loader=FileSystemLoader(PACKAGE / "slurm"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+        loader=FileSystemLoader(PACKAGE / "slurm"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
     )
     made.filters["quote"] = lambda value: shlex.quote(str(value))
     made.filters["option"] = lambda value: _quote_option(str(value))
     made.globals["options_of"] = _list_options
     made.filters["pattern"] = lambda value: str(value).replace("%", "%%")
     return made.get_template(template).render(
-        cluster=cluster, judge_cluster=judge, setup=cluster.setup, requeue=cluster.requeue, hf_home=cluster.hf_home or "",
-        signal_seconds=cluster.signal_seconds, python=cluster.python or sys.executable, container=_make_container_options(cluster), **values,
-    )  # fmt: skip
+        cluster=cluster,
+        judge_cluster=judge,
+        setup=cluster.setup,
+        requeue=cluster.requeue,
+        hf_home=cluster.hf_home or "",
+        signal_seconds=cluster.signal_seconds,
+        python=cluster.python or sys.executable,
+        container=_make_container_options(cluster),
+        **values,
+    )
 
 
 def _list_options(cluster: ClusterConfig) -> list[str]:
     """Return what sbatch is asked for on each node of a part of a job, a line each."""
     named = (
-        ("gres", f"gpu:{cluster.gpus_per_node}" if cluster.gpus_per_node else None), ("account", cluster.account),
-        ("partition", cluster.partition), ("qos", cluster.qos), ("time", cluster.time), ("cpus-per-task", cluster.cpus_per_task),
-        ("mem", cluster.memory), ("comment", cluster.comment),
-    )  # fmt: skip
+        ("gres", f"gpu:{cluster.gpus_per_node}" if cluster.gpus_per_node else None),
+        ("account", cluster.account),
+        ("partition", cluster.partition),
+        ("qos", cluster.qos),
+        ("time", cluster.time),
+        ("cpus-per-task", cluster.cpus_per_task),
+        ("mem", cluster.memory),
+        ("comment", cluster.comment),
+    )
     whole = ["--exclusive"] if cluster.exclusive else []
-    return [*(f"--{name}={_quote_option(str(value))}" for name, value in named if value is not None), *whole, *cluster.directives]
+    return [
+        *(f"--{name}={_quote_option(str(value))}" for name, value in named if value is not None),
+        *whole,
+        *cluster.directives,
+    ]
 
 
 def _quote_option(text: str) -> str:
-    """Return an option's value as sbatch reads it: one with a blank, a quote, a backslash or a hash stands in quotes."""
+    """Return an option's value as sbatch reads it: one with a blank, a quote, a backslash or a hash stands in
+    quotes.
+    """
     if not any(character.isspace() or character in _SPECIAL for character in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -16,7 +16,9 @@ _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P
 
 def _run_command(*command: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_BOUND_S, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_BOUND_S, check=False, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
 
@@ -30,14 +32,18 @@ def submit_script(script: Path, after: str | None = None) -> str:
     done = _run_command("sbatch", "--parsable", *((f"--dependency=after:{after}",) if after else ()), str(script))
     if done is None or done.returncode != 0:
         raise ConfigError(
-            "Slurm does not take this job", where=str(script), found=(done.stderr.strip() if done else "sbatch did not answer"),
+            "Slurm does not take this job",
+            where=str(script),
+            found=(done.stderr.strip() if done else "sbatch did not answer"),
             remedy="change cluster.…; the run folder is whole, and the script can be submitted by hand",
-        )  # fmt: skip
+        )
     return done.stdout.strip().split(";")[0]
 
 
 def query_state(job: str) -> str | None:
-    """Return the state of a job in the queue (``PENDING``, ``RUNNING``, …); None if it is not there, or Slurm does not answer."""
+    """Return the state of a job in the queue (``PENDING``, ``RUNNING``, …); None if it is not there, or Slurm does not
+    answer.
+    """
     done = _run_command("squeue", "-h", "-j", job, "-o", "%T %r")
     if done is None or done.returncode != 0 or not done.stdout.strip():
         return None
@@ -45,7 +51,9 @@ def query_state(job: str) -> str | None:
 
 
 def find_queued(script: Path) -> str | None:
-    """Return the id of a job in the queue that runs this very script, whoever submitted it; None if there is none to be seen."""
+    """Return the id of a job in the queue that runs this very script, whoever submitted it; None if there is none to be
+    seen.
+    """
     done = _run_command("squeue", "-h", "-o", "%i %o")
     for line in done.stdout.splitlines() if done is not None and done.returncode == 0 else ():
         job, _, command = line.partition(" ")
@@ -65,7 +73,8 @@ def is_job_gone(job: str) -> bool:
 
 
 def query_seconds_left() -> float | None:
-    """Return the seconds until this job's time limit; None outside of a job, or without a limit. In a container without Slurm's
+    """Return the seconds until this job's time limit; None outside of a job, or without a limit. In a container without
+    Slurm's
     commands the job's own environment says it."""
     job = os.environ.get("SLURM_JOB_ID")
     done = _run_command("squeue", "-h", "-j", job, "-o", "%L") if job else None

@@ -35,7 +35,10 @@ class Findings(GavelError):
 
     def __init__(self, findings: tuple[str, ...]) -> None:
         self.findings = findings
-        super().__init__(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}; nothing was started:\n\n" + "\n\n".join(findings))
+        super().__init__(
+            f"{len(findings)} finding{'s' if len(findings) > 1 else ''}; nothing was started:\n\n"
+            + "\n\n".join(findings)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ def prepare_run(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     ray = config.trainer.nemo_rl
     root = config.trainer.nemo_rl_root
     shared = Path(plan.judge_folder) if plan.judge_folder and plan.mode == "shared" else None
-    name, script = render.train_script(config.cluster, checked.layout, path, cwd, ray=ray, nemo_rl_root=root, judge_folder=shared)
+    name, script = render.train_script(
+        config.cluster, checked.layout, path, cwd, ray=ray, nemo_rl_root=root, judge_folder=shared
+    )
     files = {"config.yaml": to_yaml(config), checked.config_name: checked.config_text, name: script}
     return Prepared(path, files, plan, checked, name)
 
@@ -74,22 +79,40 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
     entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl.main"
-    command = chosen.command if chosen.kind == "command" else (
-        chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}",
-    )  # fmt: skip
-    folder = {"het": path / "judge", "shared": Path(config.placement.folder or path / "judge").expanduser().absolute()}.get(layout.mode)
+    command = (
+        chosen.command
+        if chosen.kind == "command"
+        else (chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}")
+    )
+    folder = {
+        "het": path / "judge",
+        "shared": Path(config.placement.folder or path / "judge").expanduser().absolute(),
+    }.get(layout.mode)
     waived = (*checked.unqualified, *(() if config.hygiene_required else ("hygiene_required=false",)))
     return RunPlan(
-        gavel=gavel.__version__, created=time.time(), digest=compute_digest([checked.config_text, to_plain(judge.digest if judge else None)]),
-        mode=layout.mode, config=checked.config_name, command=command, cwd=str(cwd), judge=judge,
-        judge_folder=str(folder) if folder else None, trainer_gpus=layout.trainer_gpus, judge_gpus=layout.judge_gpus,
-        min_replicas={name: service.min_replicas for name, service in served.items()}, ready_timeout=config.placement.ready_timeout,
-        grace=max(cluster.signal_seconds - 20.0, 10.0), reserve=float(cluster.signal_seconds + cluster.setup_seconds),
-        unqualified=waived, python_path=make_python_path(chosen.nemo_rl_root), qualified=config.qualification.required,
+        gavel=gavel.__version__,
+        created=time.time(),
+        digest=compute_digest([checked.config_text, to_plain(judge.digest if judge else None)]),
+        mode=layout.mode,
+        config=checked.config_name,
+        command=command,
+        cwd=str(cwd),
+        judge=judge,
+        judge_folder=str(folder) if folder else None,
+        trainer_gpus=layout.trainer_gpus,
+        judge_gpus=layout.judge_gpus,
+        min_replicas={name: service.min_replicas for name, service in served.items()},
+        ready_timeout=config.placement.ready_timeout,
+        grace=max(cluster.signal_seconds - 20.0, 10.0),
+        reserve=float(cluster.signal_seconds + cluster.setup_seconds),
+        unqualified=waived,
+        python_path=make_python_path(chosen.nemo_rl_root),
+        qualified=config.qualification.required,
         judged=checked.judged,
-        canary=config.canary, baselines=checked.baselines,
+        canary=config.canary,
+        baselines=checked.baselines,
         requeues=layout.mode == "shared" and cluster.kind == "slurm" and cluster.requeue,
-    )  # fmt: skip
+    )
 
 
 def _judge_plan(config: TrainConfig, layout: Layout, checked: Checked) -> JudgePlan:
@@ -97,9 +120,15 @@ def _judge_plan(config: TrainConfig, layout: Layout, checked: Checked) -> JudgeP
     served = list_managed(checked.assembly.services)
     nodes = max(layout.judge_nodes, 1)
     return JudgePlan(
-        served, layout.replicas, nodes, compute_digest([to_plain(served), nodes]), config.placement.lease if layout.mode == "shared" else None,
-        config.assets.cache, config.assets.mirror, config.assets.offline,
-    )  # fmt: skip
+        served,
+        layout.replicas,
+        nodes,
+        compute_digest([to_plain(served), nodes]),
+        config.placement.lease if layout.mode == "shared" else None,
+        config.assets.cache,
+        config.assets.mirror,
+        config.assets.offline,
+    )
 
 
 def write_run(prepared: Prepared) -> None:
@@ -112,7 +141,9 @@ def write_run(prepared: Prepared) -> None:
     if (path / PLAN).exists():
         _check_same(prepared)
     elif path.is_dir() and any(path.iterdir()):
-        raise InputError("this folder is not empty and no training run", where=str(path), remedy="name another with run.dir=…")
+        raise InputError(
+            "this folder is not empty and no training run", where=str(path), remedy="name another with run.dir=…"
+        )
     (path / "logs").mkdir(parents=True, exist_ok=True)
     for name, text in prepared.files.items():
         write_whole(path / name, text.encode())
@@ -126,14 +157,20 @@ def _check_same(prepared: Prepared) -> None:
     known = read_plan(prepared.path)
     if known.digest != prepared.plan.digest:
         raise InputError(
-            "this folder holds another training run", where=str(prepared.path), found=known.digest, allowed=prepared.plan.digest,
+            "this folder holds another training run",
+            where=str(prepared.path),
+            found=known.digest,
+            allowed=prepared.plan.digest,
             remedy="name another folder with run.dir=…; "
             f"what differs: diff {shlex.quote(str(prepared.path / 'config.yaml'))} against `dry_run=true`",
-        )  # fmt: skip
+        )
     job = slurm.find_queued(prepared.path / prepared.script) or find_job(prepared.path)
     if job and (state := slurm.query_state(job)):
         raise InputError(
-            "this run is in Slurm's queue", where=str(prepared.path), found=f"job {job} {state}", remedy=f"wait, or scancel {job}"
+            "this run is in Slurm's queue",
+            where=str(prepared.path),
+            found=f"job {job} {state}",
+            remedy=f"wait, or scancel {job}",
         )
 
 

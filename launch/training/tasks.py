@@ -1,4 +1,6 @@
-"""What can be wrong with the tasks of a training run: their file, its manifest, their bindings, and prompts that GRPO would merge."""
+"""What can be wrong with the tasks of a training run: their file, its manifest, their bindings, and prompts that GRPO
+would merge.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,16 @@ _SHOWN = 3
 def list_task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
     """Return what is wrong with both task files; bindings are looked at where the parts could be assembled."""
     if not config.tasks.path:
-        return [str(ConfigError(
-            "no tasks are named", field="tasks.path", allowed="a tasks.jsonl, as `gavel prepare` writes it", remedy="set tasks.path=…",
-        ))]  # fmt: skip
+        return [
+            str(
+                ConfigError(
+                    "no tasks are named",
+                    field="tasks.path",
+                    allowed="a tasks.jsonl, as `gavel prepare` writes it",
+                    remedy="set tasks.path=…",
+                )
+            )
+        ]
     found = []
     for key, tasks in (("tasks", config.tasks), ("validation", config.validation)):
         if tasks.path:
@@ -41,7 +50,9 @@ def has_judged_task(config: TrainConfig, assembly: Assembly) -> bool:
     asks = assembly.environment.info.asks_judge
     paths = [(resolve_task_path(tasks.path), tasks.limit) for tasks in (config.tasks, config.validation) if tasks.path]
     try:
-        return any(asks(row.task) for path, limit in paths for row in read_tasks(path, assembly.environment, limit=limit).tasks)
+        return any(
+            asks(row.task) for path, limit in paths for row in read_tasks(path, assembly.environment, limit=limit).tasks
+        )
     except GavelError:
         return True  # what is wrong with the file is a finding of its own
 
@@ -50,7 +61,10 @@ def _check_file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Ass
     path = resolve_task_path(str(tasks.path))
     if not path.is_file():
         yield ConfigError(
-            "there is no such file", field=f"{key}.path", found=str(path), remedy=f"make it: {_make_prepare_command(path, config)}"
+            "there is no such file",
+            field=f"{key}.path",
+            found=str(path),
+            remedy=f"make it: {_make_prepare_command(path, config)}",
         )
         return
     yield from _check_manifest(key, path, config, required=key == "tasks" and config.hygiene_required)
@@ -65,7 +79,9 @@ def _check_file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Ass
     if len(file.bad) > _SHOWN:
         yield InputError(f"{len(file.bad) - _SHOWN} more rows are no valid tasks", where=str(path))
     try:
-        check_verifiers(assembly.bindings, {row.task.verifier for row in file.tasks}, assembly.environment.info.also_binds)
+        check_verifiers(
+            assembly.bindings, {row.task.verifier for row in file.tasks}, assembly.environment.info.also_binds
+        )
     except GavelError as failed:
         yield failed
     yield from _find_merged(key, path, file.tasks)
@@ -84,7 +100,8 @@ def _make_prepare_command(path: Path, config: TrainConfig, source: object = None
 
 
 def _check_manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
-    """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A manifest says
+    """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A
+    manifest says
     nothing of a file it does not list."""
     manifest = _read_json(path.parent / "manifest.json")
     files, origin = manifest.get("files"), manifest.get("source")
@@ -92,20 +109,30 @@ def _check_manifest(key: str, path: Path, config: TrainConfig, *, required: bool
     stated = files.get(path.name) if isinstance(files, dict) else None
     if isinstance(stated, dict) and stated.get("sha256") != (actual := compute_file_sha256(path)):
         yield InputError(
-            "this file is not the one its manifest describes", where=str(path), field=f"{key}.path", found=actual,
-            allowed=str(stated.get("sha256")), remedy=f"prepare it again: {again}",
-        )  # fmt: skip
+            "this file is not the one its manifest describes",
+            where=str(path),
+            field=f"{key}.path",
+            found=actual,
+            allowed=str(stated.get("sha256")),
+            remedy=f"prepare it again: {again}",
+        )
     if required and not (isinstance(stated, dict) and _is_compared(manifest.get("hygiene"))):
         yield InputError(
-            "these tasks were never compared with a protected set", where=str(path), field="hygiene_required",
+            "these tasks were never compared with a protected set",
+            where=str(path),
+            field="hygiene_required",
             remedy=f"{again}, or hygiene_required=false (it is recorded)",
-        )  # fmt: skip
+        )
 
 
 def _is_compared(hygiene: Any) -> bool:
     """Whether a manifest's result names at least one protected file, and its digest."""
     protected = hygiene.get("protected") if isinstance(hygiene, dict) else None
-    return bool(protected) and isinstance(protected, list) and all(isinstance(one, dict) and one.get("sha256") for one in protected)
+    return (
+        bool(protected)
+        and isinstance(protected, list)
+        and all(isinstance(one, dict) and one.get("sha256") for one in protected)
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -122,12 +149,19 @@ def _find_merged(key: str, path: Path, tasks: Sequence[PlannedTask]) -> Iterator
     clashes = []
     for row in tasks:
         task = row.task
-        prompt, target = encode_canonical(to_plain(task.messages)), encode_canonical(to_plain([task.verifier, task.target]))
+        prompt, target = (
+            encode_canonical(to_plain(task.messages)),
+            encode_canonical(to_plain([task.verifier, task.target])),
+        )
         first = seen.setdefault(prompt, (task.task_id, target))
         if first[1] != target:
             clashes.append(f"{first[0]} and {task.task_id}")
     if clashes:
         yield InputError(
-            f"{len(clashes)} tasks have the prompt of another one and a different target; GRPO would make one group of them",
-            where=str(path), field=f"{key}.path", found=shorten_value("; ".join(clashes[:_SHOWN])), remedy="drop or reword one of each pair",
-        )  # fmt: skip
+            f"{len(clashes)} tasks have the prompt of another one and a different target; GRPO would make one "
+            f"group of them",
+            where=str(path),
+            field=f"{key}.path",
+            found=shorten_value("; ".join(clashes[:_SHOWN])),
+            remedy="drop or reword one of each pair",
+        )

@@ -1,4 +1,6 @@
-"""The one config file a trainer is started with: NeMo-RL's own YAML, or for another trainer the same sections of ours."""
+"""The one config file a trainer is started with: NeMo-RL's own YAML, or for another trainer the same sections of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,28 @@ NOWHERE = "judge.invalid"
 
 
 def make_external(services: Mapping[str, Service]) -> dict[str, Service]:
-    """Return services as a trainer sees them: external, each replica of a managed one at an address that stands for the real one."""
+    """Return services as a trainer sees them: external, each replica of a managed one at an address that stands for the
+    real one.
+    """
     return {
-        name: service if service.mode == "external" else replace(
-            service, mode="external", gpus=1, replicas=1, tensor_parallel_size=None, python=None, port=0, engine_args=None, cpu=False,
-            base_url=tuple(f"http://{name.replace('_', '-')}-{index}.{NOWHERE}:9000/v1" for index in range(service.replicas)),
+        name: service
+        if service.mode == "external"
+        else replace(
+            service,
+            mode="external",
+            gpus=1,
+            replicas=1,
+            tensor_parallel_size=None,
+            python=None,
+            port=0,
+            engine_args=None,
+            cpu=False,
+            base_url=tuple(
+                f"http://{name.replace('_', '-')}-{index}.{NOWHERE}:9000/v1" for index in range(service.replicas)
+            ),
         )
         for name, service in services.items()
-    }  # fmt: skip
+    }
 
 
 def make_trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str]:
@@ -41,34 +57,59 @@ def make_trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout,
         ConfigError: see ``nemo_rl_config.render_config``.
     """
     if not config.trainer.nemo_rl:
-        return "trainer.yaml", str(yaml.safe_dump(_make_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120))
+        return "trainer.yaml", str(
+            yaml.safe_dump(_make_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120)
+        )
     parts = _make_parts(config, assembly)
-    return "nemo_rl.yaml", render_config(_make_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure)
+    return "nemo_rl.yaml", render_config(
+        _make_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure
+    )
 
 
 def _make_parts(config: TrainConfig, assembly: Assembly) -> Parts:
-    """Return the parts with the services that are used, as the config has them: the assembly may be one without credentials."""
-    return replace(make_parts(config), services=make_external({name: config.service_table[name] for name in assembly.services}))
+    """Return the parts with the services that are used, as the config has them: the assembly may be one without
+    credentials.
+    """
+    return replace(
+        make_parts(config), services=make_external({name: config.service_table[name] for name in assembly.services})
+    )
 
 
 def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     chosen = config.trainer
     limits = {
         f"+data.{split}.limit": tasks.limit
-        for split, tasks in (("train", config.tasks), ("validation", config.validation)) if tasks.path and tasks.limit
-    }  # fmt: skip
-    overrides = {**limits, **(chosen.overrides or {})}  # limits first: data.train may be replaced by a list of data sets
+        for split, tasks in (("train", config.tasks), ("validation", config.validation))
+        if tasks.path and tasks.limit
+    }
+    overrides = {
+        **limits,
+        **(chosen.overrides or {}),
+    }  # limits first: data.train may be replaced by a list of data sets
     assert chosen.kind == "grpo" or chosen.kind == "single_controller"
     return TrainerConfig(
-        nemo_rl_root=str(chosen.nemo_rl_root), run_dir=str(run), model=str(chosen.model), tasks=str(resolve_task_path(str(config.tasks.path))),
-        validation=str(resolve_task_path(config.validation.path)) if config.validation.path else None, kind=chosen.kind,
-        async_rollouts=chosen.async_rollouts, prompts_per_step=chosen.prompts_per_step,
-        generations_per_prompt=chosen.generations_per_prompt, max_steps=chosen.max_steps, max_total_tokens=chosen.max_total_tokens,
-        max_new_tokens=chosen.max_new_tokens, learning_rate=chosen.learning_rate,
-        gpus_per_node=max(layout.trainer_gpus, 0), nodes=config.cluster.nodes, seed=config.seed,
-        val_period=chosen.val_period, step_deadline=chosen.step_deadline, check_workers=chosen.check_workers, overrides=overrides,
+        nemo_rl_root=str(chosen.nemo_rl_root),
+        run_dir=str(run),
+        model=str(chosen.model),
+        tasks=str(resolve_task_path(str(config.tasks.path))),
+        validation=str(resolve_task_path(config.validation.path)) if config.validation.path else None,
+        kind=chosen.kind,
+        async_rollouts=chosen.async_rollouts,
+        prompts_per_step=chosen.prompts_per_step,
+        generations_per_prompt=chosen.generations_per_prompt,
+        max_steps=chosen.max_steps,
+        max_total_tokens=chosen.max_total_tokens,
+        max_new_tokens=chosen.max_new_tokens,
+        learning_rate=chosen.learning_rate,
+        gpus_per_node=max(layout.trainer_gpus, 0),
+        nodes=config.cluster.nodes,
+        seed=config.seed,
+        val_period=chosen.val_period,
+        step_deadline=chosen.step_deadline,
+        check_workers=chosen.check_workers,
+        overrides=overrides,
         recipe=chosen.recipe,
-    )  # fmt: skip
+    )
 
 
 def list_overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
@@ -79,12 +120,20 @@ def list_overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: 
 def _make_own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:
     used = _make_parts(config, assembly)
     actor = ActorConfig(
-        used, config.reward, config.failure, str(run / "ledger"), config.trainer.step_deadline, str(config.trainer.model or "policy"),
+        used,
+        config.reward,
+        config.failure,
+        str(run / "ledger"),
+        config.trainer.step_deadline,
+        str(config.trainer.model or "policy"),
         config.trainer.check_workers,
-    )  # fmt: skip
+    )
     return {
         "env": {f"{PREFIX}{assembly.environment.name}": to_plain(actor)},
-        "data": {split: _make_data(tasks, assembly) for split, tasks in (("train", config.tasks), ("validation", config.validation))},
+        "data": {
+            split: _make_data(tasks, assembly)
+            for split, tasks in (("train", config.tasks), ("validation", config.validation))
+        },
         "trainer": to_plain(config.trainer),
         "seed": config.seed,
         SECTION: {"run_dir": str(run), "kind": config.trainer.kind, "checkpoints": str(run / "checkpoints")},
@@ -95,13 +144,16 @@ def _make_data(tasks: Any, assembly: Assembly) -> dict[str, Any] | None:
     if not tasks.path:
         return None
     return {
-        "data_path": str(resolve_task_path(tasks.path).resolve()), "limit": tasks.limit, "env": assembly.environment.name,
+        "data_path": str(resolve_task_path(tasks.path).resolve()),
+        "limit": tasks.limit,
+        "env": assembly.environment.name,
         "binding": assembly.environment.info.binding,
-    }  # fmt: skip
+    }
 
 
 def with_addresses(text: str, urls: Mapping[str, tuple[str, ...]], save_by: str | None = None) -> str:
-    """Return a trainer's config with the real addresses of services, and the time by which the last checkpoint must be saved.
+    """Return a trainer's config with the real addresses of services, and the time by which the last checkpoint must be
+    saved.
 
     Args:
         text: the file as ``make_trainer_config`` made it.

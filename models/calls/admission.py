@@ -1,15 +1,20 @@
 """The admission point of one service: how many calls are in flight, and how many requests and tokens go out a minute.
 
-In flight: additive increase, multiplicative decrease. The limit starts at the configured bound; the first sign of overload (429, 503,
-529, a timeout) among the calls admitted since the last cut multiplies it by ``DECREASE``; each round of as many good calls as the limit
-adds ``INCREASE`` of it, at least 1. So one burst of refusals cuts once, and the limit hovers within 20 % below what the server takes.
+In flight: additive increase, multiplicative decrease. The limit starts at the configured bound; the first sign of
+overload (429, 503,
+529, a timeout) among the calls admitted since the last cut multiplies it by ``DECREASE``; each round of as many good
+calls as the limit
+adds ``INCREASE`` of it, at least 1. So one burst of refusals cuts once, and the limit hovers within 20 % below what the
+server takes.
 Calls that come back count for growth only while the limit is in use. (Constants as inspect_ai's adaptive connections.)
 
 A pause: after refusals for too many requests nobody is admitted until the service's pace allows it (``pace``).
 
-A minute: two buckets. A call takes one request and its estimated tokens; what it really used is settled when it returns.
+A minute: two buckets. A call takes one request and its estimated tokens; what it really used is settled when it
+returns.
 
-Waiting is first come, first served over all users of the service; a call that tries again goes first. Limits and buckets are pure, the
+Waiting is first come, first served over all users of the service; a call that tries again goes first. Limits and
+buckets are pure, the
 time is passed in (monotonic seconds); ``Admission`` puts them behind futures. One thread at a time.
 """
 
@@ -71,7 +76,10 @@ class Bucket:
         self._level, self._time = self._capacity, now
 
     def compute_wait(self, amount: float, now: float) -> float:
-        """Return the seconds until ``amount`` may be taken; 0 if now. More than the capacity waits for a full bucket only."""
+        """Return the seconds until ``amount`` may be taken; 0 if now.
+
+        More than the capacity waits for a full bucket only.
+        """
         self._level = min(self._capacity, self._level + (now - self._time) * self._rate)
         self._time = now
         short = min(amount, self._capacity) - self._level
@@ -88,7 +96,8 @@ class Bucket:
 
 @dataclass(slots=True)
 class Ticket:
-    """Leave to make one try: ``tokens`` were taken from the bucket, ``epoch`` is that of the limit; ``ahead``: it goes alone, to find
+    """Leave to make one try: ``tokens`` were taken from the bucket, ``epoch`` is that of the limit; ``ahead``: it goes
+    alone, to find
     out whether a service that refused answers again."""
 
     tokens: float
@@ -113,7 +122,9 @@ class Admission:
         pace: when the service may be asked again after it refused; None: one of its own.
     """
 
-    def __init__(self, highest: int, rpm: int | None, tpm: int | None, clock: Callable[[], float], pace: Pace | None = None) -> None:
+    def __init__(
+        self, highest: int, rpm: int | None, tpm: int | None, clock: Callable[[], float], pace: Pace | None = None
+    ) -> None:
         self._limit = Aimd(highest)
         self.pace = pace or Pace(Backoff(), Random())
         self._ahead = False
@@ -151,7 +162,8 @@ class Admission:
 
         Args:
             tokens: estimated for this call.
-            patience: seconds after which a queue that admitted nobody, or whose service only refused, counts as stuck; with ``first``,
+            patience: seconds after which a queue that admitted nobody, or whose service only refused, counts as stuck;
+                with ``first``,
                 seconds in all.
             first: go before all others (a further try of a call).
 
@@ -174,9 +186,16 @@ class Admission:
             raise
 
     def leave(
-        self, ticket: Ticket, *, overloaded: bool = False, good: bool = False, used: float | None = None, refusal: Refusal | None = None
-    ) -> None:  # fmt: skip
-        """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the estimate.
+        self,
+        ticket: Ticket,
+        *,
+        overloaded: bool = False,
+        good: bool = False,
+        used: float | None = None,
+        refusal: Refusal | None = None,
+    ) -> None:
+        """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the
+        estimate.
         ``refusal`` is what the server answered instead of a reply."""
         self._record_pace(ticket, refusal, good=good)
         if overloaded:
@@ -201,14 +220,18 @@ class Admission:
         return self.pace.refusals > 0 and self._clock() - self.pace.answered_at >= patience
 
     def _compute_delay(self, tokens: float) -> float | None:
-        """Return 0 if a call may go now, the seconds until buckets and pace allow it, or None while too many are in flight."""
+        """Return 0 if a call may go now, the seconds until buckets and pace allow it, or None while too many are in
+        flight.
+        """
         if self.in_flight + 1 > self._limit.limit or self._ahead:
             return None
         if self._requests is None and self._tokens is None and not self.pace.until:
             return 0.0
         now = self._clock()
         waits = [
-            bucket.compute_wait(amount, now) for bucket, amount in ((self._requests, 1.0), (self._tokens, tokens)) if bucket is not None
+            bucket.compute_wait(amount, now)
+            for bucket, amount in ((self._requests, 1.0), (self._tokens, tokens))
+            if bucket is not None
         ]
         return max(*waits, self.pace.compute_wait(now), 0.0)
 

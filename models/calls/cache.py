@@ -1,6 +1,7 @@
 """Replies kept between runs: one SQLite file (write-ahead log), node-local, keyed by everything a reply depends on.
 
-A reply is stored only when its user says that it was usable (``ChatClient.confirm``); a file that cannot be read or written turns the
+A reply is stored only when its user says that it was usable (``ChatClient.confirm``); a file that cannot be read or
+written turns the
 cache off, never a call into a failure.
 """
 
@@ -26,7 +27,7 @@ from gavel.models.service import Service
 from gavel.models.types import ChatRequest, ResponseFormat, Sampling, Usage
 
 NETWORK_FILE_SYSTEMS = frozenset((
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "wekafs", "panfs", "orangefs",
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "wekafs", "panfs", "orangefs",  # noqa: E501
     "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.beegfs", "fuse.gcsfuse", "fuse.s3fs",
 ))  # fmt: skip
 """Types of file systems, as the system's table of mounts names them, on which SQLite's locks cannot be trusted."""
@@ -39,7 +40,9 @@ FIELD = "assets.replies"
 
 FLUSH_COUNT = 64
 FLUSH_SECONDS = 1.0
-"""Replies are written together: at the latest after so many, or at the first use so many seconds after the last write."""
+"""Replies are written together: at the latest after so many, or at the first use so many seconds after the last
+write.
+"""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 
@@ -58,7 +61,9 @@ class StoredReply:
 
 
 def is_cacheable(request: ChatRequest) -> bool:
-    """Tell whether equal calls may share a reply: temperature 0, or a numbered draw; an unset temperature counts as above 0."""
+    """Tell whether equal calls may share a reply: temperature 0, or a numbered draw; an unset temperature counts as
+    above 0.
+    """
     return not request.fresh and (request.sampling.temperature == 0.0 or request.sample > 0)
 
 
@@ -72,7 +77,8 @@ def make_cache_seed(service: Service, engine: str, sampling: Sampling, response_
         response_format: as requested.
     """
     extra = {name: value for name, value in (sampling.extra or {}).items() if name not in TRANSPORT_ONLY}
-    # The order and the number of its replicas are not the service's identity, but where they stand is all that is known of it.
+    # The order and the number of its replicas are not the service's identity, but where they stand is all that is known
+    # of it.
     urls = sorted(service.base_urls) if service.mode == "external" else []
     base_url = urls[0] if len(urls) == 1 else urls or None
     sampled = replace(sampling, extra=extra)
@@ -93,15 +99,20 @@ class ReplyCache:
         ConfigError: the file would lie on a network file system, or cannot be opened.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic, mounts: Path = Path("/proc/mounts")) -> None:
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.monotonic, mounts: Path = Path("/proc/mounts")
+    ) -> None:
         path = path.expanduser().absolute()
         kind = find_file_system(path, mounts)
         if kind in NETWORK_FILE_SYSTEMS:
             raise ConfigError(
-                "the cache may not lie on a network file system: SQLite's locks do not hold there", field=FIELD,
-                found=f"{path} ({kind})", allowed="a folder on a disk of this machine",
-                remedy=f"set {FIELD}=… to a file below /tmp or the node's scratch disk, or turn the service's cache off",
-            )  # fmt: skip
+                "the cache may not lie on a network file system: SQLite's locks do not hold there",
+                field=FIELD,
+                found=f"{path} ({kind})",
+                allowed="a folder on a disk of this machine",
+                remedy=f"set {FIELD}=… to a file below /tmp or the node's scratch disk, or turn the service's "
+                f"cache off",
+            )
         self.problem: str | None = None
         self._clock, self._written = clock, clock()
         self._pending: dict[bytes, bytes] = {}
@@ -174,7 +185,8 @@ def _decode_reply(value: bytes) -> StoredReply | None:
 
 
 def find_default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
-    """Return where replies are kept unless the config says: the user's cache folder, or, where that lies on a network, a folder of the
+    """Return where replies are kept unless the config says: the user's cache folder, or, where that lies on a network,
+    a folder of the
     user's own below the node's folder for temporary files.
 
     Raises:
@@ -191,18 +203,27 @@ def find_default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
         raise ConfigError("the cache cannot be opened", field=FIELD, found=f"{folder}: {error}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise ConfigError(
-            "this folder can be written by others", field=FIELD, found=str(folder), remedy=f"remove it, or set {FIELD}=… to a file"
+            "this folder can be written by others",
+            field=FIELD,
+            found=str(folder),
+            remedy=f"remove it, or set {FIELD}=… to a file",
         )
     return folder / "replies.sqlite"
 
 
 def find_file_system(path: Path, mounts: Path) -> str:
-    """Return the type of the file system that ``path`` lies on, by the table of mounts; empty if there is no such table."""
+    """Return the type of the file system that ``path`` lies on, by the table of mounts; empty if there is no such
+    table.
+    """
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()
     except OSError:
         return ""
     entries = [(line.split(" ")[1].replace("\\040", " "), line.split(" ")[2]) for line in lines if line.count(" ") >= 2]
     resolved = path.resolve()
-    fitting = [(len(point), kind) for point, kind in entries if resolved == Path(point) or Path(point) in resolved.parents]
-    return max(reversed(fitting), key=lambda item: item[0])[1] if fitting else ""  # the last one mounted on a point counts
+    fitting = [
+        (len(point), kind) for point, kind in entries if resolved == Path(point) or Path(point) in resolved.parents
+    ]
+    return (
+        max(reversed(fitting), key=lambda item: item[0])[1] if fitting else ""
+    )  # the last one mounted on a point counts

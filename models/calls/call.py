@@ -21,7 +21,8 @@ UNNAMED = "the server does not name its model"
 
 @dataclass(frozen=True, slots=True)
 class CallKind:
-    """What calls of one kind share: the encoded part of the body, the seed of the cache's key, whether the prompt opens the thinking
+    """What calls of one kind share: the encoded part of the body, the seed of the cache's key, whether the prompt opens
+    the thinking
     block, and further names the server may give itself."""
 
     plan: RequestPlan
@@ -37,7 +38,19 @@ class Call:
         ModelFailure: ``gavel:task_schema`` for a prompt that no JSON can carry.
     """
 
-    __slots__ = ("_clock", "_name", "attempts", "kind", "messages", "model", "notes", "prompt_digest", "request", "started", "tried")
+    __slots__ = (
+        "_clock",
+        "_name",
+        "attempts",
+        "kind",
+        "messages",
+        "model",
+        "notes",
+        "prompt_digest",
+        "request",
+        "started",
+        "tried",
+    )
 
     def __init__(self, name: str, model: str, request: ChatRequest, kind: CallKind, clock: Callable[[], float]) -> None:
         try:
@@ -70,7 +83,9 @@ class Call:
 
         A policy is what is measured, under whatever name: receipts record it, and only ``served_as`` pins it.
         """
-        if self._name == self.request.role == "policy" and not self.kind.served_as:  # simulators ask as a policy does, too
+        if (
+            self._name == self.request.role == "policy" and not self.kind.served_as
+        ):  # simulators ask as a policy does, too
             return ()
         return (self.model, *self.kind.served_as)
 
@@ -83,7 +98,9 @@ class Call:
         self.attempts.append(Attempt(refusal.kind, latency, refusal.status, refusal.reason))
 
     def find_unfinished(self, decoded: Decoded) -> Refusal | None:
-        """Return the failed try that a reply is which the engine did not finish, or None if it is finished (or another model's)."""
+        """Return the failed try that a reply is which the engine did not finish, or None if it is finished (or another
+        model's).
+        """
         if decoded.finish_reason in ENDED or not _is_same_model(self.names, decoded):
             return None
         reason = f"the engine did not finish the reply: finish_reason is {decoded.finish_reason[:80] or 'missing'!r}"
@@ -108,7 +125,12 @@ class Call:
             raise ModelFailure(kind, reason, (self._make_receipt(decoded, text),), text or decoded.reasoning)
         self.attempts.append(Attempt("ok", latency, 200))
         reply = Reply(
-            text, decoded.finish_reason, decoded.model or self.model, decoded.usage, decoded.reasoning, self.kind.thinking_opened
+            text,
+            decoded.finish_reason,
+            decoded.model or self.model,
+            decoded.usage,
+            decoded.reasoning,
+            self.kind.thinking_opened,
         )
         return Completion(reply, self._make_receipt(decoded, text))
 
@@ -116,17 +138,27 @@ class Call:
         """Return the failure of the whole call."""
         tries = f" ({len(self.attempts)} tries)" if len(self.attempts) > 1 else ""
         receipt = Receipt(
-            self._derive_id(), self.request.role, self._name, self.model, self.prompt_digest, latency_s=self._clock() - self.started,
-            attempts=tuple(self.attempts), notes=self.notes,
-        )  # fmt: skip
+            self._derive_id(),
+            self.request.role,
+            self._name,
+            self.model,
+            self.prompt_digest,
+            latency_s=self._clock() - self.started,
+            attempts=tuple(self.attempts),
+            notes=self.notes,
+        )
         return ModelFailure(kind, reason + tries, (receipt,), raw)
 
     def from_cache(self, stored: StoredReply) -> Completion | None:
         """Return the completion of a stored reply, or None if this role cannot use it."""
-        decoded = Decoded(stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning)
+        decoded = Decoded(
+            stored.text, stored.finish_reason, stored.served_model, stored.response_id, stored.usage, stored.reasoning
+        )
         if _find_problem(self.request, self.names, decoded, stored.text, get_config_key(self._name)) is not None:
             return None
-        reply = Reply(stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened)
+        reply = Reply(
+            stored.text, stored.finish_reason, stored.model, stored.usage, stored.reasoning, self.kind.thinking_opened
+        )
         return Completion(reply, replace(self._make_receipt(decoded, stored.text), cache_hit=True))
 
     def share_completion(self, completion: Completion) -> Completion:
@@ -134,8 +166,13 @@ class Call:
         receipt = completion.receipt
         ours = replace(receipt, role=self.request.role, shared=True, latency_s=self._clock() - self.started)
         decoded = Decoded(
-            completion.reply.text, receipt.finish_reason or "", receipt.served_model, receipt.response_id, receipt.usage, None
-        )  # fmt: skip
+            completion.reply.text,
+            receipt.finish_reason or "",
+            receipt.served_model,
+            receipt.response_id,
+            receipt.usage,
+            None,
+        )
         problem = _find_problem(self.request, self.names, decoded, completion.reply.text, get_config_key(self._name))
         if problem is not None:
             raise ModelFailure(*problem, (ours,), completion.reply.text)
@@ -147,14 +184,28 @@ class Call:
     def _make_receipt(self, decoded: Decoded, text: str) -> Receipt:
         seed = self.kind.plan.compute_seed(self.request.sample)
         return Receipt(
-            self._derive_id(), self.request.role, self._name, self.model, self.prompt_digest, decoded.model, decoded.response_id,
-            decoded.finish_reason, decoded.usage, self._clock() - self.started, tuple(self.attempts), compute_text_digest(text.encode()),
+            self._derive_id(),
+            self.request.role,
+            self._name,
+            self.model,
+            self.prompt_digest,
+            decoded.model,
+            decoded.response_id,
+            decoded.finish_reason,
+            decoded.usage,
+            self._clock() - self.started,
+            tuple(self.attempts),
+            compute_text_digest(text.encode()),
             notes=self.notes if seed is None else (*self.notes, f"seed sent: {seed}"),
-        )  # fmt: skip
+        )
 
 
-def _find_problem(request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str, key: str) -> tuple[FailureKind, str] | None:
-    """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to grade."""
+def _find_problem(
+    request: ChatRequest, names: Sequence[str], decoded: Decoded, text: str, key: str
+) -> tuple[FailureKind, str] | None:
+    """Say why a well-formed reply cannot be used, or None if it can: a policy's bad output is for the environment to
+    grade.
+    """
     if not _is_same_model(names, decoded):
         said = (decoded.model or "")[:120]
         accepted = ", ".join((*names[1:], said))

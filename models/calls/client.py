@@ -22,10 +22,22 @@ from gavel.models.calls.error_words import is_cut_reply
 from gavel.models.calls.meter import Meter
 from gavel.models.calls.pace import HINT_TEXT, Pace, read_pace
 from gavel.models.calls.request_form import learn_form, make_form
-from gavel.models.calls.retry import TRANSPORT_ERRORS, Backoff, Refusal, classify_error_body, classify_exception, classify_status
+from gavel.models.calls.retry import (
+    TRANSPORT_ERRORS,
+    Backoff,
+    Refusal,
+    classify_error_body,
+    classify_exception,
+    classify_status,
+)
 from gavel.models.calls.routing import Router, probe_urls
 from gavel.models.calls.singleflight import SingleFlight
-from gavel.models.calls.special_tokens import ask_special_tokens, find_tokenizer_folder, make_tokenizer_url, read_special_tokens
+from gavel.models.calls.special_tokens import (
+    ask_special_tokens,
+    find_tokenizer_folder,
+    make_tokenizer_url,
+    read_special_tokens,
+)
 from gavel.models.calls.transport import Answered, OversizedBody, Transport
 from gavel.models.calls.wire import CUT_REPLY, BadBody, Decoded, decode_body, make_plan, read_error_text
 from gavel.models.errors import ConfigError
@@ -49,14 +61,16 @@ def _tell_nobody(line: str) -> None:
 
 
 class ChatClient:
-    """Calls one service; implements ``ChatModel``. One client stands for the whole service: its limits hold over all who share it.
+    """Calls one service; implements ``ChatModel``. One client stands for the whole service: its limits hold over all
+    who share it.
 
     Safe to share between the tasks of an event loop, and usable again in a later loop; not from two threads at once.
 
     Args:
         name: the service's name in the config.
         service: how it is reached; credentials are read from its variables now.
-        base_urls: where a managed service listens (``http://host:port/v1``), one per replica; external: None, its own ones.
+        base_urls: where a managed service listens (``http://host:port/v1``), one per replica; external: None, its own
+            ones.
         model_name: the name the server knows the model by; None: ``service.model``.
         vllm: whether the server is a vLLM (decides how a choice is asked for); None: a managed one is.
         engine: name and version of the server's software where known; part of the cache's key.
@@ -74,16 +88,29 @@ class ChatClient:
     """
 
     def __init__(
-        self, name: str, service: Service, *, base_urls: Sequence[str] | None = None, model_name: str | None = None,
-        vllm: bool | None = None, engine: str = "", cache: ReplyCache | None = None, tokenizer: Path | None = None,
+        self,
+        name: str,
+        service: Service,
+        *,
+        base_urls: Sequence[str] | None = None,
+        model_name: str | None = None,
+        vllm: bool | None = None,
+        engine: str = "",
+        cache: ReplyCache | None = None,
+        tokenizer: Path | None = None,
         meter: Meter | None = None,
-        progress: Callable[[str], None] | None = None, key: str | None = None, backoff: Backoff | None = None,
-        rng: Random | None = None, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        progress: Callable[[str], None] | None = None,
+        key: str | None = None,
+        backoff: Backoff | None = None,
+        rng: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         bases = list(service.base_urls if base_urls is None else base_urls)
         if not bases:
             raise ConfigError(
-                "there is no URL to call", field=f"{key or name}.base_url", remedy="start the managed service first, or set base_url"
+                "there is no URL to call",
+                field=f"{key or name}.base_url",
+                remedy="start the managed service first, or set base_url",
             )
         self._name, self._service = name, service
         self._model = model_name or service.model or ""
@@ -94,12 +121,20 @@ class ChatClient:
         self._responses = service.api == "responses"
         self._backoff, self._rng, self._clock = backoff or Backoff(), rng or Random(), clock
         self._transport = Transport(
-            key or name, service, [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base), make_tokenizer_url(base))]
-        )  # fmt: skip
+            key or name,
+            service,
+            [url for base in bases for url in (base.rstrip("/") + path, *probe_urls(base), make_tokenizer_url(base))],
+        )
         self._router = Router(
-            key or name, bases, path, least=service.min_replicas, capacity=service.max_in_flight, transport=self._transport,
-            clock=clock, progress=progress,
-        )  # fmt: skip
+            key or name,
+            bases,
+            path,
+            least=service.min_replicas,
+            capacity=service.max_in_flight,
+            transport=self._transport,
+            clock=clock,
+            progress=progress,
+        )
         self._host = urlsplit(bases[0]).hostname or ""
         self._context = ContextCheck(service, self._model, self._router.get_any_base, self._transport)
         pace = Pace(self._backoff, self._rng)
@@ -139,7 +174,9 @@ class ChatClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -150,16 +187,22 @@ class ChatClient:
     async def complete(self, request: ChatRequest) -> Completion:
         """Answer one request; see ``ChatModel``.
 
-        For a policy, a reply that is empty, cut off, or a call of a tool is a reply. One that the engine did not finish (no finish
-        reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be complete and not empty.
+        For a policy, a reply that is empty, cut off, or a call of a tool is a reply. One that the engine did not finish
+        (no finish
+        reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be complete and
+        not empty.
         Equal calls share a reply, or get a confirmed one from the cache, where ``cacheable`` says so.
 
         Raises:
             ModelFailure: no usable reply within the deadline and the attempts; its receipt lists every try.
         """
-        call = Call(self._name, self._model, request, self._get_kind(request.sampling, request.response_format), self._clock)
+        call = Call(
+            self._name, self._model, request, self._get_kind(request.sampling, request.response_format), self._clock
+        )
         if not is_cacheable(request) or call.kind.plan.fields.get("temperature", 1.0) != request.sampling.temperature:
-            return await self._run_tries(call)  # a temperature that is not sent is the server's own, above 0 for all we know
+            return await self._run_tries(
+                call
+            )  # a temperature that is not sent is the server's own, above 0 for all we know
         key = make_cache_key(call.kind.cache_seed, call.messages, request.sample)
         stored = self._cache.get(key) if self._cache is not None else None
         found = call.from_cache(stored) if stored is not None else None
@@ -178,7 +221,10 @@ class ChatClient:
         return self._tokens
 
     async def _find_tokens(self) -> SpecialTokens | None:
-        if self._tokenizer is not None and (found := await asyncio.to_thread(read_special_tokens, self._tokenizer)).tokens:
+        if (
+            self._tokenizer is not None
+            and (found := await asyncio.to_thread(read_special_tokens, self._tokenizer)).tokens
+        ):
             return found
         return await ask_special_tokens(self._transport, self._router.get_any_base())
 
@@ -189,11 +235,21 @@ class ChatClient:
         """
         if self._cache is None or not is_cacheable(request) or completion.receipt.cache_hit:
             return
-        kind, reply, receipt = self._get_kind(request.sampling, request.response_format), completion.reply, completion.receipt
+        kind, reply, receipt = (
+            self._get_kind(request.sampling, request.response_format),
+            completion.reply,
+            completion.receipt,
+        )
         key = make_cache_key(kind.cache_seed, encode_messages(request.messages), request.sample)
         stored = StoredReply(
-            reply.text, reply.finish_reason, reply.model, receipt.served_model, receipt.response_id, reply.usage, reply.reasoning
-        )  # fmt: skip
+            reply.text,
+            reply.finish_reason,
+            reply.model,
+            receipt.served_model,
+            receipt.response_id,
+            reply.usage,
+            reply.reasoning,
+        )
         self._cache.put(key, stored)
 
     def _get_kind(self, sampling: Sampling, response_format: ResponseFormat | None) -> CallKind:
@@ -233,7 +289,8 @@ class ChatClient:
             first = not result.paced  # else it would keep those from being asked that the service may have room for
             if result.paced:
                 refusals.append(result)
-                # Nor is a wait for others a fault of the call: while the service answers anyone, the time runs from that answer.
+                # Nor is a wait for others a fault of the call: while the service answers anyone, the time runs from
+                # that answer.
                 deadline = max(deadline, self._admission.pace.answered_at + self._service.deadline)
                 await self._keep_pace(call, refusals, deadline)
                 continue
@@ -253,7 +310,9 @@ class ChatClient:
         return f"no time left for another try: {self._key}.deadline={self._service.deadline:g} s"
 
     async def _keep_pace(self, call: Call, refusals: Sequence[Refusal], deadline: float) -> None:
-        """Wait on a call's own account after refusals for too many requests; the pause of the service comes in the queue."""
+        """Wait on a call's own account after refusals for too many requests; the pause of the service comes in the
+        queue.
+        """
         wait = self._backoff.compute_delay(len(refusals), self._rng) if refusals[-1].retry_after is None else 0.0
         now = self._clock()
         if now + max(wait, self._admission.pace.compute_wait(now)) >= deadline:
@@ -268,12 +327,17 @@ class ChatClient:
         return f"the service asks for less: set {self._key}.rpm to what it allows, or raise {self._key}.deadline"
 
     def _rewrite_refused(self, call: Call, refusal: Refusal) -> bool:
-        """Rewrite a call whose form the server refused in plain words; tell whether it is another one now. It costs no attempt."""
+        """Rewrite a call whose form the server refused in plain words; tell whether it is another one now.
+
+        It costs no attempt.
+        """
         # Gateways also wrap the refusal of a provider into a 502, which would be tried again for nothing.
         if refusal.overloaded or refusal.trips or refusal.kind not in _REFUSED_KINDS:
             return False
         asked = call.request.sampling, call.request.response_format
-        if call.rewrite_request(self._get_kind(*asked)):  # another call has learned meanwhile; what was refused is no longer sent so
+        if call.rewrite_request(
+            self._get_kind(*asked)
+        ):  # another call has learned meanwhile; what was refused is no longer sent so
             return True
         lesson = learn_form(self._form, refusal.reason, call.kind.plan.fields)
         if lesson is None:
@@ -284,7 +348,9 @@ class ChatClient:
         return call.rewrite_request(self._get_kind(*asked))
 
     def _check_breaker(self, call: Call, *, peek: bool) -> None:
-        """Fail at once where the breaker says so; ``peek`` leaves the role of the probe to one that is about to send."""
+        """Fail at once where the breaker says so; ``peek`` leaves the role of the probe to one that is about to
+        send.
+        """
         if self._breaker.state == "closed" or (peek and self._breaker.is_ready(self._clock())):
             return
         refused = self._breaker.refuse_reason(self._clock())
@@ -317,7 +383,9 @@ class ChatClient:
             return await self._admission.wait(tokens, max(patience, 0.0), first=until is not None)
         except TimeoutError:
             if self._admission.pace.refusals:
-                reason = f"not admitted: the service refused everybody for {patience:.0f} s ({self._late}; {self._slower})"
+                reason = (
+                    f"not admitted: the service refused everybody for {patience:.0f} s ({self._late}; {self._slower})"
+                )
                 raise call.make_failure(FailureKind.PROVIDER_UNAVAILABLE, reason) from None
             reason = f"not admitted: the queue of this service stood still for {patience:.0f} s"
             raise call.make_failure(FailureKind.TRANSPORT_TIMEOUT, reason) from None
@@ -411,7 +479,9 @@ class ChatClient:
             if bad.error is not None:
                 if is_cut_reply(bad.error):
                     return CUT_REPLY
-                refusal = classify_error_body(bad.code, self._transport.redact_secrets(bad.error)[:300], role, self._host)
+                refusal = classify_error_body(
+                    bad.code, self._transport.redact_secrets(bad.error)[:300], role, self._host
+                )
                 return replace(refusal.add_hint(_read_hint(answered)), raw=raw)
             reason = f"{bad.reason} (content type {answered.headers.get('Content-Type', 'none')[:60]})"
             return Refusal(FailureKind.PROVIDER_UNAVAILABLE, reason, retryable=True, status=200, raw=raw)

@@ -1,4 +1,6 @@
-"""The first contact with external services: whether they take a connection and know the model, asked before work depends on it."""
+"""The first contact with external services: whether they take a connection and know the model, asked before work
+depends on it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ ENGINES = frozenset({"vllm", "sglang", "llamacpp"})
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What one server said: why it cannot be reached (``nobody``: nothing listens there), or the models it serves where its listing is
+    """What one server said: why it cannot be reached (``nobody``: nothing listens there), or the models it serves where
+    its listing is
     known to be whole; ``meant`` is the URL that answers in place of this one."""
 
     url: str
@@ -39,14 +42,16 @@ class _Said:
 
 
 async def check_first_contact(key: str, service: Service) -> None:
-    """Ask each server of an external service for its models; any HTTP answer is contact. Does nothing for a managed service.
+    """Ask each server of an external service for its models; any HTTP answer is contact. Does nothing for a managed
+    service.
 
     Args:
         key: of the service in the config, for the error.
         service: how it is reached.
 
     Raises:
-        ConfigError: fewer than ``min_replicas`` answer; names the first that does not, and why. Or a server does not serve the model;
+        ConfigError: fewer than ``min_replicas`` answer; names the first that does not, and why. Or a server does not
+            serve the model;
             or its API begins at ``/v1``, and the URL lacks that; or a credential is not set.
     """
     said = await _ask_servers(key, service, PATIENCE_S)
@@ -61,7 +66,8 @@ async def check_first_contact(key: str, service: Service) -> None:
 
 
 async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...]:
-    """See that the servers of external services serve the models asked for; one that does not answer passes, for it may come yet.
+    """See that the servers of external services serve the models asked for; one that does not answer passes, for it may
+    come yet.
 
     Args:
         services: by name; managed ones are passed over.
@@ -70,7 +76,8 @@ async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...
         One line for each server where nothing listens.
 
     Raises:
-        ConfigError: a server lists its models, and the one asked for is not among them; or its API begins at ``/v1``, and the URL lacks
+        ConfigError: a server lists its models, and the one asked for is not among them; or its API begins at ``/v1``,
+            and the URL lacks
             that. Or a credential is not set.
     """
     keys = [get_config_key(name) for name in services]
@@ -80,22 +87,30 @@ async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...
     for key, service, said in zip(keys, services.values(), answers, strict=True):
         _check_answers(key, service, said)
     silent = [(key, one) for key, said in zip(keys, answers, strict=True) for one in said if one.nobody]
-    return tuple(f"{key}: {one.url} does not answer yet ({one.problem}); rows that need it fail until it does" for key, one in silent)
+    return tuple(
+        f"{key}: {one.url} does not answer yet ({one.problem}); rows that need it fail until it does"
+        for key, one in silent
+    )
 
 
 def _check_answers(key: str, service: Service, said: list[_Said]) -> None:
     for one in said:
         if one.meant is not None:
             raise ConfigError(
-                f"{one.url.rstrip('/')}/models is not there, and {one.meant}/models is", field=f"{key}.base_url", found=one.url,
-                allowed="a URL that ends before /chat/completions", remedy=f"did you mean {one.meant}?",
-            )  # fmt: skip
+                f"{one.url.rstrip('/')}/models is not there, and {one.meant}/models is",
+                field=f"{key}.base_url",
+                found=one.url,
+                allowed="a URL that ends before /chat/completions",
+                remedy=f"did you mean {one.meant}?",
+            )
         if one.models is not None and not {service.model, *service.served_as} & {*one.models}:
             raise ConfigError(
-                f"{one.url} does not serve this model", field=f"{key}.model",
-                found=service.model or "null", allowed=", ".join(one.models),
+                f"{one.url} does not serve this model",
+                field=f"{key}.model",
+                found=service.model or "null",
+                allowed=", ".join(one.models),
                 remedy="name a model as the server does, or start the server with --served-model-name",
-            )  # fmt: skip
+            )
 
 
 async def _ask_servers(key: str, service: Service, patience: float) -> list[_Said]:
@@ -115,7 +130,11 @@ async def _read_listing(transport: Transport, url: str, patience: float) -> _Sai
         answer = await transport.get(f"{bare}/models", patience)
     except TRANSPORT_ERRORS as error:
         failed = classify_exception(error)
-        return _Said(url, problem=transport.redact_secrets(failed.reason), nobody=failed.kind == FailureKind.TRANSPORT_UNREACHABLE)
+        return _Said(
+            url,
+            problem=transport.redact_secrets(failed.reason),
+            nobody=failed.kind == FailureKind.TRANSPORT_UNREACHABLE,
+        )
     lost = answer.status == _NOT_FOUND and await _lists_models(transport, f"{bare}{_BELOW}/models", patience)
     return _Said(url, models=_read_served_names(answer), meant=f"{bare}{_BELOW}" if lost else None)
 
@@ -141,5 +160,7 @@ def _read_served_names(answer: Answered) -> tuple[str, ...] | None:
     cards = _read_cards(answer)
     if not cards:
         return None
-    known = all(isinstance(card, dict) and card.get("owned_by") in ENGINES and isinstance(card.get("id"), str) for card in cards)
+    known = all(
+        isinstance(card, dict) and card.get("owned_by") in ENGINES and isinstance(card.get("id"), str) for card in cards
+    )
     return tuple(card["id"] for card in cards) if known else None

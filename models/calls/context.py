@@ -1,6 +1,7 @@
 """Whether a prompt and its answer fit the model's context, checked before anything is sent.
 
-No token is shorter than a byte, so a short prompt is known to fit without a question. Where that is not enough, vLLM's ``/tokenize``
+No token is shorter than a byte, so a short prompt is known to fit without a question. Where that is not enough, vLLM's
+``/tokenize``
 counts exactly. A server without it (404, 405, 501) is held to a declared estimate, and the receipt says so.
 """
 
@@ -37,7 +38,10 @@ _NO_COUNT: tuple[type[Exception], ...] = (*TRANSPORT_ERRORS, orjson.JSONDecodeEr
 def bound_tokens(messages: Sequence[Message]) -> int:
     """Return an upper bound on the tokens of a prompt."""
     texts = [message.content for message in messages]
-    size = sum(len(text) if text.isascii() else NORMALISED_GROWTH * len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    size = sum(
+        len(text) if text.isascii() else NORMALISED_GROWTH * len(text.encode("utf-8", "surrogatepass"))
+        for text in texts
+    )
     return size + MESSAGE_TOKENS * len(texts) + TEMPLATE_TOKENS
 
 
@@ -64,7 +68,9 @@ class ContextCheck:
         """Tell whether no count is needed; ``reserved`` tokens are kept for the answer."""
         return self._limit is None or bound_tokens(messages) + reserved <= self._limit
 
-    async def find_problem(self, messages: Sequence[Message], encoded: bytes, reserved: int) -> tuple[str | None, str | None]:
+    async def find_problem(
+        self, messages: Sequence[Message], encoded: bytes, reserved: int
+    ) -> tuple[str | None, str | None]:
         """Count, and return why the call cannot fit (or None) and a note for the receipt (or None).
 
         Args:
@@ -81,7 +87,10 @@ class ContextCheck:
         if count is None or count + reserved <= self._limit:
             return None, note
         about = "about " if note else ""
-        return f"{about}{count} tokens of prompt and {reserved} for the answer exceed max_context_length={self._limit}", note
+        return (
+            f"{about}{count} tokens of prompt and {reserved} for the answer exceed max_context_length={self._limit}",
+            note,
+        )
 
     async def _count_tokens(self, encoded: bytes) -> tuple[int | None, str | None]:
         url = self._base_url().removesuffix("/v1") + "/tokenize"

@@ -1,4 +1,6 @@
-"""A model of a pool: its calls are counted, and end at once, instead of trying on, when its servers are ours and die."""
+"""A model of a pool: its calls are counted, and end at once, instead of trying on, when its servers are ours and
+die.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class GuardedModel:
         """Answer one request; see ``ChatModel``.
 
         Raises:
-            ModelFailure: as the client's; with kind ``transport_unreachable`` and the end of the log once the servers died.
+            ModelFailure: as the client's; with kind ``transport_unreachable`` and the end of the log once the servers
+                died.
         """
         if self._death is not None:
             raise self._make_failure(self._death, request)
@@ -79,9 +82,13 @@ class GuardedModel:
 
     def _make_failure(self, death: ModelFailure, request: ChatRequest) -> ModelFailure:
         receipt = Receipt(
-            call_id(self._service, request), request.role, self.name, str(self._service.model),
-            compute_text_digest(encode_messages(request.messages)), attempts=(Attempt(death.kind, 0.0, reason=death.reason),),
-        )  # fmt: skip
+            call_id(self._service, request),
+            request.role,
+            self.name,
+            str(self._service.model),
+            compute_text_digest(encode_messages(request.messages)),
+            attempts=(Attempt(death.kind, 0.0, reason=death.reason),),
+        )
         return ModelFailure(death.kind, death.reason, (receipt,))
 
     def confirm(self, request: ChatRequest, completion: Completion) -> None:

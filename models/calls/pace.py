@@ -1,7 +1,10 @@
-"""How long a service asks to be left alone: what a refusal says of it, and the pause that follows. Pure: the time is passed in.
+"""How long a service asks to be left alone: what a refusal says of it, and the pause that follows. Pure: the time is
+passed in.
 
-A refusal for too many requests is no failed try: the whole service pauses, for as long as the server says (``read_pace``), else for a
-time that grows with each such refusal since the last answer. The first refusal without a hint makes no pause: a server that only takes
+A refusal for too many requests is no failed try: the whole service pauses, for as long as the server says
+(``read_pace``), else for a
+time that grows with each such refusal since the last answer. The first refusal without a hint makes no pause: a server
+that only takes
 fewer calls at once goes on answering. After a pause that nothing ended well, one call goes ahead alone.
 """
 
@@ -35,7 +38,8 @@ _EPOCH, _EPOCH_MS = 1e9, 1e12
 def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None:
     """Return the seconds a refusal asks to wait, or None if it does not say.
 
-    In this order: ``retry-after-ms``, ``Retry-After`` (seconds or an HTTP date), the message ("Please try again in 644ms"), and the
+    In this order: ``retry-after-ms``, ``Retry-After`` (seconds or an HTTP date), the message ("Please try again in
+    644ms"), and the
     times at which spent limits begin anew (``x-ratelimit-reset-*``).
 
     Args:
@@ -57,7 +61,8 @@ def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Read ``retry-after``: seconds (``2``, ``0.5``), a duration (``2s``) or an HTTP date; ``now`` in Unix seconds. None if absent or
+    """Read ``retry-after``: seconds (``2``, ``0.5``), a duration (``2s``) or an HTTP date; ``now`` in Unix seconds.
+    None if absent or
     unreadable."""
     value = headers.get("retry-after", "").strip()
     seconds = _parse_number(value) if value else None
@@ -91,7 +96,9 @@ def _parse_number(value: str) -> float | None:
 
 
 def _read_resets(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the longest time until a limit that is spent begins anew; the reset of one that is not spent says nothing."""
+    """Return the longest time until a limit that is spent begins anew; the reset of one that is not spent says
+    nothing.
+    """
     found = []
     for name, value in headers.items():
         if "ratelimit" not in name or "reset" not in name:

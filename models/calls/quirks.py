@@ -1,7 +1,9 @@
 """What differs between models, as tables: names of fields, fields a model refuses, words for why a reply ended.
 
-A model's name tells little (a deployment or an alias hides it, new ones come), so the table only saves a first refusal where the name
-is plain; ``request_form`` learns the rest from the servers. Sources: VERA-MH's clients (``gpt-<major >= 5>`` without ``chat``, four
+A model's name tells little (a deployment or an alias hides it, new ones come), so the table only saves a first refusal
+where the name
+is plain; ``request_form`` learns the rest from the servers. Sources: VERA-MH's clients (``gpt-<major >= 5>`` without
+``chat``, four
 Claude models), OpenAI's API reference, and Anthropic's refusals of sampling fields since Claude Opus 4.7.
 """
 
@@ -26,7 +28,9 @@ def _is_reasoning_gpt(model: str) -> bool:
 
 
 def _is_unsampled_claude(model: str) -> bool:
-    """Tell whether this is Claude Opus from 4.7 or another Claude from 5; both orders of words occur (``claude-4-5-opus``)."""
+    """Tell whether this is Claude Opus from 4.7 or another Claude from 5; both orders of words occur
+    (``claude-4-5-opus``).
+    """
     found = _CLAUDE.search(model)
     if found is None:
         return False
@@ -36,7 +40,9 @@ def _is_unsampled_claude(model: str) -> bool:
 
 @dataclass(frozen=True)
 class Quirk:
-    """What a family of models wants: ``drops`` are fields that are never sent, ``max_tokens`` the name of the output limit."""
+    """What a family of models wants: ``drops`` are fields that are never sent, ``max_tokens`` the name of the output
+    limit.
+    """
 
     name: str
     matches: Callable[[str], bool]
@@ -81,7 +87,8 @@ FINISH_WORDS: dict[str, str] = {
 """How a reply ended, in the words of servers and in ours; compared in lower case."""
 
 ENDED = frozenset((STOP, LENGTH, TOOLS, FILTERED))
-"""Endings of a finished reply. Any other word (``abort``, ``error``, ``cancelled``, ``insufficient_system_resource``, one nobody
+"""Endings of a finished reply. Any other word (``abort``, ``error``, ``cancelled``, ``insufficient_system_resource``,
+one nobody
 knows), or none, says that the engine gave up on the call: that is its failure, never an answer."""
 
 
@@ -98,7 +105,9 @@ RESERVED_FIELDS = frozenset(("model", "messages", "input", "stream", "n"))
 
 
 def find_quirk(model: str) -> Quirk:
-    """Return what is special about ``model``; a vendor's prefix does not count, and ``.`` is read as ``-`` (``claude-opus-4.7``)."""
+    """Return what is special about ``model``; a vendor's prefix does not count, and ``.`` is read as ``-``
+    (``claude-opus-4.7``).
+    """
     name = _get_basename(model).replace(".", "-")
     return next((quirk for quirk in QUIRKS if quirk.matches(name)), _NO_QUIRK)
 

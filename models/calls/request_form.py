@@ -1,7 +1,10 @@
-"""What the requests to one service look like: the names of fields, the fields it refuses, the form of a response format.
+"""What the requests to one service look like: the names of fields, the fields it refuses, the form of a response
+format.
 
-A form begins with what the config says and the table of models knows. Where a server refuses a request in plain words (``learn_form``), the
-form is changed so that the same request passes without what was refused; each lesson is a note in the receipts of the calls after it.
+A form begins with what the config says and the table of models knows. Where a server refuses a request in plain words
+(``learn_form``), the
+form is changed so that the same request passes without what was refused; each lesson is a note in the receipts of the
+calls after it.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ BY_CONFIG, BY_MODEL, BY_SERVER = "the config leaves it out", "the model or the A
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """How requests are written. ``omit`` maps fields that are never sent to why; ``response_format`` is one of ``json_schema``,
-    ``json_object``, ``tgi``, ``none``; ``extra_body`` holds the user's own fields, ``learned`` those that a server demanded."""
+    """How requests are written. ``omit`` maps fields that are never sent to why; ``response_format`` is one of
+    ``json_schema``,
+    ``json_object``, ``tgi``, ``none``; ``extra_body`` holds the user's own fields, ``learned`` those that a server
+    demanded."""
 
     max_tokens_field: str = MAX_TOKENS
     omit: Mapping[str, str] = field(default_factory=dict)
@@ -60,12 +65,15 @@ def make_form(service: Service, model: str) -> RequestForm:
 _MUST_NOT_THINK = re.compile(r"enable_thinking\W+must be set to false", re.IGNORECASE)
 _FORMAT = re.compile(r"response_format|json_schema|response format|text\.format", re.IGNORECASE)
 _BAD_SCHEMA = re.compile(r"invalid schema|schema (?:is )?(?:invalid|malformed)", re.IGNORECASE)
-_NO_ENDPOINT = re.compile(r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters", re.IGNORECASE)
+_NO_ENDPOINT = re.compile(
+    r"no endpoints? (?:was |were )?found that (?:can handle|supports?) the requested parameters", re.IGNORECASE
+)
 """OpenRouter's word where no provider behind it takes all that is sent; a response format is what most do not."""
 _WANTS_VALUE = re.compile(r"missing field\W+value\b", re.IGNORECASE)
 _WANTS_WORD = re.compile(r"must contain the word\W+json|contain the word\W+json", re.IGNORECASE)
 _REFUSED = re.compile(
-    r"unsupported|not supported|not (?:yet )?available|unavailable|does(?: not|n't) support|unrecogni[sz]ed|unknown|not permitted"
+    r"unsupported|not supported|not (?:yet )?available|unavailable|does(?: not|n't) "
+    r"support|unrecogni[sz]ed|unknown|not permitted"
     r"|not allowed|unexpected|extra inputs|extra_forbidden|no longer",
     re.IGNORECASE,
 )
@@ -79,10 +87,13 @@ _NAMED = tuple(
         rf"(?:parameter|argument|field|name|key|property)s?(?: supplied| provided)?\W{{0,3}}{_NAME}",
         r"\b(\w+)[`'\"]?:? (?:parameter |argument |field |option )?(?:(?:is|are|was|has been|have been) "
         r"(?:currently |now |(?:flagged|marked) as )?"
-        r"(?:not (?:yet )?(?:supported|permitted|allowed|available|accepted)|unsupported|unknown|deprecated|no longer supported)"
+        r"(?:not (?:yet )?(?:supported|permitted|allowed|available|accepted)|unsupported|unknown|deprecated|no "
+        r"longer supported)"
         r"|(?:cannot|can not|must not|may not) be (?:set|used|given|sent|specified)\b)",
-        rf"(?:parameter|argument|field|option|property)s?(?: is| are)? not (?:yet )?(?:supported|permitted|allowed)\W{{0,3}}{_NAME}",
-        rf"\b(?:parameter|argument|field|option) {_NAME}[^.]{{0,40}} not (?:valid|supported|available|allowed) (?:for|with|by) ",
+        rf"(?:parameter|argument|field|option|property)s?(?: is| are)? not (?:yet "
+        rf")?(?:supported|permitted|allowed)\W{{0,3}}{_NAME}",
+        rf"\b(?:parameter|argument|field|option) {_NAME}[^.]{{0,40}} not (?:valid|supported|available|allowed) "
+        rf"(?:for|with|by) ",
         r"\b(\w+)[`'\"]?: extra inputs are not permitted",
         r"extra_forbidden\W+loc\W+body\W+(\w+)",
         rf"(?:does not|doesn't|do not) (?:support|accept|allow) (?:the |setting |custom )*"
@@ -91,11 +102,14 @@ _NAMED = tuple(
 )
 """Words by which servers refuse a field they do not take, whatever its value."""
 
-_ONLY_DEFAULT = re.compile(r"\b(\w+)[`'\"]? (?:does not support|must be|only supports?).{0,80}?only the default", re.IGNORECASE)
+_ONLY_DEFAULT = re.compile(
+    r"\b(\w+)[`'\"]? (?:does not support|must be|only supports?).{0,80}?only the default", re.IGNORECASE
+)
 
 
 def learn_form(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:
-    """Return the form under which the refused request may pass, or None where the words are not plain or nothing is left to change.
+    """Return the form under which the refused request may pass, or None where the words are not plain or nothing is
+    left to change.
 
     Never touched: a field of ``extra_body``, which the user wrote for this very server, and a value out of range.
 
@@ -137,7 +151,9 @@ def _learn_format(form: RequestForm, message: str, sent: Mapping[str, Any]) -> L
         return None
     if _WANTS_VALUE.search(message) and form.response_format == "json_schema":
         after = "tgi"
-    elif wants_word or (place in _find_named(message) and not re.search(r"\btype\b|json_schema", message, re.IGNORECASE)):
+    elif wants_word or (
+        place in _find_named(message) and not re.search(r"\btype\b|json_schema", message, re.IGNORECASE)
+    ):
         after = "none"
     elif nowhere or _REFUSED.search(message):
         after = _FORMAT_AFTER[form.response_format]
@@ -149,7 +165,9 @@ def _learn_format(form: RequestForm, message: str, sent: Mapping[str, Any]) -> L
 
 def _learn_refused(form: RequestForm, message: str, sent: Mapping[str, Any]) -> Lesson | None:
     mine = [
-        name for name in sent if name not in form.extra_body and name not in form.learned and name not in LIMITS and name not in FORMATS
+        name
+        for name in sent
+        if name not in form.extra_body and name not in form.learned and name not in LIMITS and name not in FORMATS
     ]
     refused = set(_find_refused(message, sent))
     gone = [name for name in mine if name in refused]

@@ -1,7 +1,9 @@
 """Which failures are tried again, and how long to wait: pure, no I/O.
 
-A failure is classified first (``classify_*``); permanent ones are never tried again. The wait before try n + 1 has full jitter,
-``uniform(0, min(cap, base * 2**n))``. A refusal for too many requests is no failed try: it paces the service (``pace``).
+A failure is classified first (``classify_*``); permanent ones are never tried again. The wait before try n + 1 has full
+jitter,
+``uniform(0, min(cap, base * 2**n))``. A refusal for too many requests is no failed try: it paces the service
+(``pace``).
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ _K = FailureKind
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One failed try: ``kind`` and ``reason`` as in ``ModelFailure``; ``retryable`` within the call; ``trips`` says that no call to
-    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``paced`` that it is well and only wants
-    to be asked later, ``retry_after`` seconds from now if it says so; ``broken`` that it may be dead; ``raw`` is the reply's text."""
+    """One failed try: ``kind`` and ``reason`` as in ``ModelFailure``; ``retryable`` within the call; ``trips`` says
+    that no call to
+    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``paced`` that it is
+    well and only wants
+    to be asked later, ``retry_after`` seconds from now if it says so; ``broken`` that it may be dead; ``raw`` is the
+    reply's text."""
 
     kind: FailureKind
     reason: str
@@ -111,7 +116,9 @@ def classify_exception(error: BaseException) -> Refusal:
     rule = next(rule for kind, rule in _EXCEPTIONS if isinstance(error, kind))
     assert rule.kind is not None
     text = _describe_error(error) or type(error).__name__
-    return Refusal(rule.kind, f"{type(error).__name__}: {text}"[:300], rule.retryable, trips=rule.trips, overloaded=rule.overloaded)
+    return Refusal(
+        rule.kind, f"{type(error).__name__}: {text}"[:300], rule.retryable, trips=rule.trips, overloaded=rule.overloaded
+    )
 
 
 _TLS = re.compile(r" ssl:(?:<[^>]*>|\S+)")
@@ -119,7 +126,9 @@ _NOT_TAKEN = re.compile(r"(?:\[Errno (\d+)\] )?Connect call failed")
 
 
 def _describe_error(error: BaseException) -> str:
-    """Say what was wrong; of a connection that was not taken, where and in the operating system's words if it gave a number."""
+    """Say what was wrong; of a connection that was not taken, where and in the operating system's words if it gave a
+    number.
+    """
     if not isinstance(error, aiohttp.ClientConnectorError) or isinstance(error, aiohttp.ClientSSLError):
         return str(error)
     found = _NOT_TAKEN.search(str(error.os_error))
@@ -130,7 +139,9 @@ def _describe_error(error: BaseException) -> str:
 
 
 def classify_status(status: int, message: str, role: CallRole, host: str = "") -> Refusal:
-    """Classify an HTTP status with the body's message (cut, and free of secrets) and the name of the host it came from."""
+    """Classify an HTTP status with the body's message (cut, and free of secrets) and the name of the host it came
+    from.
+    """
     meaning = read_meaning(status, message, host)
     rule = _MEANINGS[meaning] if meaning else STATUSES.get(status) or (_AGAIN if status >= 500 else _REFUSED)
     return _make_refusal(rule, role, f"HTTP {status}: {message or 'no message'}", status)
@@ -141,7 +152,9 @@ def classify_error_body(code: int | None, message: str, role: CallRole, host: st
     if code is not None and 400 <= code < 600:
         return replace(classify_status(code, message, role, host), status=200)
     meaning = read_meaning(200, message, host)
-    return _make_refusal(_MEANINGS[meaning] if meaning else _AGAIN, role, f"an error under status 200: {message or 'no message'}", 200)
+    return _make_refusal(
+        _MEANINGS[meaning] if meaning else _AGAIN, role, f"an error under status 200: {message or 'no message'}", 200
+    )
 
 
 def _make_refusal(rule: _Rule, role: CallRole, reason: str, status: int) -> Refusal:
@@ -164,7 +177,8 @@ class Backoff:
         return retry_after + rng.uniform(0.0, min(self.base, ceiling))  # spread the herd that was told the same second
 
     def compute_pause(self, refusals: int, rng: Random) -> float:
-        """Return how long a whole service rests after the ``refusals``-th refusal in a row (from 1) that gave no hint: from half the
+        """Return how long a whole service rests after the ``refusals``-th refusal in a row (from 1) that gave no hint:
+        from half the
         ceiling on, for there is no herd."""
         ceiling = min(self.cap, self.base * 2 ** min(refusals - 1, 30))
         return rng.uniform(ceiling / 2, ceiling)

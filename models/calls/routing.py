@@ -1,4 +1,5 @@
-"""Routing over the replicas of a service: the ring, fed by what calls meet, and the health probes that bring replicas back.
+"""Routing over the replicas of a service: the ring, fed by what calls meet, and the health probes that bring replicas
+back.
 
 Probes are asked for by calls, not by a clock: while nobody calls, nobody needs to know. They generate nothing.
 """
@@ -21,7 +22,8 @@ def _ignore_line(line: str) -> None:
 
 
 class Router:
-    """Chooses the replica of each call. With one replica there is nothing to choose, and the service's breaker alone judges it.
+    """Chooses the replica of each call. With one replica there is nothing to choose, and the service's breaker alone
+    judges it.
 
     Args:
         name: the service's name, for lines of progress.
@@ -35,9 +37,17 @@ class Router:
     """
 
     def __init__(
-        self, name: str, bases: Sequence[str], path: str, *, least: int, capacity: int, transport: Transport,
-        clock: Callable[[], float], progress: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        bases: Sequence[str],
+        path: str,
+        *,
+        least: int,
+        capacity: int,
+        transport: Transport,
+        clock: Callable[[], float],
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self._name, self._transport, self._clock = name, transport, clock
         self._bases = [base.rstrip("/") for base in bases]
         self._urls = [base + path for base in self._bases]
@@ -126,7 +136,9 @@ class Router:
 
 
 def probe_urls(base: str) -> tuple[str, str]:
-    """Return where a replica is asked whether it lives: ``/health`` (vLLM, SGLang), then the list of models that every server has."""
+    """Return where a replica is asked whether it lives: ``/health`` (vLLM, SGLang), then the list of models that every
+    server has.
+    """
     base = base.rstrip("/")
     return base.removesuffix("/v1") + "/health", base + "/models"
 

@@ -1,4 +1,6 @@
-"""Equal calls in flight at the same time are made once; if the one who makes it is cancelled, the next one in line makes it."""
+"""Equal calls in flight at the same time are made once; if the one who makes it is cancelled, the next one in line
+makes it.
+"""
 
 from __future__ import annotations
 

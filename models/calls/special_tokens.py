@@ -1,7 +1,10 @@
-"""The special tokens of a model's own tokenizer: texts that a server may take for an instruction when they stand in a prompt.
+"""The special tokens of a model's own tokenizer: texts that a server may take for an instruction when they stand in a
+prompt.
 
-They are read from the files beside the weights (``tokenizer_config.json``, ``tokenizer.json``, ``special_tokens_map.json``), or asked
-of a vLLM that tells (``/tokenizer_info``, which it does with ``--enable-tokenizer-info-endpoint``). Both give the same tokens for the
+They are read from the files beside the weights (``tokenizer_config.json``, ``tokenizer.json``,
+``special_tokens_map.json``), or asked
+of a vLLM that tells (``/tokenizer_info``, which it does with ``--enable-tokenizer-info-endpoint``). Both give the same
+tokens for the
 same model and revision, so they belong to the model's identity and need no digest of their own.
 """
 
@@ -29,7 +32,9 @@ _OK = 200
 
 
 def read_special_tokens(folder: Path) -> SpecialTokens:
-    """Read the tokens of the tokenizer in a model's folder; ``NO_TOKENS`` where it has no such files, or none that can be read."""
+    """Read the tokens of the tokenizer in a model's folder; ``NO_TOKENS`` where it has no such files, or none that can
+    be read.
+    """
     documents = {name: found for name in _FILES if (found := _read_json(folder / name))}
     try:
         template = (folder / _TEMPLATE).read_text("utf-8")
@@ -44,7 +49,9 @@ def make_tokenizer_url(base_url: str) -> str:
 
 
 async def ask_special_tokens(transport: Transport, base_url: str) -> SpecialTokens | None:
-    """Ask a server for its tokenizer; ``NO_TOKENS`` where it does not tell, None where it did not answer and may be asked again."""
+    """Ask a server for its tokenizer; ``NO_TOKENS`` where it does not tell, None where it did not answer and may be
+    asked again.
+    """
     try:
         answer = await transport.get(make_tokenizer_url(base_url), PATIENCE_S)
         found: Any = orjson.loads(answer.body) if answer.status == _OK else None
@@ -63,7 +70,9 @@ def find_tokenizer_folder(service: Service, environment: Mapping[str, str]) -> P
 
 
 def find_snapshot(model: str, revision: str | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the folder that holds a model's files: itself, or its snapshot in the hub's cache; None where there is none."""
+    """Return the folder that holds a model's files: itself, or its snapshot in the hub's cache; None where there is
+    none.
+    """
     if model.startswith(("/", "./", "../", "~")):
         folder = Path(model).expanduser()
     elif revision:
@@ -89,7 +98,8 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _make_tokens(documents: Mapping[str, Mapping[str, Any]], template: str) -> SpecialTokens:
-    """Keep what is special, and what the chat template writes: some tokenizers mark `<think>` as ordinary. Other added tokens are runs
+    """Keep what is special, and what the chat template writes: some tokenizers mark `<think>` as ordinary. Other added
+    tokens are runs
     of blanks and tags of HTML, which answers may hold."""
     template += "".join(_iter_templates(found.get("chat_template") for found in documents.values()))
     tokens: set[str] = set()
@@ -107,13 +117,18 @@ def _iter_templates(found: Iterable[Any]) -> Iterator[str]:
         if isinstance(template, str):
             yield template
         elif isinstance(template, list):
-            yield from (one["template"] for one in template if isinstance(one, dict) and isinstance(one.get("template"), str))
+            yield from (
+                one["template"] for one in template if isinstance(one, dict) and isinstance(one.get("template"), str)
+            )
 
 
 def _iter_added(document: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield the added tokens of a document, and whether they are special."""
     decoder, added = document.get("added_tokens_decoder"), document.get("added_tokens")
-    entries: list[Any] = [*(decoder.values() if isinstance(decoder, dict) else ()), *(added if isinstance(added, list) else ())]
+    entries: list[Any] = [
+        *(decoder.values() if isinstance(decoder, dict) else ()),
+        *(added if isinstance(added, list) else ()),
+    ]
     for entry in entries:
         if isinstance(entry, dict) and isinstance(entry.get("content"), str):
             yield entry["content"], entry.get("special") is True

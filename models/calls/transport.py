@@ -1,6 +1,7 @@
 """HTTP for model calls: one session per event loop, bounded bodies, proxies and certificates from the usual variables.
 
-Connections are kept for ``KEEP_ALIVE`` seconds, less than the 5 s after which uvicorn (vLLM's server) closes an idle one, so that a
+Connections are kept for ``KEEP_ALIVE`` seconds, less than the 5 s after which uvicorn (vLLM's server) closes an idle
+one, so that a
 request seldom meets a socket that is being closed; where it does, it is sent once more on a new one.
 """
 
@@ -111,7 +112,8 @@ class Transport:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) or self._closed or not self._reused.get():
                 raise
-        # The server closed an idle connection while the request was on its way: it was not read, sending it again is safe.
+        # The server closed an idle connection while the request was on its way: it was not read, sending it again is
+        # safe.
         return await self._exchange_request(session, "POST", url, body, limits)
 
     async def get(self, url: str, timeout: float) -> Answered:
@@ -127,7 +129,9 @@ class Transport:
         target = self._urls.get(url) or URL(url)
         options = self._proxies.get(url) or {}
         self._reused.set(False)
-        async with session.request(method, target, data=body, timeout=limits, allow_redirects=False, **options) as response:
+        async with session.request(
+            method, target, data=body, timeout=limits, allow_redirects=False, **options
+        ) as response:
             # From here on bytes have come: a break is no longer that of an idle socket.
             self._reused.set(False)
             return Answered(response.status, response.headers, await _read_body(response))
@@ -143,8 +147,10 @@ class Transport:
         if session is None:
             session = self._sessions[loop] = aiohttp.ClientSession(
                 connector=_Connector(self._reused, limit=0, keepalive_timeout=KEEP_ALIVE, ssl=context),
-                cookie_jar=aiohttp.DummyCookieJar(), headers=self._headers, trust_env=False,
-            )  # fmt: skip
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                trust_env=False,
+            )
         return session
 
     async def close(self) -> None:
@@ -190,9 +196,12 @@ def read_credentials(name: str, service: Service) -> dict[str, str]:
 def _make_headers(name: str, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
     secrets: list[str] = []
     headers = {
-        "Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity",
-        "User-Agent": f"gavel/{__version__}", **(service.default_headers or {}),
-    }  # fmt: skip
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": f"gavel/{__version__}",
+        **(service.default_headers or {}),
+    }
     if service.organization:
         headers["OpenAI-Organization"] = service.organization
     if service.key_variables:
@@ -209,7 +218,10 @@ def _read_secret(field: str, variables: Sequence[str]) -> str:
     if value is None:
         names = " or ".join(variables)
         raise ConfigError(
-            "the variable that should hold the credential is not set", field=field, found=names, remedy=f"export {variables[0]}=…"
+            "the variable that should hold the credential is not set",
+            field=field,
+            found=names,
+            remedy=f"export {variables[0]}=…",
         )
     if not value.isprintable() or not value.isascii():
         raise ConfigError("the credential holds a character that no header can carry", field=field, found="(not shown)")
@@ -220,7 +232,11 @@ def _find_proxy(url: str) -> dict[str, Any]:
     """Return aiohttp's options for the proxy of ``url`` by the usual variables; none for loopback addresses."""
     parts = URL(url)
     host = parts.host or ""
-    found = None if is_loopback(host) or urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    found = (
+        None
+        if is_loopback(host) or urllib.request.proxy_bypass(host)
+        else urllib.request.getproxies().get(parts.scheme)
+    )
     if not found:
         return {}
     proxy = URL(found)
@@ -238,7 +254,8 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_address(host: str) -> bool:
-    """Tell whether ``host`` is ``localhost`` or a loopback address; a name below ``.localhost``, which a resolver may place elsewhere,
+    """Tell whether ``host`` is ``localhost`` or a loopback address; a name below ``.localhost``, which a resolver may
+    place elsewhere,
     is none: for deciding who may come in."""
     if host == "localhost":
         return True
@@ -250,6 +267,11 @@ def is_loopback_address(host: str) -> bool:
 
 def _make_tls_context() -> ssl.SSLContext:
     bundle = next(
-        (os.environ[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None
+        (
+            os.environ[name]
+            for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+            if os.environ.get(name)
+        ),
+        None,
     )
     return ssl.create_default_context(cafile=bundle)

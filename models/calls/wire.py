@@ -1,6 +1,7 @@
 """Request bodies and replies of the two APIs, ``chat_completions`` and ``responses``.
 
-What calls of one kind share (model, sampling, response format) is encoded once into a ``RequestPlan``; a call adds its messages.
+What calls of one kind share (model, sampling, response format) is encoded once into a ``RequestPlan``; a call adds its
+messages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CHOICE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what stands besides the
+    """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what
+    stands besides the
     messages. ``drawn_from`` is the seed of the first draw, which ``tail`` lacks; None: no seed is sent."""
 
     head: bytes
@@ -50,7 +52,9 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a reply's body says; ``text`` and ``model`` are None where it does not say them; ``finish_reason`` may be empty."""
+    """What a reply's body says; ``text`` and ``model`` are None where it does not say them; ``finish_reason`` may be
+    empty.
+    """
 
     text: str | None
     finish_reason: str
@@ -66,7 +70,9 @@ CUT_REPLY = Decoded("", LENGTH, None, None, None, None)
 
 
 class BadBody(Exception):
-    """A body that is no reply: ``reason`` for a person; ``code`` is the HTTP status an error object names, ``error`` its text."""
+    """A body that is no reply: ``reason`` for a person; ``code`` is the HTTP status an error object names, ``error``
+    its text.
+    """
 
     def __init__(self, reason: str, *, error: str | None = None, code: int | None = None) -> None:
         super().__init__(reason)
@@ -93,13 +99,23 @@ def make_plan(
         form: how the request is written; None: as config and model say.
 
     Raises:
-        ConfigError: ``sampling.extra`` sets a field of the client's own, or the response format is not one of the two forms.
+        ConfigError: ``sampling.extra`` sets a field of the client's own, or the response format is not one of the two
+            forms.
     """
     seed = call_seed(service.identity, sampling, response_format)
     form = form or make_form(service, model)
     responses = service.api == "responses"
-    asked, said = _format_fields(response_format, form, responses=responses, vllm=vllm) if response_format is not None else ({}, ())
-    wrapped = response_format is not None and bool(response_format.choice) and bool(asked) and "structured_outputs" not in asked
+    asked, said = (
+        _format_fields(response_format, form, responses=responses, vllm=vllm)
+        if response_format is not None
+        else ({}, ())
+    )
+    wrapped = (
+        response_format is not None
+        and bool(response_format.choice)
+        and bool(asked)
+        and "structured_outputs" not in asked
+    )
     if sampling.max_response_tokens is not None:
         room = service.thinking_tokens + (CHOICE_TOKENS if wrapped else 0)
         sampling = replace(sampling, max_response_tokens=sampling.max_response_tokens + room)
@@ -115,7 +131,11 @@ def make_plan(
     drawn_from = fields["seed"] if type(fields.get("seed")) is int else None
     fixed = {name: value for name, value in fields.items() if name != "seed" or drawn_from is None}
     tail = b"," + orjson.dumps(fixed, option=orjson.OPT_NON_STR_KEYS)[1:] if fixed else b"}"
-    notes = (*notes, *said, *(f"sent, for the server asks for it: {name}={value}" for name, value in form.learned.items()))
+    notes = (
+        *notes,
+        *said,
+        *(f"sent, for the server asks for it: {name}={value}" for name, value in form.learned.items()),
+    )
     return RequestPlan(head, tail, seed, notes, wrapped, fields, drawn_from)
 
 
@@ -151,10 +171,14 @@ def _check_extra(extra: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
     return dict(extra or {})
 
 
-def _format_fields(wanted: ResponseFormat, form: RequestForm, *, responses: bool, vllm: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _format_fields(
+    wanted: ResponseFormat, form: RequestForm, *, responses: bool, vllm: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the fields that ask for a closed form, and notes on what was not asked."""
     if bool(wanted.choice) == (wanted.json_schema is not None):
-        raise ConfigError("a response format is either a choice or a JSON schema", field="response_format", found=repr(wanted)[:120])
+        raise ConfigError(
+            "a response format is either a choice or a JSON schema", field="response_format", found=repr(wanted)[:120]
+        )
     written = form.response_format
     # A choice is one word; an object of no stated shape would only hide it.
     if written == "none" or (written == "json_object" and wanted.choice):
@@ -186,7 +210,11 @@ def _drop_lengths(schema: Any) -> Any:
         return [_drop_lengths(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return {name: _drop_lengths(value) for name, value in schema.items() if name != "maxLength" or not isinstance(value, int)}
+    return {
+        name: _drop_lengths(value)
+        for name, value in schema.items()
+        if name != "maxLength" or not isinstance(value, int)
+    }
 
 
 def _make_choice_schema(choice: tuple[str, ...]) -> dict[str, Any]:
@@ -238,7 +266,9 @@ def decode_document(body: dict[str, Any], *, responses: bool) -> Decoded:
 
 
 def read_error(body: Mapping[str, Any]) -> BadBody:
-    """Return what the error object of a body says; of a gateway's, also what the provider behind it said (``metadata.raw``)."""
+    """Return what the error object of a body says; of a gateway's, also what the provider behind it said
+    (``metadata.raw``).
+    """
     error = body.get("error", body)
     if not isinstance(error, dict):
         words = [str(body[key]) for key in ("error_type", "error") if body.get(key)]
@@ -248,7 +278,9 @@ def read_error(body: Mapping[str, Any]) -> BadBody:
     if isinstance(metadata, dict) and metadata.get("raw"):
         words.append(_read_raw_reason(metadata["raw"]))
     if isinstance(metadata, dict) and isinstance(metadata.get("reasons"), list) and "flagged_input" in metadata:
-        words.append(f"flagged for {', '.join(map(str, metadata['reasons']))}")  # never what was flagged: it is the prompt
+        words.append(
+            f"flagged for {', '.join(map(str, metadata['reasons']))}"
+        )  # never what was flagged: it is the prompt
     text = ": ".join(dict.fromkeys(words)) or "an error without a message"
     codes = [int(error[key]) for key in ("code", "status") if _is_number(error.get(key))]
     return BadBody(text, error=text, code=codes[0] if codes else None)
@@ -291,10 +323,14 @@ def _decode_chat(body: dict[str, Any]) -> Decoded:
     finish = _read_text(choices[0].get("finish_reason")) or ""
     text, thought = _read_content(message.get("content"))
     return Decoded(
-        text, finish_word(finish), _read_text(body.get("model")), _read_text(body.get("id")),
+        text,
+        finish_word(finish),
+        _read_text(body.get("model")),
+        _read_text(body.get("id")),
         _read_usage(body.get("usage"), "prompt", "completion"),
-        _read_text(message.get("reasoning_content")) or _read_text(message.get("reasoning")) or thought, _read_text(message.get("refusal")),
-    )  # fmt: skip
+        _read_text(message.get("reasoning_content")) or _read_text(message.get("reasoning")) or thought,
+        _read_text(message.get("refusal")),
+    )
 
 
 def _decode_responses(body: dict[str, Any]) -> Decoded:
@@ -314,10 +350,14 @@ def _decode_responses(body: dict[str, Any]) -> Decoded:
     texts = [part["text"] for part in said if part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)]
     refusals = [str(part.get("refusal")) for part in said if part.get("type") == "refusal"]
     return Decoded(
-        "\n".join(texts) if texts else None, _read_finish(body), _read_text(body.get("model")), _read_text(body.get("id")),
+        "\n".join(texts) if texts else None,
+        _read_finish(body),
+        _read_text(body.get("model")),
+        _read_text(body.get("id")),
         _read_usage(body.get("usage"), "input", "output"),
-        "\n".join(part["text"] for part in thought if isinstance(part.get("text"), str)) or None, "\n".join(refusals) or None,
-    )  # fmt: skip
+        "\n".join(part["text"] for part in thought if isinstance(part.get("text"), str)) or None,
+        "\n".join(refusals) or None,
+    )
 
 
 def _read_finish(body: dict[str, Any]) -> str:
@@ -354,14 +394,20 @@ def _read_content(value: object) -> tuple[str | None, str | None]:
     parts = _list_parts(value)
     if not parts and value != []:
         raise BadBody(f"the reply's content is a {type(value).__name__} without text")
-    texts = [part["text"] for part in parts if part.get("type", "text") in _TEXT_PARTS and isinstance(part.get("text"), str)]
+    texts = [
+        part["text"] for part in parts if part.get("type", "text") in _TEXT_PARTS and isinstance(part.get("text"), str)
+    ]
     thought = [text for part in parts if part.get("type") in ("reasoning", "thinking") for text in _read_thoughts(part)]
     return "".join(texts) if texts else None, "\n".join(thought) or None
 
 
 def _read_thoughts(part: Mapping[str, Any]) -> list[str]:
     found = next((part[key] for key in ("text", "thinking", "reasoning") if part.get(key)), None)
-    return [found] if isinstance(found, str) else [str(inner.get("text")) for inner in _list_parts(found) if inner.get("text")]
+    return (
+        [found]
+        if isinstance(found, str)
+        else [str(inner.get("text")) for inner in _list_parts(found) if inner.get("text")]
+    )
 
 
 def _read_usage(value: object, prompt: str, completion: str) -> Usage | None:

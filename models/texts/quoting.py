@@ -36,7 +36,10 @@ NOWHERE = Regions((), ())
 
 
 def find_fences(text: str) -> Regions:
-    """Return the fenced blocks, marks included. A fence that never closes is none: nobody knows what it was meant to hold."""
+    """Return the fenced blocks, marks included.
+
+    A fence that never closes is none: nobody knows what it was meant to hold.
+    """
     if "```" not in text and "~~~" not in text:
         return NOWHERE
     return _make_regions(_find_fences(text))

@@ -1,7 +1,9 @@
 """Heavy text work away from the event loop: a pure function over a long text runs in a process of its own.
 
-A thread is not enough: one scan of a regular expression holds the interpreter's lock to its end, which for a megabyte of hostile text
-is a second in which nothing else answers. Short texts are done in place, since handing over costs more than they do. Processes are
+A thread is not enough: one scan of a regular expression holds the interpreter's lock to its end, which for a megabyte
+of hostile text
+is a second in which nothing else answers. Short texts are done in place, since handing over costs more than they do.
+Processes are
 started when they are first needed, and end with the pipe that feeds them, however we end.
 """
 
@@ -46,7 +48,9 @@ async def run_on_text(length: int, function: Callable[..., T], *arguments: Any) 
         job = pickle.dumps((function, arguments), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         return await asyncio.to_thread(function, *arguments)
-    return await asyncio.get_running_loop().run_in_executor(_get_workers().threads, _get_workers().run_job, job, function, arguments)
+    return await asyncio.get_running_loop().run_in_executor(
+        _get_workers().threads, _get_workers().run_job, job, function, arguments
+    )
 
 
 def describe_too_long(length: int) -> str:
@@ -83,7 +87,9 @@ class _Workers:
                 _stop_worker(worker)
             return worker
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        return subprocess.Popen([sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
+        )
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """What of a reply is thinking and what is its answer: one definition for policies, judges and every environment.
 
-A tag counts where a model writes it to think, not where an answer speaks about it. It is only *mentioned* in code, in quotes or
+A tag counts where a model writes it to think, not where an answer speaks about it. It is only *mentioned* in code, in
+quotes or
 brackets (``\\boxed{<think>}``) and in the middle of a sentence ("Write <think> before notes"). What is split:
 
 - blocks of any family of ``_FAMILIES``, as many as there are, tags in any case and with blanks in them;
@@ -22,7 +23,9 @@ from gavel.models.types import Reply
 
 
 class ThinkingSplit(NamedTuple):
-    """``answer`` is untrimmed; it is empty where ``finished`` is False, which says that the thinking never came to an end."""
+    """``answer`` is untrimmed; it is empty where ``finished`` is False, which says that the thinking never came to an
+    end.
+    """
 
     thinking: str
     answer: str
@@ -35,7 +38,10 @@ def _make_tag_patterns(name: str) -> tuple[str, str]:
 
 _FAMILIES: tuple[tuple[str, str], ...] = (
     # opening, closing: DeepSeek, Qwen, GLM, Nemotron and most others; Claude; EXAONE; Seed-OSS; LongCat
-    *(_make_tag_patterns(name) for name in ("think", "thinking", "thought", "reasoning", "seed:think", "longcat_think")),
+    *(
+        _make_tag_patterns(name)
+        for name in ("think", "thinking", "thought", "reasoning", "seed:think", "longcat_think")
+    ),
     (r"\[THINK\]", r"\[/THINK\]"),  # Mistral
     ("◁think▷", "◁/think▷"),  # Kimi
     (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # OpenThinker, Sky-T1
@@ -70,7 +76,8 @@ class _Tag(NamedTuple):
 
 
 def split_reply(reply: Reply) -> ThinkingSplit:
-    """Split a policy's reply. A server that kept the thinking apart (``reply.reasoning``) has closed the block already, so what would
+    """Split a policy's reply. A server that kept the thinking apart (``reply.reasoning``) has closed the block already,
+    so what would
     leave no answer then is no tag but text."""
     if reply.reasoning is None:
         return split_thinking(reply.text, opened=reply.think_prefilled)
@@ -93,7 +100,9 @@ def split_thinking(text: str, *, opened: bool = False) -> ThinkingSplit:
 
 
 def is_thinking_open(prompt: str) -> bool:
-    """Tell whether a rendered prompt, or its end, leaves a thinking block open (``Reply.think_prefilled`` of a reply to it)."""
+    """Tell whether a rendered prompt, or its end, leaves a thinking block open (``Reply.think_prefilled`` of a reply to
+    it).
+    """
     end = prompt.rstrip()[-_LONGEST_TAG:]
     tag = next((tag for tag in _TAG.finditer(end) if tag.end() == len(end)), None)
     if tag is not None:
@@ -102,7 +111,9 @@ def is_thinking_open(prompt: str) -> bool:
 
 
 def is_thinking_tag(token: str) -> bool:
-    """Tell whether a token is a tag around thinking: where it is a special one, a text without special tokens has lost it."""
+    """Tell whether a token is a tag around thinking: where it is a special one, a text without special tokens has lost
+    it.
+    """
     return token == "<|channel|>" or _TAG.fullmatch(token) is not None
 
 

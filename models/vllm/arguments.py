@@ -1,4 +1,5 @@
-"""From a managed service to the command line and the environment of its vLLM server; the same code for the GPU and the CPU build.
+"""From a managed service to the command line and the environment of its vLLM server; the same code for the GPU and the
+CPU build.
 
 Flags and variables are those of vLLM 0.10 to 0.32 (``vllm/engine/arg_utils.py``, ``vllm/envs.py``).
 """
@@ -35,7 +36,8 @@ _OWN_KEYS = {
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-# The level too: what a server says of its start is read from its log, and importing TRL sets ERROR for every child of ours.
+# The level too: what a server says of its start is read from its log, and importing TRL sets ERROR for every child of
+# ours.
 _LOGGING = {"PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "INFO", "VLLM_LOGGING_COLOR": "0", "NO_COLOR": "1"}
 
 
@@ -49,14 +51,17 @@ def check_engine_args(name: str, service: Service) -> None:
         own = _OWN_KEYS.get(key.replace("-", "_"))
         if own:
             raise ConfigError(
-                "this engine argument has a key of its own", field=f"{name}.engine_args.{key}", found=shorten_value(value),
+                "this engine argument has a key of its own",
+                field=f"{name}.engine_args.{key}",
+                found=shorten_value(value),
                 remedy=f"set {name}.{own} instead",
-            )  # fmt: skip
+            )
         if not key.replace("-", "_").replace(".", "_").isidentifier():
             raise ConfigError(
-                "this is not the name of an engine argument", field=f"{name}.engine_args.{key}",
+                "this is not the name of an engine argument",
+                field=f"{name}.engine_args.{key}",
                 allowed="a vLLM flag without its dashes, e.g. max_num_seqs",
-            )  # fmt: skip
+            )
 
 
 def find_interpreter(service: Service) -> str:
@@ -78,16 +83,26 @@ def build_command(service: Service, model: str, port: int) -> tuple[str, ...]:
 def _build_arguments(service: Service, model: str, port: int) -> dict[str, Any]:
     """Return every engine argument by name, ours first, then the service's own, which may replace our defaults."""
     ours: dict[str, Any] = {
-        "model": model, "served_model_name": service.model, "host": LOOPBACK, "port": port, "revision": service.revision,
-        "tokenizer_revision": service.revision, "dtype": service.dtype, "quantization": service.quantization,
-        "max_model_len": service.max_context_length, "seed": 0,
+        "model": model,
+        "served_model_name": service.model,
+        "host": LOOPBACK,
+        "port": port,
+        "revision": service.revision,
+        "tokenizer_revision": service.revision,
+        "dtype": service.dtype,
+        "quantization": service.quantization,
+        "max_model_len": service.max_context_length,
+        "seed": 0,
         "disable_uvicorn_access_log": True,
-    }  # fmt: skip
+    }
     if service.cpu:
         # Compiling takes a minute and more on few cores and gains little there.
         ours |= {"enforce_eager": True}
     else:
-        ours |= {"tensor_parallel_size": count_tensor_parallel(service), "kv_cache_memory_bytes": _count_kv_bytes(service)}
+        ours |= {
+            "tensor_parallel_size": count_tensor_parallel(service),
+            "kv_cache_memory_bytes": _count_kv_bytes(service),
+        }
     given = {key.replace("-", "_"): value for key, value in (service.engine_args or {}).items()}
     return ours | given
 
@@ -118,7 +133,12 @@ def _format_flags(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def build_environment(
-    service: Service, *, local: bool, gpus: tuple[str, ...] = (), threads: int | None = None, inherited: Mapping[str, str]
+    service: Service,
+    *,
+    local: bool,
+    gpus: tuple[str, ...] = (),
+    threads: int | None = None,
+    inherited: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the whole environment of one server.
 
@@ -149,7 +169,20 @@ def _make_cpu_environment(service: Service, threads: int | None, inherited: Mapp
 
 def launch_key(service: Service) -> str:
     """Return ``sha256:<hex>`` of what makes a server: services with equal keys share one."""
-    return compute_digest([
-        service.model, service.revision, service.cpu, service.gpus, service.tensor_parallel_size, service.replicas, service.dtype,
-        service.quantization, service.kv_cache_gb, service.port, find_interpreter(service), service.max_context_length, service.engine_args,
-    ])  # fmt: skip
+    return compute_digest(
+        [
+            service.model,
+            service.revision,
+            service.cpu,
+            service.gpus,
+            service.tensor_parallel_size,
+            service.replicas,
+            service.dtype,
+            service.quantization,
+            service.kv_cache_gb,
+            service.port,
+            find_interpreter(service),
+            service.max_context_length,
+            service.engine_args,
+        ]
+    )

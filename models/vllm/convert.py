@@ -1,6 +1,8 @@
-"""Turns a GGUF file of a Llama-shaped chat model into a directory that vLLM serves; run as a script where torch is installed.
+"""Turns a GGUF file of a Llama-shaped chat model into a directory that vLLM serves; run as a script where torch is
+installed.
 
-``python convert.py SOURCE.gguf TARGET``: the weights are de-quantised by transformers and stored as bfloat16; with them go the
+``python convert.py SOURCE.gguf TARGET``: the weights are de-quantised by transformers and stored as bfloat16; with them
+go the
 tokenizer, its chat template and the token that ends a reply. Nothing of the package is imported.
 """
 

@@ -1,6 +1,7 @@
 """Models that come with us: pinned weights, prepared once into a directory that vLLM serves, verified before each use.
 
-The source file is pinned by SHA-256 (``gavel.models.pinned``). The conversion runs in the interpreter that has torch; its weights are
+The source file is pinned by SHA-256 (``gavel.models.pinned``). The conversion runs in the interpreter that has torch;
+its weights are
 compared with a digest of their own, so that two machines with different library versions still serve the same model.
 """
 
@@ -79,9 +80,12 @@ def find_embedded(model: str) -> Embedded | None:
     if name not in MODELS:
         near = find_nearest(name, MODELS)
         raise ConfigError(
-            "there is no such embedded model", field="model", found=model, allowed=", ".join(PREFIX + known for known in MODELS),
+            "there is no such embedded model",
+            field="model",
+            found=model,
+            allowed=", ".join(PREFIX + known for known in MODELS),
             remedy=f"did you mean {PREFIX}{near[0]}?" if near else "",
-        )  # fmt: skip
+        )
     return MODELS[name]
 
 
@@ -92,9 +96,15 @@ def make_prepared_path(model: Embedded, cache: Path) -> Path:
 
 
 async def prepare_embedded(
-    model: Embedded, *, cache: Path, python: str, log: Path, progress: Callable[[str], None],
-    mirror: Path | None = None, offline: bool = False,
-) -> Path:  # fmt: skip
+    model: Embedded,
+    *,
+    cache: Path,
+    python: str,
+    log: Path,
+    progress: Callable[[str], None],
+    mirror: Path | None = None,
+    offline: bool = False,
+) -> Path:
     """Return the verified directory of ``model``, making it if it is not there; one process at a time makes it.
 
     Args:
@@ -117,18 +127,26 @@ async def prepare_embedded(
         target.parent.mkdir(parents=True, exist_ok=True)
         async with _lock_file(target.with_name(target.name + ".lock"), progress):
             if not await asyncio.to_thread(_is_whole, target):
-                progress(f"{model.name}: fetching the pinned weights ({model.source.size / 1e6:.0f} MB) if they are not here yet")
-                source = await asyncio.to_thread(locate_pin, model.source, cache=target.parent.parent, mirror=mirror, offline=offline)
+                progress(
+                    f"{model.name}: fetching the pinned weights ({model.source.size / 1e6:.0f} MB) if they are not "
+                    f"here yet"
+                )
+                source = await asyncio.to_thread(
+                    locate_pin, model.source, cache=target.parent.parent, mirror=mirror, offline=offline
+                )
                 await _make_model(model, source, target, python, log, progress)
     except OSError as failed:
         raise EmbeddedError(
-            f"the embedded model {model.name} cannot be stored: {failed.strerror or failed}", where=str(failed.filename or cache),
+            f"the embedded model {model.name} cannot be stored: {failed.strerror or failed}",
+            where=str(failed.filename or cache),
             remedy="free space there, or name another directory: assets.cache=…",
-        ) from failed  # fmt: skip
+        ) from failed
     return target
 
 
-async def _make_model(model: Embedded, source: Path, target: Path, python: str, log: Path, progress: Callable[[str], None]) -> None:
+async def _make_model(
+    model: Embedded, source: Path, target: Path, python: str, log: Path, progress: Callable[[str], None]
+) -> None:
     progress(f"{model.name}: converting the weights (once, about 20 s)")
     part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
@@ -142,7 +160,13 @@ async def _make_model(model: Embedded, source: Path, target: Path, python: str, 
 async def _convert_weights(model: Embedded, source: Path, part: Path, python: str, log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     # Safe path: the script's own folder must not shadow modules of the other interpreter.
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONSAFEPATH": "1",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TQDM_DISABLE": "1",
+    }
     with log.open("ab") as output:
         command = (python, _CONVERTER, str(source), str(part))
         process = Supervised.start(command, environment=environment, output=output)
@@ -156,20 +180,26 @@ async def _convert_weights(model: Embedded, source: Path, part: Path, python: st
         await process.end_tree()
     if how:
         raise EmbeddedError(
-            f"the conversion of {model.name} {how}", where=str(log), found=f"its output ends with\n{logtail.read_tail(log, 8)}",
+            f"the conversion of {model.name} {how}",
+            where=str(log),
+            found=f"its output ends with\n{logtail.read_tail(log, 8)}",
             remedy=f"install what converts it for {python}; {install_hint('cpu')}",
-        )  # fmt: skip
+        )
 
 
 def _finish_model(model: Embedded, part: Path, target: Path) -> None:
-    """Compare the weights with their digest, write the manifest that later uses are verified by, and move all into place at once."""
+    """Compare the weights with their digest, write the manifest that later uses are verified by, and move all into
+    place at once.
+    """
     weights = next(part.glob("*.safetensors"), None)
     found = "no weights" if weights is None else compute_weights_digest(weights)
     if found != model.weights:
         raise EmbeddedError(
-            f"the conversion of {model.name} gave other weights than it must", found=found, allowed=model.weights,
+            f"the conversion of {model.name} gave other weights than it must",
+            found=found,
+            allowed=model.weights,
             remedy=f"install the versions of torch, transformers and gguf that the extra names; {install_hint('cpu')}",
-        )  # fmt: skip
+        )
     for path in part.iterdir():
         path.chmod(0o644)
     part.chmod(0o755)
@@ -182,7 +212,9 @@ def _finish_model(model: Embedded, part: Path, target: Path) -> None:
 
 
 def compute_weights_digest(path: Path) -> str:
-    """Return the SHA-256 over a safetensors file's tensors by name: name, dtype, shape and bytes; the header's layout stays out."""
+    """Return the SHA-256 over a safetensors file's tensors by name: name, dtype, shape and bytes; the header's layout
+    stays out.
+    """
     total = hashlib.sha256()
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
@@ -228,5 +260,7 @@ async def _lock_file(path: Path, progress: Callable[[str], None]) -> AsyncIterat
                     progress("waiting for another process that prepares the same model")
                 await asyncio.sleep(_LOCK_POLL_S)
         else:
-            raise EmbeddedError("another process has been preparing this model for too long", where=str(path), remedy="end it")
+            raise EmbeddedError(
+                "another process has been preparing this model for too long", where=str(path), remedy="end it"
+            )
         yield

@@ -1,4 +1,6 @@
-"""The managed services of one config as servers: shared where their launch is the same, planned whole before any is started."""
+"""The managed services of one config as servers: shared where their launch is the same, planned whole before any is
+started.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from gavel.models.vllm.server import ManagedServer, ServerPlan
 
 @record
 class Group:
-    """Services that share servers: their ``names``, the keys at which the config has them, and the first one's settings."""
+    """Services that share servers: their ``names``, the keys at which the config has them, and the first one's
+    settings.
+    """
 
     names: tuple[str, ...]
     keys: tuple[str, ...]
@@ -40,7 +44,9 @@ class Assets:
 
 
 def group_services(services: Mapping[str, Service], key: Callable[[str], str] = get_config_key) -> list[Group]:
-    """Put managed services with equal launches together, in the order of their first names; ``key`` tells a service's config key."""
+    """Put managed services with equal launches together, in the order of their first names; ``key`` tells a service's
+    config key.
+    """
     names: dict[str, list[str]] = {}
     for name, service in services.items():
         names.setdefault(launch_key(service), []).append(name)
@@ -48,7 +54,12 @@ def group_services(services: Mapping[str, Service], key: Callable[[str], str] = 
 
 
 async def plan_servers(
-    groups: Sequence[Group], *, assets: Assets, log_dir: Path, progress: Callable[[str], None], environment: Mapping[str, str]
+    groups: Sequence[Group],
+    *,
+    assets: Assets,
+    log_dir: Path,
+    progress: Callable[[str], None],
+    environment: Mapping[str, str],
 ) -> dict[str, list[ServerPlan]]:
     """Work out every server: everything that can be refused is refused here, and embedded models are prepared.
 
@@ -79,7 +90,9 @@ async def plan_servers(
         directory = await _find_directory(each, assets, log_dir, progress)
         _check_memory(each, directory, gpus[each.keys[0]], environment, progress)
         progress(f"{each.name}: starting {each.service.model} with {version}")
-        plans[each.name] = _make_plans(each, directory, gpus[each.keys[0]], ports[each.name], _count_threads(groups), version)
+        plans[each.name] = _make_plans(
+            each, directory, gpus[each.keys[0]], ports[each.name], _count_threads(groups), version
+        )
     return plans
 
 
@@ -108,9 +121,14 @@ async def _find_directory(each: Group, assets: Assets, log_dir: Path, progress: 
     if model is None:
         return find_local_directory(each.keys[0], each.service)
     return await embedded.prepare_embedded(
-        model, cache=assets.cache, mirror=assets.mirror, offline=assets.offline, python=find_interpreter(each.service),
-        log=log_dir / f"{model.name}-conversion.log", progress=progress,
-    )  # fmt: skip
+        model,
+        cache=assets.cache,
+        mirror=assets.mirror,
+        offline=assets.offline,
+        python=find_interpreter(each.service),
+        log=log_dir / f"{model.name}-conversion.log",
+        progress=progress,
+    )
 
 
 def _check_memory(
@@ -131,7 +149,12 @@ def _check_memory(
 
 
 def _make_plans(
-    each: Group, directory: Path | None, gpus: Sequence[Sequence[Gpu]], ports: Sequence[int], threads: int | None, engine: str
+    each: Group,
+    directory: Path | None,
+    gpus: Sequence[Sequence[Gpu]],
+    ports: Sequence[int],
+    threads: int | None,
+    engine: str,
 ) -> list[ServerPlan]:
     several = each.service.replicas > 1
     return [

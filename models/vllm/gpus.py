@@ -17,7 +17,9 @@ _MIB = 1024**2
 
 @record
 class Gpu:
-    """One device: its name in CUDA_VISIBLE_DEVICES (an index, a UUID or a MIG name) and its bytes of memory; None if not known."""
+    """One device: its name in CUDA_VISIBLE_DEVICES (an index, a UUID or a MIG name) and its bytes of memory; None if
+    not known.
+    """
 
     name: str
     memory_bytes: int | None = None
@@ -35,7 +37,9 @@ def find_visible_gpus(environment: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 def _query_gpus() -> dict[str, int]:
     try:
-        done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            _QUERY, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError):
         return {}
     rows = [line.split(",") for line in done.stdout.splitlines()]
@@ -52,10 +56,12 @@ def check_split(name: str, service: Service) -> None:
     if service.cpu or service.gpus == count_tensor_parallel(service) * stages:
         return
     raise ConfigError(
-        "each replica has to use all of its GPUs", field=f"{name}.tensor_parallel_size", found=str(service.tensor_parallel_size),
+        "each replica has to use all of its GPUs",
+        field=f"{name}.tensor_parallel_size",
+        found=str(service.tensor_parallel_size),
         allowed=f"{service.gpus // stages} (gpus is {service.gpus} for each replica)",
         remedy=f"leave {name}.tensor_parallel_size unset, or use {name}.replicas for more servers",
-    )  # fmt: skip
+    )
 
 
 def assign_gpus(wanted: Mapping[str, Service], visible: Sequence[Gpu]) -> dict[str, tuple[tuple[Gpu, ...], ...]]:
@@ -74,13 +80,19 @@ def assign_gpus(wanted: Mapping[str, Service], visible: Sequence[Gpu]) -> dict[s
     needs = {name: 0 if service.cpu else service.gpus * service.replicas for name, service in wanted.items()}
     if sum(needs.values()) > len(visible):
         raise ConfigError(
-            "there are not enough GPUs", field=", ".join(f"{name}.gpus" for name, need in needs.items() if need),
-            found=f"{len(visible)} visible", allowed=f"at least {sum(needs.values())} ("
-            + ", ".join(f"{name}: {need}" for name, need in needs.items() if need) + ")",
-            remedy="use a smaller or a remote model (judge=smollm2, judge=external), or show more GPUs in CUDA_VISIBLE_DEVICES",
-        )  # fmt: skip
+            "there are not enough GPUs",
+            field=", ".join(f"{name}.gpus" for name, need in needs.items() if need),
+            found=f"{len(visible)} visible",
+            allowed=f"at least {sum(needs.values())} ("
+            + ", ".join(f"{name}: {need}" for name, need in needs.items() if need)
+            + ")",
+            remedy="use a smaller or a remote model (judge=smollm2, judge=external), or show more GPUs in "
+            "CUDA_VISIBLE_DEVICES",
+        )
     free = iter(visible)
     return {
-        name: tuple(tuple(next(free) for _ in range(0 if service.cpu else service.gpus)) for _ in range(service.replicas))
+        name: tuple(
+            tuple(next(free) for _ in range(0 if service.cpu else service.gpus)) for _ in range(service.replicas)
+        )
         for name, service in wanted.items()
     }

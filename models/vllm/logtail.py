@@ -12,7 +12,8 @@ _LINE_LIMIT = 200
 
 _PREFIX = re.compile(r"^\(\w+(?: pid=\d+)?\) (?=\w)")
 _NOISE = re.compile(
-    r"^\s*$|^# \d{4}-|\[launcher\.py:\d+\] Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is "
+    r"^\s*$|^# \d{4}-|\[launcher\.py:\d+\] "
+    r"Route:|[█▄▀]|DeprecationWarning|FutureWarning|^\s+warnings\.warn\(|Triton is "
     r"|nanobind|- leaked |skipped remainder|HTTP/1\.\d\" 200"
 )
 """Lines that never say why a server ended."""

@@ -1,8 +1,12 @@
-"""How many tokens of KV cache a server will have, before it is started: a refusal instead of a crash after minutes of loading.
+"""How many tokens of KV cache a server will have, before it is started: a refusal instead of a crash after minutes of
+loading.
 
-Pure arithmetic. Weights: parameters times bytes per parameter, the embeddings (and an untied output layer) staying in 16 bits when
-the rest is quantised. KV cache per token: 2 (key and value) x layers x KV heads x head size x bytes per element. vLLM takes
-``gpu_memory_utilization`` (0.9 by default) of a card; activations and graphs are not counted, so figures are upper bounds.
+Pure arithmetic. Weights: parameters times bytes per parameter, the embeddings (and an untied output layer) staying in
+16 bits when
+the rest is quantised. KV cache per token: 2 (key and value) x layers x KV heads x head size x bytes per element. vLLM
+takes
+``gpu_memory_utilization`` (0.9 by default) of a card; activations and graphs are not counted, so figures are upper
+bounds.
 """
 
 from __future__ import annotations
@@ -49,15 +53,15 @@ class ModelShape:
 
 _KNOWN_CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-0.6B": {
-        "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,  # noqa: E501
         "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
     },
     "Qwen/Qwen3-8B": {
-        "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,  # noqa: E501
         "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": False,
     },
     "Qwen/Qwen3-32B": {
-        "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,
+        "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,  # noqa: E501
         "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": False,
     },
 }  # fmt: skip
@@ -73,7 +77,8 @@ def find_known_shape(model: str) -> ModelShape | None:
 def read_shape(config: Mapping[str, Any]) -> ModelShape | None:
     """Read a Hugging Face ``config.json`` of a dense decoder with gated MLPs (Llama, Qwen, Mistral).
 
-    Returns None for anything else (mixtures of experts, latent attention, missing sizes): an unknown need is not guessed.
+    Returns None for anything else (mixtures of experts, latent attention, missing sizes): an unknown need is not
+    guessed.
     """
     special = {"num_experts", "num_local_experts", "n_routed_experts", "kv_lora_rank", "text_config"}
     if special & config.keys() or any(not isinstance(config.get(key), int) for key in _DENSE):
@@ -135,10 +140,14 @@ def check_memory(name: str, service: Service, memory: Memory) -> None:
     if wanted is None or memory.kv_tokens >= wanted:
         return
     remedy = (
-        f"raise {name}.kv_cache_gb" if service.kv_cache_gb is not None
+        f"raise {name}.kv_cache_gb"
+        if service.kv_cache_gb is not None
         else f"set {name}.quantization=fp8, more {name}.gpus, or a model that fits"
-    )  # fmt: skip
+    )
     raise ConfigError(
         f"the KV cache holds fewer tokens than max_context_length (weights take {memory.weight_bytes / 1e9:.1f} GB)",
-        field=f"{name}.max_context_length", found=str(wanted), allowed=f"at most {memory.kv_tokens}", remedy=remedy,
-    )  # fmt: skip
+        field=f"{name}.max_context_length",
+        found=str(wanted),
+        allowed=f"at most {memory.kv_tokens}",
+        remedy=remedy,
+    )

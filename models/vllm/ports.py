@@ -56,12 +56,19 @@ def _try_port(name: str, port: int) -> None:
         try:
             probe.bind((LOOPBACK, port))
         except OSError as failed:
-            reason = "it is in use" if failed.errno == errno.EADDRINUSE else (failed.strerror or "refused by the system").lower()
+            reason = (
+                "it is in use"
+                if failed.errno == errno.EADDRINUSE
+                else (failed.strerror or "refused by the system").lower()
+            )
             raise _make_port_error(name, port, reason) from None
 
 
 def _make_port_error(name: str, port: int, reason: str) -> ConfigError:
     return ConfigError(
-        f"port {port} cannot be used: {reason}", field=f"{name}.port", found=str(port),
-        allowed="a free port from 9000 to 65535, or 0 for any", remedy=f"set {name}.port=0, or end the process that listens on {port}",
-    )  # fmt: skip
+        f"port {port} cannot be used: {reason}",
+        field=f"{name}.port",
+        found=str(port),
+        allowed="a free port from 9000 to 65535, or 0 for any",
+        remedy=f"set {name}.port=0, or end the process that listens on {port}",
+    )

@@ -1,4 +1,6 @@
-"""Asking a server whether it lives, which model it serves, and whether it can answer; never more than one token is generated."""
+"""Asking a server whether it lives, which model it serves, and whether it can answer; never more than one token is
+generated.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ async def check_served_model(session: aiohttp.ClientSession, root: str, model: s
         raise ProbeFailed(f"/v1/models names {names}, not {model!r}")
 
 
-async def check_completion(session: aiohttp.ClientSession, root: str, model: str, timeout: float = READY_REQUEST_TIMEOUT_S) -> None:
+async def check_completion(
+    session: aiohttp.ClientSession, root: str, model: str, timeout: float = READY_REQUEST_TIMEOUT_S
+) -> None:
     """Ask for one real completion of one token.
 
     Raises:
@@ -49,7 +53,9 @@ async def check_completion(session: aiohttp.ClientSession, root: str, model: str
         raise ProbeFailed("the first completion has no choice")
 
 
-async def _fetch_body(session: aiohttp.ClientSession, method: str, url: str, body: dict[str, Any] | None, timeout: float) -> bytes:
+async def _fetch_body(
+    session: aiohttp.ClientSession, method: str, url: str, body: dict[str, Any] | None, timeout: float
+) -> bytes:
     path = url.split("/", 3)[3]
     try:
         async with session.request(method, url, json=body, timeout=aiohttp.ClientTimeout(total=timeout)) as answer:

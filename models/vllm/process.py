@@ -23,14 +23,17 @@ _END_BOUND_S = supervisor.GRACE_S + 3.0
 class Supervised:
     """A supervised command. Closing the pipe ends it with all its descendants; so does our own end, however it comes.
 
-    asyncio's own subprocesses are not used: cancelling the coroutine that starts one can hang, and some loops cannot start any.
+    asyncio's own subprocesses are not used: cancelling the coroutine that starts one can hang, and some loops cannot
+    start any.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes]) -> None:
         self._process, self._pipe = process, pipe
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = loop.create_future()
-        threading.Thread(target=_tell_end, args=(process, loop, self._ended), daemon=True, name=f"wait-{process.pid}").start()
+        threading.Thread(
+            target=_tell_end, args=(process, loop, self._ended), daemon=True, name=f"wait-{process.pid}"
+        ).start()
 
     @classmethod
     def start(cls, command: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]) -> Supervised:
@@ -40,8 +43,12 @@ class Supervised:
         try:
             process = subprocess.Popen(
                 (sys.executable, "-I", _SUPERVISOR, *command),
-                stdin=read_end, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
-            )  # fmt: skip
+                stdin=read_end,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
+            )
         except BaseException:
             pipe.close()
             raise
@@ -82,7 +89,9 @@ def _tell_end(process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop,
 
 
 def kill_session(session: int) -> None:
-    """Kill what is left of a session whose leader is gone (its supervisor was killed); no effect where there is no /proc."""
+    """Kill what is left of a session whose leader is gone (its supervisor was killed); no effect where there is no
+    /proc.
+    """
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it ended meanwhile
             if int((entry / "stat").read_bytes().rpartition(b")")[2].split()[3]) == session:

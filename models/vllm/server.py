@@ -1,7 +1,9 @@
 """One vLLM server of ours: started, found ready, watched, and ended with everything it started.
 
-Ready means: ``/health`` answers, ``/v1/models`` names the model, and one real completion came back. From then on two things are
-watched: the process (its end is a failure at once, with exit code 0 too) and ``/health`` on a connection of its own (three strikes).
+Ready means: ``/health`` answers, ``/v1/models`` names the model, and one real completion came back. From then on two
+things are
+watched: the process (its end is a failure at once, with exit code 0 too) and ``/health`` on a connection of its own
+(three strikes).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class ServerDied(ModelFailure):
 
 @record
 class Patience:
-    """Seconds: ``poll`` between looks at a starting server, ``silence`` at most between two lines of progress about it, ``interval``
+    """Seconds: ``poll`` between looks at a starting server, ``silence`` at most between two lines of progress about it,
+    ``interval``
     between liveness probes, ``answer`` for each of them; ``strikes`` in a row are a death."""
 
     poll: float = 0.25
@@ -49,7 +52,8 @@ class Patience:
 
 @record
 class ServerPlan:
-    """What one server is started with: ``model`` is a directory (``local``) or a repository's name; ``gpus`` as CUDA_VISIBLE_DEVICES
+    """What one server is started with: ``model`` is a directory (``local``) or a repository's name; ``gpus`` as
+    CUDA_VISIBLE_DEVICES
     names them; ``threads`` for a CPU server that shares the machine; ``engine`` is the software's name and version."""
 
     name: str
@@ -122,7 +126,11 @@ class ManagedServer:
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self._open_log() as output:
             environment = build_environment(
-                self.plan.service, local=self.plan.local, gpus=self.plan.gpus, threads=self.plan.threads, inherited=os.environ
+                self.plan.service,
+                local=self.plan.local,
+                gpus=self.plan.gpus,
+                threads=self.plan.threads,
+                inherited=os.environ,
             )
             self._process = Supervised.start(self._command, environment=environment, output=output)
         self._end = asyncio.create_task(self._process.wait())
@@ -217,7 +225,9 @@ class ManagedServer:
             FailureKind.TRANSPORT_UNREACHABLE,
             f"the server of service {self.plan.name} {how}; its log {self.log} says: {logtail.read_gist(self.log)}",
         )
-        died.report = f"The server of service {self.plan.name} {how}.\nThe end of its log {self.log}:\n{_indent_lines(tail)}"
+        died.report = (
+            f"The server of service {self.plan.name} {how}.\nThe end of its log {self.log}:\n{_indent_lines(tail)}"
+        )
         self.failure = died
         self.failed.set()
         if self._process is not None:
@@ -228,12 +238,17 @@ class ManagedServer:
     def _make_error(self, problem: str) -> ServerError:
         tail = logtail.read_tail(self.log)
         return ServerError(
-            problem, field=self.plan.name, found=f"the log ends with\n{_indent_lines(tail)}" if tail else "an empty log",
+            problem,
+            field=self.plan.name,
+            found=f"the log ends with\n{_indent_lines(tail)}" if tail else "an empty log",
             remedy=f"see the whole log: {self.log}",
-        )  # fmt: skip
+        )
 
     async def stop(self) -> None:
-        """End the server and everything it started; no failure is reported for it. May be called at any time, and again."""
+        """End the server and everything it started; no failure is reported for it.
+
+        May be called at any time, and again.
+        """
         if self._process is None:
             return
         self._process.close()  # before any wait: if we are cancelled here, the tree still ends

@@ -1,8 +1,12 @@
-"""A small process between us and a server: when we are gone, however we ended, it ends the server and all its descendants.
+"""A small process between us and a server: when we are gone, however we ended, it ends the server and all its
+descendants.
 
-Run as a script: ``python -I supervisor.py COMMAND…`` with a pipe to us as standard input. Only the standard library is used, and
-nothing is forwarded. It exits with the server's code (128 + n if signal n killed it). It ends the tree when the pipe closes, when
-its own parent changes, or on SIGTERM, SIGINT, SIGHUP: SIGTERM to every process, SIGKILL after ``GRACE_S``. When the server ends by
+Run as a script: ``python -I supervisor.py COMMAND…`` with a pipe to us as standard input. Only the standard library is
+used, and
+nothing is forwarded. It exits with the server's code (128 + n if signal n killed it). It ends the tree when the pipe
+closes, when
+its own parent changes, or on SIGTERM, SIGINT, SIGHUP: SIGTERM to every process, SIGKILL after ``GRACE_S``. When the
+server ends by
 itself, what it left behind is killed at once, so that the end is noticed at once.
 """
 
@@ -77,9 +81,13 @@ class _Tree:
 
     def __init__(self, command: list[str]) -> None:
         self.code: int | None = None
-        # A group of its own in our session: the terminal's signals do not reach it, and the session names the whole tree.
+        # A group of its own in our session: the terminal's signals do not reach it, and the session names the whole
+        # tree.
         self.server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=lambda: _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            command,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=lambda: _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
         )
 
     def reap_children(self) -> None:

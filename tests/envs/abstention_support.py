@@ -26,11 +26,19 @@ PARSERS = {NATIVE: rubric_nvidia_abstention.parse, STRICT: rubric_gavel_abstenti
 def rubric(profile: str) -> PromptRubric:
     """The profile's own reading of a reply, behind a prompt that needs no asset."""
     return PromptRubric(
-        profile=profile, targets=("nemo_abstention_v1",), slots=SLOTS, labels=("correct", "incorrect", "abstained"),
-        sampling=Sampling(), response_format=None, digest=f"sha256:{profile}", controls=(),
-        template=parse_template("{question}|{reference}|{answer}", set(SLOTS)), prepare=lambda slots: slots,
-        reader=PARSERS[profile], judged="answer",
-    )  # fmt: skip
+        profile=profile,
+        targets=("nemo_abstention_v1",),
+        slots=SLOTS,
+        labels=("correct", "incorrect", "abstained"),
+        sampling=Sampling(),
+        response_format=None,
+        digest=f"sha256:{profile}",
+        controls=(),
+        template=parse_template("{question}|{reference}|{answer}", set(SLOTS)),
+        prepare=lambda slots: slots,
+        reader=PARSERS[profile],
+        judged="answer",
+    )
 
 
 class Script:
@@ -66,7 +74,13 @@ def transcript(text: str, finish_reason: str = "stop") -> Transcript:
 
 
 async def grade(
-    profile: str, text: str, *, says: str | ModelFailure = "B", reference: str = REFERENCE, finish_reason: str = "stop", **options: Any
+    profile: str,
+    text: str,
+    *,
+    says: str | ModelFailure = "B",
+    reference: str = REFERENCE,
+    finish_reason: str = "stop",
+    **options: Any,
 ) -> tuple[Finish, list[str]]:
     """Step once; return the end and what the judge was asked."""
     model = Script(lambda _: says)

@@ -60,7 +60,9 @@ def lines(name: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def tasks() -> list[Task]:
-    return [load(Task, orjson.loads(line), where=f"samples.jsonl:{n}") for n, line in enumerate(lines("samples.jsonl"), 1)]
+    return [
+        load(Task, orjson.loads(line), where=f"samples.jsonl:{n}") for n, line in enumerate(lines("samples.jsonl"), 1)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,9 @@ def test_samples_tell_the_policy_how_to_answer_and_how_to_abstain(tasks: list[Ta
 
 
 def test_no_sample_gives_its_reference_away_in_its_messages(tasks: list[Task]) -> None:
-    assert not [task.task_id for task in tasks for message in task.messages if holds(message.content, task.target["reference"])]
+    assert not [
+        task.task_id for task in tasks for message in task.messages if holds(message.content, task.target["reference"])
+    ]
 
 
 def test_calibration_holds_at_least_160_answers_and_40_per_domain(items: list[Item]) -> None:
@@ -137,7 +141,9 @@ def test_no_answer_stands_twice_under_one_question(items: list[Item]) -> None:
     assert [pair for pair, count in pairs.items() if count > 1] == []
 
 
-def test_answers_come_in_clusters_of_three_to_five_with_one_reference_and_more_than_one_label(items: list[Item]) -> None:
+def test_answers_come_in_clusters_of_three_to_five_with_one_reference_and_more_than_one_label(
+    items: list[Item],
+) -> None:
     for question, group in clusters(items).items():
         assert 3 <= len(group) <= 5, question
         assert len({(item.reference, item.domain) for item in group}) == 1, question
@@ -174,7 +180,9 @@ def number(text: str) -> Decimal | None:
     return Decimal(found[0].replace(",", "")) * (10**9 if "billion" in text else 1)
 
 
-def test_numbers_are_called_right_exactly_when_they_round_to_the_last_significant_figure_of_the_reference(items: list[Item]) -> None:
+def test_numbers_are_called_right_exactly_when_they_round_to_the_last_significant_figure_of_the_reference(
+    items: list[Item],
+) -> None:
     checked: Counter[str] = Counter()
     for item in (item for item in items if item.kind in ("number_ok", "number_off")):
         reference, answer = number(item.reference), number(item.answer)
@@ -215,7 +223,10 @@ def test_no_question_stands_in_a_prompt_of_our_judges(tasks: list[Task], items: 
 def test_the_data_card_gives_the_counts_and_the_kinds_of_each_label(items: list[Item]) -> None:
     card = " ".join((Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8").split())
     labels, questions = Counter(item.label for item in items), len(clusters(items))
-    assert f"{len(items)} labelled answers to {questions} other questions, {len(items) // len(DOMAINS)} answers per domain" in card
+    assert (
+        f"{len(items)} labelled answers to {questions} other questions, {len(items) // len(DOMAINS)} answers per domain"
+        in card
+    )
     assert f"{labels['correct']} correct, {labels['incorrect']} incorrect, {labels['abstained']} abstained" in card
     for label in labels:
         kinds = ", ".join(f"`{kind}`" for kind, its_label in LABEL_OF_KIND.items() if its_label == label)

@@ -47,7 +47,9 @@ async def test_the_native_profile_keeps_upstreams_readings_and_flags_them(says: 
     assert (finish.outcome.label, details["parse"], details["judge_reply"]) == (label, parse, says)
 
 
-@pytest.mark.parametrize("says", ["The predicted Answer contradicts the gold target. Grade: B", "Grade: C (NOT_ATTEMPTED)", "", "A"])
+@pytest.mark.parametrize(
+    "says", ["The predicted Answer contradicts the gold target. Grade: B", "Grade: C (NOT_ATTEMPTED)", "", "A"]
+)
 async def test_the_strict_profile_reads_no_verdict_into_prose(says: str) -> None:
     finish, asked = await grade(STRICT, r"\boxed{London}", says=says)
     assert finish.outcome.failure is not None
@@ -56,13 +58,16 @@ async def test_the_strict_profile_reads_no_verdict_into_prose(says: str) -> None
     assert len(asked) == 2, "an unreadable reply is asked for once more"
 
 
-@pytest.mark.parametrize(("says", "label"), [("INCORRECT", "incorrect"), ("CORRECT", "correct"), ("NOT_ATTEMPTED", "abstained")])
+@pytest.mark.parametrize(
+    ("says", "label"), [("INCORRECT", "incorrect"), ("CORRECT", "correct"), ("NOT_ATTEMPTED", "abstained")]
+)
 async def test_the_strict_profile_reads_whole_words(says: str, label: str) -> None:
     finish, _ = await grade(STRICT, r"\boxed{London}", says=says)
     assert (finish.outcome.label, (finish.outcome.details or {})["parse"]) == (label, "exact")
 
 
-# The table of known wrong readings. What a policy says: (text, finish reason, native, strict): an answer, or a label without a call.
+# The table of known wrong readings. What a policy says: (text, finish reason, native, strict): an answer, or a label
+# without a call.
 @pytest.mark.parametrize(
     ("text", "finish_reason", "native", "strict"),
     [
@@ -91,7 +96,9 @@ async def test_what_a_policy_says_is_read_as_the_table_says(
     profile: str, text: str, finish_reason: str, native: object, strict: object
 ) -> None:
     wanted = native if profile == NATIVE else strict
-    finish, asked = await grade(profile, text, says="B" if profile == NATIVE else "INCORRECT", finish_reason=finish_reason)
+    finish, asked = await grade(
+        profile, text, says="B" if profile == NATIVE else "INCORRECT", finish_reason=finish_reason
+    )
     outcome = finish.outcome
     if isinstance(wanted, tuple):
         assert asked == [f"{QUESTION}|Paris|{wanted[1]}"]
@@ -106,14 +113,26 @@ async def test_what_a_policy_says_is_read_as_the_table_says(
 @pytest.mark.parametrize(
     ("answer", "reference", "rule"),
     [
-        ("`23<45`", "23<45", "exact_match"), ("5 cm long", "5 cm long.", "exact_match"), ("cafe\u0301", "caf\u00e9", "exact_match"),
-        ("New  York", " New York", "exact_match"), ("23>45", "23<45", None), ("C", "C++", None), ("paris", "Paris", None),
-        ("..", ".", None), ("`", "``", None), ("Solution", "Solution", "exact_match"), ("Solution", "a solution", None),
-        ("Solution", "Paris", "bare_opener"), ("Let’s solve this problem step by step.", "Paris", "bare_opener"),
+        ("`23<45`", "23<45", "exact_match"),
+        ("5 cm long", "5 cm long.", "exact_match"),
+        ("cafe\u0301", "caf\u00e9", "exact_match"),
+        ("New  York", " New York", "exact_match"),
+        ("23>45", "23<45", None),
+        ("C", "C++", None),
+        ("paris", "Paris", None),
+        ("..", ".", None),
+        ("`", "``", None),
+        ("Solution", "Solution", "exact_match"),
+        ("Solution", "a solution", None),
+        ("Solution", "Paris", "bare_opener"),
+        ("Let’s solve this problem step by step.", "Paris", "bare_opener"),
         ("...", "Paris", "wordless_answer"),
-        ("<=", "<", None), ("   ", "<", "empty_answer"), ("Okay", "OK", None), ("'a' or 'b'", "a' or 'b", None),
+        ("<=", "<", None),
+        ("   ", "<", "empty_answer"),
+        ("Okay", "OK", None),
+        ("'a' or 'b'", "a' or 'b", None),
     ],
-)  # fmt: skip
+)
 async def test_the_strict_rules_decide_only_what_is_beyond_doubt(answer: str, reference: str, rule: str | None) -> None:
     finish, asked = await grade(STRICT, rf"\boxed{{{answer}}}", says="INCORRECT", reference=reference)
     assert (finish.outcome.details or {}).get("rule") == rule
@@ -123,7 +142,9 @@ async def test_the_strict_rules_decide_only_what_is_beyond_doubt(answer: str, re
 
 
 async def test_without_the_exact_match_rule_the_judge_sees_equal_answers_too() -> None:
-    finish, asked = await grade(STRICT, r"\boxed{Solution}", says="CORRECT", reference="Solution", exact_match_rule=False)
+    finish, asked = await grade(
+        STRICT, r"\boxed{Solution}", says="CORRECT", reference="Solution", exact_match_rule=False
+    )
     assert (finish.outcome.label, len(asked)) == ("correct", 1)
 
 
@@ -144,7 +165,11 @@ async def test_a_failed_judge_leaves_the_row_ungraded_with_its_evidence() -> Non
     finish, _ = await grade(NATIVE, r"\boxed{London}", says=failure)
     outcome = finish.outcome
     assert outcome.failure is not None
-    assert (outcome.label, outcome.failure.kind, outcome.failure.reason) == ("", FailureKind.TRANSPORT_UNREACHABLE, "no connection")
+    assert (outcome.label, outcome.failure.kind, outcome.failure.reason) == (
+        "",
+        FailureKind.TRANSPORT_UNREACHABLE,
+        "no connection",
+    )
     assert outcome.details == {"answer": "London", "boxed": True, "judge_reply": "half a rep"}
     assert [(check.name, check.passed) for check in outcome.checks] == [("final_answer", True), ("verdict", None)]
     assert finish.receipts == (receipt,)
@@ -173,17 +198,20 @@ def test_a_missing_binding_or_a_foreign_rubric_is_refused_before_any_call() -> N
     with pytest.raises(ConfigError) as refused:
         environment(NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), labels=("good", "bad")))
     assert "qa-abstention-v1" in refused.value.allowed
-    environment(NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), profile="acme/qa-lenient-v1"))  # its labels are the same
+    environment(
+        NATIVE, Script(lambda _: "A"), made=replace(rubric(NATIVE), profile="acme/qa-lenient-v1")
+    )  # its labels are the same
 
 
 @pytest.mark.parametrize(
     ("raw", "field"),
     [
-        ({"question": "q"}, "target.reference"), ({"question": 3, "reference": "r"}, "target.question"),
+        ({"question": "q"}, "target.reference"),
+        ({"question": 3, "reference": "r"}, "target.question"),
         ({"question": " ", "reference": "r"}, "target.question"),
         ({"question": "q", "reference": "r", "extra": 1}, "target.extra"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_target_is_refused_by_field(raw: dict[str, object], field: str) -> None:
     with pytest.raises(TaskError) as refused:
         environment(NATIVE, Script(lambda _: "A")).parse_target(raw)
@@ -191,7 +219,9 @@ def test_a_bad_target_is_refused_by_field(raw: dict[str, object], field: str) ->
 
 
 @pytest.mark.parametrize("profile", [NATIVE, STRICT])
-async def test_the_controls_come_to_1_0_half_half_with_a_good_judge_and_not_with_one_that_always_approves(profile: str) -> None:
+async def test_the_controls_come_to_1_0_half_half_with_a_good_judge_and_not_with_one_that_always_approves(
+    profile: str,
+) -> None:
     words = {NATIVE: "ABC", STRICT: ("CORRECT", "INCORRECT", "NOT_ATTEMPTED")}[profile]
 
     def good(prompt: str) -> str:
@@ -202,7 +232,10 @@ async def test_the_controls_come_to_1_0_half_half_with_a_good_judge_and_not_with
     found = {}
     for name, judge in (("good", good), ("yes", lambda _: words[0])):
         made = environment(profile, Script(judge))
-        steps = [await made.step(control.make_task("abstention"), control.make_transcript()) for control in list_abstention_controls()]
+        steps = [
+            await made.step(control.make_task("abstention"), control.make_transcript())
+            for control in list_abstention_controls()
+        ]
         found[name] = [reward.reward(step.outcome).value for step in steps]
     assert found["good"] == [1.0, 0.0, 0.5, 0.5] == [control.reward for control in list_abstention_controls()]
     assert found["yes"] == [1.0, 1.0, 0.5, 1.0]
@@ -241,9 +274,11 @@ async def end_to_end(profile: str, says: str, text: str) -> tuple[str, dict[str,
     ("says", "label", "parse"),
     [
         ("The predicted Answer contradicts the gold target. Grade: B", "correct", "substring"),
-        ("Grade: C (NOT_ATTEMPTED)", "correct", "substring"), ("INCORRECT", "abstained", "substring"), ("B", "incorrect", "exact"),
+        ("Grade: C (NOT_ATTEMPTED)", "correct", "substring"),
+        ("INCORRECT", "abstained", "substring"),
+        ("B", "incorrect", "exact"),
     ],
-)  # fmt: skip
+)
 async def test_native_end_to_end(says: str, label: str, parse: str) -> None:
     found, details, prompt = await end_to_end(NATIVE, says, r"\boxed{London}")
     assert (found, details["parse"]) == (label, parse)

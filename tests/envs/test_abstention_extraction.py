@@ -32,7 +32,10 @@ def reply(text: str, finish_reason: str = "stop", **fields: object) -> Reply:
         (r"[THINK]maybe \boxed{Mombasa}[/THINK] I do not know.", "I do not know."),
         (r"◁think▷\boxed{Mombasa}?◁/think▷\boxed{Nairobi}", "Nairobi"),
         (r"<seed:think>\boxed{Mombasa}?</seed:think>\boxed{[IDK]}", "[IDK]"),
-        (r"<|channel|>analysis<|message|>\boxed{Mombasa}<|end|><|start|>assistant<|channel|>final<|message|>Nairobi", "Nairobi"),
+        (
+            r"<|channel|>analysis<|message|>\boxed{Mombasa}<|end|><|start|>assistant<|channel|>final<|message|>Nairobi",
+            "Nairobi",
+        ),
         (r"\boxed{<think>}", "<think>"),
         ("A model writes `</think>` there.", "A model writes `</think>` there."),
         ("<think></think>", None),
@@ -46,7 +49,8 @@ def test_thinking_is_removed_and_an_unclosed_block_has_no_answer(text: str, answ
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("London?</think>Paris", "Paris"), ("still thinking", None), ("<think>a</think>Paris", "Paris"), ("", None)]
+    ("text", "answer"),
+    [("London?</think>Paris", "Paris"), ("still thinking", None), ("<think>a</think>Paris", "Paris"), ("", None)],
 )
 def test_a_prompt_that_opened_the_block_needs_a_closing_tag(text: str, answer: str | None) -> None:
     assert extract_answer(reply(text, think_prefilled=True)).answer == answer
@@ -93,7 +97,11 @@ def test_the_one_pass_matching_equals_the_definition(text: str) -> None:
     assert find_last_box(text) == last_box_by_definition(text)
 
 
-@given(st.lists(st.sampled_from(["<think>", "</think>", "<thinking>", "</thinking>", "a", "<", "/think>"]), max_size=20).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["<think>", "</think>", "<thinking>", "</thinking>", "a", "<", "/think>"]), max_size=20
+    ).map("".join)
+)
 def test_no_thinking_tag_survives_in_an_answer(text: str) -> None:
     answer = extract_answer(reply(text)).answer
     assert answer is None or not any(tag in answer for tag in ("<think>", "</think>", "<thinking>", "</thinking>"))
@@ -130,17 +138,36 @@ def test_reasoning_kept_apart_by_the_server_means_that_the_text_is_the_answer() 
 @pytest.mark.parametrize(
     ("answer", "normal"),
     [
-        ("[IDK]", "idk"), ("I.D.K.", "idk"), (" The  [IDK]! ", "idk"), ("a cat and an owl", "cat and owl"), ("Theatre", "theatre"),
-        ("!?", ""), ("A.B.", "b"),
-        ("a-b", "b"), ("I D K", "i d k"),
+        ("[IDK]", "idk"),
+        ("I.D.K.", "idk"),
+        (" The  [IDK]! ", "idk"),
+        ("a cat and an owl", "cat and owl"),
+        ("Theatre", "theatre"),
+        ("!?", ""),
+        ("A.B.", "b"),
+        ("a-b", "b"),
+        ("I D K", "i d k"),
     ],
-)  # fmt: skip
+)
 def test_normalisation_is_upstreams(answer: str, normal: str) -> None:
     assert normalise_answer(answer) == normal
 
 
 @pytest.mark.parametrize(
-    "unit", ["\\boxed{", "{", "}", "<think>", "</think>", "<thinking></think>", "<", "\\boxed{}", "\\boxed{<think>", "a ", "the "]
+    "unit",
+    [
+        "\\boxed{",
+        "{",
+        "}",
+        "<think>",
+        "</think>",
+        "<thinking></think>",
+        "<",
+        "\\boxed{}",
+        "\\boxed{<think>",
+        "a ",
+        "the ",
+    ],
 )
 def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
@@ -154,7 +181,9 @@ def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
 
 
 @pytest.mark.parametrize("work", [normalise_answer, fold_answer, find_last_box], ids=["normalise", "fold", "last_box"])
-@pytest.mark.parametrize("unit", [" ", "a ", "the ", ". ", '"', "'", "`", "\u0301", "e\u0301", "!", "\\boxed{", "{", "}", "\n\u00a0"])
+@pytest.mark.parametrize(
+    "unit", [" ", "a ", "the ", ". ", '"', "'", "`", "\u0301", "e\u0301", "!", "\\boxed{", "{", "}", "\n\u00a0"]
+)
 def test_the_work_on_an_answer_grows_with_its_length_and_no_faster(work: Callable[[str], object], unit: str) -> None:
     for end in ("", "x", "."):
         assert growth(work, lambda n: unit * (n // len(unit)) + end) < 3, (unit, end)  # noqa: B023

@@ -20,13 +20,26 @@ def row(task: str, rollout: int, domain: str, label: str, *receipts: Receipt, **
     outcome = Outcome(label, details=details)
     made = Digests("sha256:0", {})
     return Result(
-        task, "d", rollout, 1, "graded", Transcript(), outcome, reward, (POLICY, *receipts), NO_TIME, made, {"domain": domain}
+        task,
+        "d",
+        rollout,
+        1,
+        "graded",
+        Transcript(),
+        outcome,
+        reward,
+        (POLICY, *receipts),
+        NO_TIME,
+        made,
+        {"domain": domain},
     )
 
 
 def ungraded(task: str, rollout: int, domain: str) -> Result:
     outcome = Outcome("", failure=Failure(FailureKind.JUDGE_FAILED, "judge", "down"))
-    made = replace(row(task, rollout, domain, "correct"), outcome=outcome, status="judge_error", reward=None, fallback_reward=0.0)
+    made = replace(
+        row(task, rollout, domain, "correct"), outcome=outcome, status="judge_error", reward=None, fallback_reward=0.0
+    )
     return replace(made, receipts=(POLICY, JUDGE))
 
 
@@ -100,7 +113,9 @@ def test_every_figure_stands_by_domain_too(name: str, worked: tuple[float, int])
 def test_ungraded_rows_are_counted_apart_and_touch_no_figure() -> None:
     with_failures, without = summarize(RESULTS), summarize([result for result in RESULTS if result.status == "graded"])
     assert with_failures.metrics == without.metrics
-    assert with_failures.tables["counts"] == {"graded": 7, "ungraded": {"judge_failed": 1}}, "t4/1 was graded in the end"
+    assert with_failures.tables["counts"] == {"graded": 7, "ungraded": {"judge_failed": 1}}, (
+        "t4/1 was graded in the end"
+    )
     assert without.tables["counts"] == {"graded": 7, "ungraded": {}}
 
 

@@ -26,7 +26,7 @@ from gavel.envs.types import (
     TaskError,
     Timing,
     Transcript,
-)  # fmt: skip
+)
 from gavel.judges.types import StoredAnswer
 from gavel.models.codec import decode, dump, load, to_json, to_plain
 from gavel.models.errors import InputError, RecordError
@@ -47,7 +47,7 @@ USAGE = st.builds(Usage, COUNT, COUNT, COUNT, COUNT)
 REPLY = st.builds(Reply, TEXT, NAME, NAME, st.none() | USAGE, st.none() | TEXT, st.booleans())
 ATTEMPT = st.builds(Attempt, NAME, st.floats(0, 1e6), st.none() | st.integers(100, 599), st.none() | TEXT)
 RECEIPT = st.builds(
-    Receipt, NAME, st.sampled_from(["policy", "judge", "simulator"]), NAME, NAME, NAME, st.none() | NAME, st.none() | NAME,
+    Receipt, NAME, st.sampled_from(["policy", "judge", "simulator"]), NAME, NAME, NAME, st.none() | NAME, st.none() | NAME,  # noqa: E501
     st.none() | NAME, st.none() | USAGE, st.floats(0, 1e6), st.lists(ATTEMPT, max_size=2).map(tuple), st.none() | NAME,
     st.booleans(), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
 )  # fmt: skip
@@ -61,7 +61,8 @@ MESSAGE = st.builds(
 MESSAGES = st.lists(MESSAGE, max_size=3).map(tuple)
 RECEIPTS = st.lists(RECEIPT, max_size=2).map(tuple)
 CHECKS = st.lists(
-    st.builds(Check, NAME, st.none() | st.booleans(), st.floats(0, 1), TEXT, st.lists(NAME, max_size=2).map(tuple)), max_size=2
+    st.builds(Check, NAME, st.none() | st.booleans(), st.floats(0, 1), TEXT, st.lists(NAME, max_size=2).map(tuple)),
+    max_size=2,
 )
 FAILURE = st.builds(Failure, st.sampled_from(FailureKind), NAME, TEXT)
 OUTCOME = st.builds(Outcome, NAME, CHECKS.map(tuple), st.none() | OBJECT) | st.builds(
@@ -76,11 +77,20 @@ TIMING = st.builds(Timing, NUMBER, NUMBER, NUMBER, NUMBER)
 def results(draw: st.DrawFn) -> Result:
     outcome = draw(OUTCOME)
     return Result(
-        draw(NAME), draw(NAME), draw(COUNT), draw(COUNT),
+        draw(NAME),
+        draw(NAME),
+        draw(COUNT),
+        draw(COUNT),
         "graded" if outcome.graded else draw(st.sampled_from(["judge_error", "invalid_task"])),
-        Transcript(draw(MESSAGES)), outcome, draw(REWARD) if outcome.graded else None, draw(RECEIPTS), draw(TIMING),
-        Digests(draw(NAME), draw(st.dictionaries(NAME, NAME, max_size=1))), draw(OBJECT), None if outcome.graded else 0.0,
-    )  # fmt: skip
+        Transcript(draw(MESSAGES)),
+        outcome,
+        draw(REWARD) if outcome.graded else None,
+        draw(RECEIPTS),
+        draw(TIMING),
+        Digests(draw(NAME), draw(st.dictionaries(NAME, NAME, max_size=1))),
+        draw(OBJECT),
+        None if outcome.graded else 0.0,
+    )
 
 
 @given(results() | TASK)
@@ -90,7 +100,11 @@ def test_what_is_dumped_is_read_back_equal(value: Result | Task) -> None:
     assert load(type(value), orjson.loads(line)) == value
 
 
-@given(st.builds(Opening, MESSAGES, RECEIPTS) | st.builds(Observe, MESSAGES, RECEIPTS) | st.builds(Finish, OUTCOME, MESSAGES, RECEIPTS))
+@given(
+    st.builds(Opening, MESSAGES, RECEIPTS)
+    | st.builds(Observe, MESSAGES, RECEIPTS)
+    | st.builds(Finish, OUTCOME, MESSAGES, RECEIPTS)
+)
 def test_transitions_are_read_back_equal(value: Any) -> None:
     assert decode(type(value), to_json(value)) == value
 
@@ -164,9 +178,12 @@ def test_the_digest_of_a_task_follows_what_a_grade_depends_on_and_nothing_else()
 def test_every_failure_kind_has_a_rule() -> None:
     assert set(KINDS) == set(FailureKind)
     assert {kind for kind, rule in KINDS.items() if rule.terminal} == {
-        FailureKind.CONTEXT_OVERFLOW, FailureKind.CONTENT_FILTERED, FailureKind.TASK_SCHEMA, FailureKind.LANGUAGE_UNSUPPORTED,
+        FailureKind.CONTEXT_OVERFLOW,
+        FailureKind.CONTENT_FILTERED,
+        FailureKind.TASK_SCHEMA,
+        FailureKind.LANGUAGE_UNSUPPORTED,
         FailureKind.IDENTITY_MISMATCH,
-    }  # fmt: skip
+    }
 
 
 def test_errors_cross_process_borders_whole() -> None:
@@ -186,7 +203,14 @@ NOT_FINITE = [float("nan"), float("inf"), float("-inf")]
 @pytest.mark.parametrize("number", NOT_FINITE)
 def test_a_number_that_is_not_finite_is_refused_where_json_would_make_it_null(number: float) -> None:
     message = {"role": "user", "content": "Q"}
-    task = {"task_id": "a", "env": "e", "verifier": "f/b", "messages": [message], "target": {"weights": [1.0, number]}, "metadata": {}}
+    task = {
+        "task_id": "a",
+        "env": "e",
+        "verifier": "f/b",
+        "messages": [message],
+        "target": {"weights": [1.0, number]},
+        "metadata": {},
+    }
     with pytest.raises(RecordError) as refused:
         decode(Task, task, prefix="task")
     assert (refused.value.field, refused.value.found) == ("task.target.weights.1", str(number))

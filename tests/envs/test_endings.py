@@ -29,10 +29,14 @@ async def test_a_reply_that_was_never_finished_is_not_graded(word: str) -> None:
     assert is_the_engines_failure(finish)
     assert asked == []
     reply = Reply("all in lower case", word, "p")
-    assert is_the_engines_failure(await grade_instructions(task([instruction("change_case:lowercase")]), "", reply=reply))
+    assert is_the_engines_failure(
+        await grade_instructions(task([instruction("change_case:lowercase")]), "", reply=reply)
+    )
 
 
-@pytest.mark.parametrize(("word", "label"), [*((word, "truncated") for word in CUT), *((word, "no_answer") for word in CALLS)])
+@pytest.mark.parametrize(
+    ("word", "label"), [*((word, "truncated") for word in CUT), *((word, "no_answer") for word in CALLS)]
+)
 async def test_a_reply_cut_off_or_calling_a_tool_earns_nothing_and_costs_no_judge(word: str, label: str) -> None:
     finish, asked = await grade(STRICT, r"\boxed{Paris}", finish_reason=word)
     assert (finish.outcome.label, asked) == (label, [])
@@ -70,7 +74,9 @@ async def test_a_reply_longer_than_what_is_read_is_ungraded_in_a_word_and_costs_
     text = (unit * LONGEST)[: LONGEST + 1]
     finish, asked = await grade(STRICT, text, finish_reason=word)
     assert asked == []
-    instructed = await grade_instructions(task([instruction("change_case:lowercase")]), "", reply=Reply(text, word, "p"))
+    instructed = await grade_instructions(
+        task([instruction("change_case:lowercase")]), "", reply=Reply(text, word, "p")
+    )
     for each in (finish, instructed):
         failure = each.outcome.failure
         assert failure is not None

@@ -1,4 +1,6 @@
-"""Failure policies: strict stops at once, zero when too many of the last rows failed, never before it has seen enough."""
+"""Failure policies: strict stops at once, zero when too many of the last rows failed, never before it has seen
+enough.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def test_zero_does_not_judge_before_the_minimum() -> None:
 
 
 def test_old_failures_leave_the_window() -> None:
-    assert _feed(FailureWatch(FailurePolicy("zero", max_ungraded_fraction=0.05)), "g" * 45 + "u" * 2 + "g" * 200 + "u" * 9) is None
+    assert (
+        _feed(FailureWatch(FailurePolicy("zero", max_ungraded_fraction=0.05)), "g" * 45 + "u" * 2 + "g" * 200 + "u" * 9)
+        is None
+    )
     watch = FailureWatch(FailurePolicy("zero", window=10, minimum=10, max_ungraded_fraction=0.1))
     assert _feed(watch, "u" + "g" * 10 + "u") is None
 

@@ -1,4 +1,6 @@
-"""A question inside a longer protected one is found in every script, also in those that write no blanks between words."""
+"""A question inside a longer protected one is found in every script, also in those that write no blanks between
+words.
+"""
 
 from __future__ import annotations
 

@@ -88,9 +88,13 @@ def test_every_rubric_must_answer_and_what_is_known_is_kept(rubric: Rubric) -> N
 
 @pytest.mark.parametrize(
     ("text", "finish_reason", "label"),
-    [("x", "length", "truncated"), ("<think>x</think>", "stop", "no_answer"), ("x", "content_filter", "no_answer"),
-     ("", "stop", "no_answer")],
-)  # fmt: skip
+    [
+        ("x", "length", "truncated"),
+        ("<think>x</think>", "stop", "no_answer"),
+        ("x", "content_filter", "no_answer"),
+        ("", "stop", "no_answer"),
+    ],
+)
 def test_a_reply_that_was_cut_or_says_nothing_earns_nothing_and_asks_nobody(
     text: str, finish_reason: str, label: str, rubric: Rubric
 ) -> None:
@@ -118,11 +122,14 @@ def test_fixed_turns_follow_one_another_and_the_whole_is_graded_at_the_end(rubri
 @pytest.mark.parametrize(
     ("schema", "target", "field"),
     [
-        ({"reference": "text"}, {}, "target.reference"), ({"level": "number?"}, {"level": "3"}, "target.level"),
-        ({"level": "number?"}, {"levle": 3}, "target.levle"), ({"parts": "texts"}, {"parts": ["a", 1]}, "target.parts"),
-        ({}, {"turns": ["a", " "]}, "target.turns"), ({"flag": "flag"}, {"flag": 1}, "target.flag"),
+        ({"reference": "text"}, {}, "target.reference"),
+        ({"level": "number?"}, {"level": "3"}, "target.level"),
+        ({"level": "number?"}, {"levle": 3}, "target.levle"),
+        ({"parts": "texts"}, {"parts": ["a", 1]}, "target.parts"),
+        ({}, {"turns": ["a", " "]}, "target.turns"),
+        ({"flag": "flag"}, {"flag": 1}, "target.flag"),
     ],
-)  # fmt: skip
+)
 def test_a_target_off_its_schema_is_refused_by_field(
     schema: dict[str, str], target: dict[str, Any], field: str, rubric: Rubric
 ) -> None:
@@ -139,10 +146,14 @@ def test_what_does_not_fit_is_refused_before_any_call(rubric: Rubric, tmp_path: 
     with pytest.raises(ConfigError, match="no such binding"):
         make_environment({"name": "judged", "rubrics": ["a", "b"]}, Judges(rubric, a="good"), {})
     slots = {"question": "task.last_user", "reference": "target.gold", "candidate": "reply.visible"}
-    needs = write_rubric(tmp_path, slots=slots, controls=[
-        {"question": "q", "reference": "r", "candidate": str(place), "expected": label}
-        for place, label in enumerate(["good", "bad", "fair"] * 3)
-    ])  # fmt: skip
+    needs = write_rubric(
+        tmp_path,
+        slots=slots,
+        controls=[
+            {"question": "q", "reference": "r", "candidate": str(place), "expected": label}
+            for place, label in enumerate(["good", "bad", "fair"] * 3)
+        ],
+    )
     made = environment(Judges(make_rubric(RubricConfig(file=str(needs)), AssetStore(tmp_path, offline=True)), a="good"))
     with pytest.raises(TaskError, match="acme/helpful-v1 needs this field"):
         made.parse_target({"reference": "x"})
@@ -159,11 +170,18 @@ def test_plain_rows_of_every_form_are_read_and_their_other_fields_kept(rubric: R
     ]
     path = tmp_path / "rows.jsonl"
     path.write_bytes(
-        b"".join(orjson.dumps(row) + b"\n" for row in [*rows, {"topic": "x"}, {"prompt": [{"role": "assistant", "content": "x"}]}])
+        b"".join(
+            orjson.dumps(row) + b"\n"
+            for row in [*rows, {"topic": "x"}, {"prompt": [{"role": "assistant", "content": "x"}]}]
+        )
     )
     made = environment(Judges(rubric, a="good"), max_turns=2)
     found = read_tasks(path, made)
-    assert [one.task.target for one in found.tasks] == [{"reference": ["a", "b"]}, {"reference": "r"}, {"turns": ["go on"]}]
+    assert [one.task.target for one in found.tasks] == [
+        {"reference": ["a", "b"]},
+        {"reference": "r"},
+        {"turns": ["go on"]},
+    ]
     assert (found.tasks[0].task.task_id, found.tasks[0].task.metadata) == ("7", {"source": "rows", "topic": "x"})
     assert [message.role for message in found.tasks[1].task.messages] == ["system", "user"]
     assert {one.task.verifier for one in found.tasks} == {"judged/a"}
@@ -173,7 +191,8 @@ def test_plain_rows_of_every_form_are_read_and_their_other_fields_kept(rubric: R
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
 def test_rows_of_any_file_prepare_and_slice(kind: str, tmp_path: Path) -> None:
     rows = [
-        {"id": f"r{place}", "prompt": f"p {place}", "reference": "x", "level": "easy" if place % 2 else "hard"} for place in range(4)
+        {"id": f"r{place}", "prompt": f"p {place}", "reference": "x", "level": "easy" if place % 2 else "hard"}
+        for place in range(4)
     ]
     path = tmp_path / f"rows.{kind}"
     if kind == "csv":
@@ -194,7 +213,9 @@ def test_rows_of_any_file_prepare_and_slice(kind: str, tmp_path: Path) -> None:
 
 
 def outcome(**scores: float | None) -> Outcome:
-    return Outcome("x", tuple(Check(name, None if score is None else score >= 0.5, score or 0.0) for name, score in scores.items()))
+    return Outcome(
+        "x", tuple(Check(name, None if score is None else score >= 0.5, score or 0.0) for name, score in scores.items())
+    )
 
 
 def test_weights_are_the_rewards_and_a_missing_verdict_is_never_a_number() -> None:
@@ -237,7 +258,9 @@ def test_a_package_brings_rubrics_of_files_and_of_code(tmp_path: Path, monkeypat
     for name in plugin.rubrics:
         assert make_rubric(RubricConfig(name), AssetStore(tmp_path, offline=True), added=more).profile == name
     made = make_environment(
-        {"name": "abstention"}, Judges(make_rubric(RubricConfig("acme/qa-lenient-v1"), AssetStore(), added=more), abstention="good"), {}
+        {"name": "abstention"},
+        Judges(make_rubric(RubricConfig("acme/qa-lenient-v1"), AssetStore(), added=more), abstention="good"),
+        {},
     )
     assert made.name == "abstention"
     with pytest.raises(ConfigError, match="no such rubric profile"):

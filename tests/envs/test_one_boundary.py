@@ -1,4 +1,6 @@
-"""A failure has one answer, whichever door an episode came through: rollout, HTTP, NeMo Gym's form, the NeMo-RL actor, TRL."""
+"""A failure has one answer, whichever door an episode came through: rollout, HTTP, NeMo Gym's form, the NeMo-RL actor,
+TRL.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,19 @@ from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
 from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
-from gavel.envs.types import Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, RewardError, Summary, Task, TaskError
+from gavel.envs.types import (
+    Digests,
+    EnvironmentInfo,
+    Finish,
+    Opening,
+    Outcome,
+    Result,
+    Reward,
+    RewardError,
+    Summary,
+    Task,
+    TaskError,
+)
 from gavel.envs.types import Transcript as Said
 from gavel.judges.bindings import Binding
 from gavel.judges.types import JudgeFailure
@@ -126,7 +140,9 @@ async def through_rollout(environment: Any, reward: Any, folder: Path) -> Result
     owed = OwedRow(PlannedRow(0, 0, TASK, TASK.digest), EpisodeState(), 1)
     assert await collector.collect_rows([owed], 1, 1) is None
     (result,) = store.results
-    assert read_journal(folder / "transcripts.jsonl", {TASK.task_id: TASK.messages})  # the reply was kept, whatever came of it
+    assert read_journal(
+        folder / "transcripts.jsonl", {TASK.task_id: TASK.messages}
+    )  # the reply was kept, whatever came of it
     return result  # type: ignore[no-any-return]
 
 
@@ -157,7 +173,13 @@ def grader(environment: Any, reward: Any) -> SampleGrader:
 
 async def through_nemo_rl(environment: Any, reward: Any, folder: Path) -> Result:
     made = grader(environment, reward)
-    ending = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 1, "completion_tokens": 1, "last_id": None}
+    ending = {
+        "finish_reason": "stop",
+        "think_prefilled": False,
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "last_id": None,
+    }
     info = with_ending({**make_info(dump(TASK).decode(), "train", None, None), UID: "u-1"}, ending)
     stepped = await made.step_sample(REPLY, info)
     (verdict,), (result,) = made.take_verdicts(["u-1"])
@@ -197,22 +219,24 @@ DOORS: dict[str, Door] = {
     "trl": through_trl,
 }
 BUG = KeyError("no such key")
-JUDGE = JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, "two verdicts", (Receipt("c-9", "judge", "general", "j", "sha256:1"),))
+JUDGE = JudgeFailure(
+    FailureKind.JUDGE_UNPARSEABLE, "two verdicts", (Receipt("c-9", "judge", "general", "j", "sha256:1"),)
+)
 FAILED_ON = "the reward policy Paying failed on the label 'right': KeyError: 'no such key'"
 REFUSED = "the reward policy Paying refused: no check to pay"
 VERIFIER, BAD = FailureKind.VERIFIER_ERROR, FailureKind.TASK_SCHEMA
 CASES: dict[str, tuple[BaseException | None, Exception | None, str, Failure | None]] = {
     "nothing": (None, None, "graded", None),
     "a bug in a reward policy": (None, BUG, "judge_error", Failure(VERIFIER, "reward", FAILED_ON)),
-    "a reward policy refuses": (None, RewardError("no check to pay"), "judge_error", Failure(VERIFIER, "reward", REFUSED)),
-    "a bad row": (TaskError("no unit", field="target.unit"), None, "invalid_task", Failure(BAD, "task", "target.unit: no unit")),
+    "a reward policy refuses": (None, RewardError("no check to pay"), "judge_error", Failure(VERIFIER, "reward", REFUSED)),  # noqa: E501
+    "a bad row": (TaskError("no unit", field="target.unit"), None, "invalid_task", Failure(BAD, "task", "target.unit: no unit")),  # noqa: E501
     "a bug in step": (BUG, None, "judge_error", Failure(VERIFIER, "verifier", "KeyError: 'no such key'")),
-    "an error of ours in step": (ConfigError("no such thing"), None, "judge_error", Failure(VERIFIER, "verifier", "no such thing")),
+    "an error of ours in step": (ConfigError("no such thing"), None, "judge_error", Failure(VERIFIER, "verifier", "no such thing")),  # noqa: E501
     "an exit in step": (SystemExit(3), None, "judge_error", Failure(VERIFIER, "verifier", "SystemExit: 3")),
     "a cancellation let slip": (
         asyncio.CancelledError("mine"), None, "judge_error", Failure(VERIFIER, "verifier", "CancelledError: mine"),
     ),
-    "a judge that failed": (JUDGE, None, "judge_error", Failure(FailureKind.JUDGE_UNPARSEABLE, "judge", "two verdicts")),
+    "a judge that failed": (JUDGE, None, "judge_error", Failure(FailureKind.JUDGE_UNPARSEABLE, "judge", "two verdicts")),  # noqa: E501
 }  # fmt: skip
 
 
@@ -251,8 +275,12 @@ class Ended(Exception):
 
 @pytest.mark.parametrize("raised", [SystemExit(143), Ended("SIGTERM")], ids=["exit", "own"])
 @pytest.mark.parametrize("door", sorted({*DOORS} - {"rollout"}))
-def test_what_the_handler_of_a_signal_raises_ends_the_process_that_uses_us(door: str, raised: BaseException, tmp_path: Path) -> None:
-    """It is raised in the middle of whatever code runs, and is no bug of an environment; a rollout is a process of our own."""
+def test_what_the_handler_of_a_signal_raises_ends_the_process_that_uses_us(
+    door: str, raised: BaseException, tmp_path: Path
+) -> None:
+    """It is raised in the middle of whatever code runs, and is no bug of an environment; a rollout is a process of our
+    own.
+    """
 
     class Told(Environment):
         async def step(self, task: Task, transcript: Said) -> Finish:

@@ -1,4 +1,6 @@
-"""Preparing a source: nothing from bad rows, equal questions on one side, protected questions out, all of it in the manifest."""
+"""Preparing a source: nothing from bad rows, equal questions on one side, protected questions out, all of it in the
+manifest.
+"""
 
 import hashlib
 import os
@@ -57,9 +59,12 @@ def test_the_verifier_is_exported_under_the_name_that_tasks_carry(tmp_path: Path
     verifiers = orjson.loads((tmp_path / "out" / "verifiers.json").read_bytes())
     assert verifiers == {
         "nemo_abstention_v1/abstention": {
-            "kind": "NamedJudgeVerifier", "binding": "abstention", "profile": "nvidia/qa-abstention-v1", "target": "nemo_abstention_v1",
+            "kind": "NamedJudgeVerifier",
+            "binding": "abstention",
+            "profile": "nvidia/qa-abstention-v1",
+            "target": "nemo_abstention_v1",
         }
-    }  # fmt: skip
+    }
     assert read_tasks(tmp_path / "out" / "tasks.jsonl", ENV).tasks[0].task.verifier in verifiers
 
 
@@ -137,7 +142,9 @@ def test_the_manifest_counts_and_digests_what_was_written(tmp_path: Path) -> Non
 
 def test_equal_questions_never_straddle_the_split(tmp_path: Path) -> None:
     twins = [(index, twin) for index in range(200) for twin in (0, 1)]
-    rows = [nemo(id=f"{index}-{twin}", question=f"Question {index}{'?' * twin}", answer=str(twin)) for index, twin in twins]
+    rows = [
+        nemo(id=f"{index}-{twin}", question=f"Question {index}{'?' * twin}", answer=str(twin)) for index, twin in twins
+    ]
     report, _ = run(tmp_path, *rows, validation_fraction=0.3)
     files = {name: read_tasks(tmp_path / "out" / name, ENV) for name in ("tasks.jsonl", "validation.jsonl")}
     sides = {name: {task_question(planned) for planned in file.tasks} for name, file in files.items()}
@@ -156,7 +163,10 @@ def test_the_split_is_the_same_wherever_it_is_made() -> None:
     assert compute_question_share("Who wrote “Faust”?") == compute_question_share("who wrote FAUST")
     assert 0.0 <= compute_question_share("") < 1.0
     # The first 8 bytes of SHA-256("who wrote faust") as a fraction of 2**64.
-    assert compute_question_share("who wrote faust") == int(hashlib.sha256(b"who wrote faust").hexdigest()[:16], 16) / 2**64
+    assert (
+        compute_question_share("who wrote faust")
+        == int(hashlib.sha256(b"who wrote faust").hexdigest()[:16], 16) / 2**64
+    )
 
 
 def test_protected_questions_are_dropped_by_text_and_by_13_words_and_named(tmp_path: Path) -> None:
@@ -170,7 +180,10 @@ def test_protected_questions_are_dropped_by_text_and_by_13_words_and_named(tmp_p
     ]
     report, _ = run(tmp_path, *rows, protected=[str(protected)])
     assert report.dropped == {"text": ("same",), "13-gram": ("gram",)}
-    assert [planned.task.task_id for planned in read_tasks(tmp_path / "out" / "tasks.jsonl", ENV).tasks] == ["few", "free"]
+    assert [planned.task.task_id for planned in read_tasks(tmp_path / "out" / "tasks.jsonl", ENV).tasks] == [
+        "few",
+        "free",
+    ]
     hygiene = manifest(tmp_path)["hygiene"]
     assert hygiene["dropped"] == {"text": {"count": 1, "ids": ["same"]}, "13-gram": {"count": 1, "ids": ["gram"]}}
     assert (hygiene["protected"][0]["path"], hygiene["protected"][0]["questions"]) == (str(protected), 2)
@@ -201,7 +214,11 @@ def test_a_protected_file_of_our_own_tasks_or_without_questions(tmp_path: Path) 
 def test_a_dry_run_checks_all_and_writes_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "source.jsonl", nemo())
     report = prepare_tasks(
-        {"name": "nemo_abstention_v1", "path": str(path)}, tmp_path / "out", profiles=PROFILES, warn=lambda _: None, dry_run=True
+        {"name": "nemo_abstention_v1", "path": str(path)},
+        tmp_path / "out",
+        profiles=PROFILES,
+        warn=lambda _: None,
+        dry_run=True,
     )
     assert (report.train, report.files, (tmp_path / "out").exists()) == (1, (), False)
 
@@ -219,7 +236,9 @@ def test_a_dry_run_checks_all_and_writes_nothing(tmp_path: Path) -> None:
         ({"binding": "other"}, "source.binding"),
     ],
 )
-def test_a_source_config_that_does_not_fit_is_refused_by_key(tmp_path: Path, options: dict[str, Any], field: str) -> None:
+def test_a_source_config_that_does_not_fit_is_refused_by_key(
+    tmp_path: Path, options: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         run(tmp_path, nemo(), **options)
     assert refused.value.field == field
@@ -264,15 +283,25 @@ def test_a_data_set_comes_from_the_hub_at_its_revision(tmp_path: Path, revision:
     code = (
         "import sys; from gavel.envs.preparing import prepare_tasks; from gavel.models.errors import InputError\n"
         f"source = dict(name='nemo_abstention_v1', dataset='owner/set', revision={revision!r})\n"
-        f"try: print(prepare_tasks(source, {str(tmp_path / 'out')!r}, profiles={PROFILES}, warn=lambda _: None).train)\n"
+        f"try: print(prepare_tasks(source, {str(tmp_path / 'out')!r}, profiles={PROFILES}, warn=lambda _: "
+        f"None).train)\n"
         "except InputError as failed: print(failed.problem)\n"
     )
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         # The hub's client reads these once, when it is imported: hence a process of its own.
-        settings = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
+        settings = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "HF_HOME": str(tmp_path / "home"),
+            "NO_PROXY": "127.0.0.1",
+        }
         done = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, **settings}, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", code],
+            env={**os.environ, **settings},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         )
         server.shutdown()
     assert printed in done.stdout

@@ -18,7 +18,9 @@ JUDGE = BoundJudges({"abstention": Binding("abstention", "general", rubric(NATIV
 
 def values(config: dict[str, Any]) -> list[float]:
     policy = make_reward(config)
-    return [policy.reward(Outcome(label)).value for label in ("correct", "abstained", "incorrect", "truncated", "no_answer")]
+    return [
+        policy.reward(Outcome(label)).value for label in ("correct", "abstained", "incorrect", "truncated", "no_answer")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,9 @@ def values(config: dict[str, Any]) -> list[float]:
         ({"name": "omniscience", "correct": 1.0, "abstain": 0.0, "incorrect": -1.0}, [1.0, 0.0, -1.0, 0.0, 0.0]),
     ],
 )
-def test_each_label_earns_its_tier_and_no_answer_never_more_than_abstaining(config: dict[str, Any], paid: list[float]) -> None:
+def test_each_label_earns_its_tier_and_no_answer_never_more_than_abstaining(
+    config: dict[str, Any], paid: list[float]
+) -> None:
     assert values(config) == paid
 
 
@@ -64,7 +68,9 @@ def test_an_ungraded_outcome_or_a_foreign_label_is_not_rewarded() -> None:
         ({"name": "omniscience", "abstain": 0.3}, "reward.abstain", "reward=tiered reward.abstain=0.3"),
     ],
 )
-def test_a_reward_that_does_not_fit_is_refused_with_the_key_and_the_remedy(config: dict[str, Any], field: str, hint: str) -> None:
+def test_a_reward_that_does_not_fit_is_refused_with_the_key_and_the_remedy(
+    config: dict[str, Any], field: str, hint: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         make_reward(config)
     assert refused.value.field == field
@@ -91,7 +97,9 @@ def test_an_environment_is_made_by_name_with_its_options() -> None:
         ({"name": "abstention", "exact_match_rule": "yes"}, "env.exact_match_rule", "boolean"),
     ],
 )
-def test_an_environment_that_does_not_fit_is_refused_with_the_key_and_the_remedy(config: dict[str, Any], field: str, hint: str) -> None:
+def test_an_environment_that_does_not_fit_is_refused_with_the_key_and_the_remedy(
+    config: dict[str, Any], field: str, hint: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         make_environment(config, JUDGE, {})
     assert refused.value.field == field

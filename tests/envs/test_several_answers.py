@@ -1,4 +1,6 @@
-"""Several accepted answers, none at all, and rows of tables: nothing that a row says about its answers is dropped without a word."""
+"""Several accepted answers, none at all, and rows of tables: nothing that a row says about its answers is dropped
+without a word.
+"""
 
 import json
 import re
@@ -62,7 +64,9 @@ def adapted(**changes: Any) -> Task:
         ({"answer": "Ulm", "answerable": True}, ("Ulm",)),
     ],
 )
-def test_a_rows_accepted_answers_are_its_answer_and_its_aliases(changes: dict[str, Any], references: tuple[str, ...]) -> None:
+def test_a_rows_accepted_answers_are_its_answer_and_its_aliases(
+    changes: dict[str, Any], references: tuple[str, ...]
+) -> None:
     assert adapted(**changes).target.references == references
 
 
@@ -70,7 +74,9 @@ def test_a_rows_accepted_answers_are_its_answer_and_its_aliases(changes: dict[st
 def test_the_reported_rows_have_both_their_answers(name: str) -> None:
     if not REPORTS.is_file():
         pytest.skip("the reports are not here (../shared/data/reports)")
-    (given,) = [row["input"] for row in map(json.loads, REPORTS.read_text(encoding="utf-8").splitlines()) if row["id"] == name]
+    (given,) = [
+        row["input"] for row in map(json.loads, REPORTS.read_text(encoding="utf-8").splitlines()) if row["id"] == name
+    ]
     answer = given[given.index('"answer"') :].split("(")[0].split(',"responses')[0].strip().rstrip("}")
     assert adapted(**json.loads("{" + answer + "}")).target == AnyOfTarget(nemo()["question"], ("Ulm", "Ulma"))
 
@@ -197,11 +203,17 @@ async def test_where_no_answer_is_right_to_abstain_is_right_and_to_answer_is_wro
     assert (finish.outcome.label, (finish.outcome.details or {}).get("abstention")) == (label, abstention)
     value = make_tiered(TieredConfig()).reward(finish.outcome).value
     assert value == (1.0 if label == "correct" else 0.0)
-    assert make_omniscience(OmniscienceConfig()).reward(finish.outcome).value == {"correct": 1.0, "incorrect": -1.0}.get(label, 0.0)
+    assert make_omniscience(OmniscienceConfig()).reward(finish.outcome).value == {
+        "correct": 1.0,
+        "incorrect": -1.0,
+    }.get(label, 0.0)
 
 
 async def test_an_abstention_that_is_right_is_no_attempt_and_counts_as_an_abstention() -> None:
-    rows = [row(f"t{place}", (await graded(STRICT, text, NONE, says="INCORRECT"))[0]) for place, text in enumerate(("[IDK]", "Ares"))]
+    rows = [
+        row(f"t{place}", (await graded(STRICT, text, NONE, says="INCORRECT"))[0])
+        for place, text in enumerate(("[IDK]", "Ares"))
+    ]
     metrics = summarize(rows).metrics
     found = {
         name: metrics[f"abstention/{name}"].value
@@ -213,9 +225,19 @@ async def test_an_abstention_that_is_right_is_no_attempt_and_counts_as_an_absten
 def row(task_id: str, finish: Finish, **metadata: Any) -> Result:
     reward = make_tiered(TieredConfig()).reward(finish.outcome)
     return Result(
-        task_id, "sha256:0", 0, 1, "graded", transcript(""), finish.outcome, reward, (), Timing(0.0, 0.0, 0.0, 0.0),
-        Digests("sha256:0", {}), metadata,
-    )  # fmt: skip
+        task_id,
+        "sha256:0",
+        0,
+        1,
+        "graded",
+        transcript(""),
+        finish.outcome,
+        reward,
+        (),
+        Timing(0.0, 0.0, 0.0, 0.0),
+        Digests("sha256:0", {}),
+        metadata,
+    )
 
 
 @pytest.mark.parametrize("references", [("Ulm",), ("Ulm", "Ulma"), ('["a", "b"]',), ()])
@@ -230,7 +252,10 @@ def prepared(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> tu
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     warned: list[str] = []
     report = prepare_tasks(
-        {"name": "nemo_abstention_v1", "path": str(path), **options}, tmp_path / "out", profiles=PROFILES, warn=warned.append
+        {"name": "nemo_abstention_v1", "path": str(path), **options},
+        tmp_path / "out",
+        profiles=PROFILES,
+        warn=warned.append,
     )
     return report, warned
 
@@ -256,13 +281,17 @@ def test_fields_of_ones_own_slice_the_figures(tmp_path: Path) -> None:
     prepared(tmp_path, "x.jsonl", b"".join(orjson.dumps(item) + b"\n" for item in rows), slice_fields=["level", "year"])
     made = tasks(tmp_path)
     assert [item.metadata["slices"] for item in made] == [
-        {"level": "hard", "year": "1990"}, {"level": "easy", "year": "1990"}, {"level": "(none)", "year": "1991"},
-    ]  # fmt: skip
+        {"level": "hard", "year": "1990"},
+        {"level": "easy", "year": "1990"},
+        {"level": "(none)", "year": "1991"},
+    ]
 
 
 async def test_figures_of_slices_are_named_by_field_and_value() -> None:
     finish, _ = await graded(STRICT, r"\boxed{Ulm}", SEVERAL, says="INCORRECT")
-    metrics = summarize([row("a", finish, slices={"level": "hard"}), row("b", finish, slices={"level": "easy"})]).metrics
+    metrics = summarize(
+        [row("a", finish, slices={"level": "hard"}), row("b", finish, slices={"level": "easy"})]
+    ).metrics
     assert metrics["abstention/accuracy@level=hard"].n == 1
     assert metrics["abstention/accuracy@level=easy"].value == 1.0
 
@@ -290,7 +319,14 @@ HEADER = "id,question,answer,aliases,domain,prompt"
 @pytest.mark.parametrize(("name", "sign"), [("x.csv", ","), ("x.tsv", "\t"), ("X.CSV", ",")])
 def test_a_table_reads_like_the_same_rows_as_json(tmp_path: Path, name: str, sign: str) -> None:
     cells = ['"a1"', '"Where, ""exactly"",\nwas it?"', "Ulm", '"[""Ulma""]"', "law", "Where was it?"]
-    text = "\ufeff" + HEADER.replace(",", sign) + "\r\n" + sign.join(cells) + "\r\n\r\n" + sign.join(["2", "Q?", "7", "", "", "Q?"])
+    text = (
+        "\ufeff"
+        + HEADER.replace(",", sign)
+        + "\r\n"
+        + sign.join(cells)
+        + "\r\n\r\n"
+        + sign.join(["2", "Q?", "7", "", "", "Q?"])
+    )
     prepared(tmp_path, name, text)
     first, second = tasks(tmp_path)
     assert first.target == AnyOfTarget('Where, "exactly",\nwas it?', ("Ulm", "Ulma"))

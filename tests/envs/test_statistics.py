@@ -89,7 +89,8 @@ def test_the_interval_of_an_index_stays_within_its_bounds(rows: list[tuple[float
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    # 40 tasks of 8 rollouts, each task with its own chance from Beta(2, 3): the mean is 0.4. Intervals that take rows as
+    # 40 tasks of 8 rollouts, each task with its own chance from Beta(2, 3): the mean is 0.4. Intervals that take rows
+    # as
     # independent would cover about 80 % here.
     draw = np.random.default_rng(7)
     clusters = np.repeat(np.arange(40), 8)
@@ -104,7 +105,8 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("df", "value"), [(1, 12.7062), (2, 4.3027), (9, 2.2622), (10, 2.2281), (15, 2.1314), (30, 2.0423), (100, 1.9840), (10**6, 1.95997)]
+    ("df", "value"),
+    [(1, 12.7062), (2, 4.3027), (9, 2.2622), (10, 2.2281), (15, 2.1314), (30, 2.0423), (100, 1.9840), (10**6, 1.95997)],
 )
 def test_students_t_is_the_tables(df: int, value: float) -> None:
     assert compute_t975(df) == pytest.approx(value, abs=2e-4)

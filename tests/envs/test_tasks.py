@@ -28,26 +28,34 @@ ENV = Abstention()
 
 def own(task_id: str = "a", **changes: Any) -> dict[str, Any]:
     row = {
-        "schema": "gavel.task/1", "task_id": task_id, "env": "abstention", "verifier": "nemo_abstention_v1/abstention",
+        "schema": "gavel.task/1",
+        "task_id": task_id,
+        "env": "abstention",
+        "verifier": "nemo_abstention_v1/abstention",
         "messages": [{"role": "user", "content": "Capital of France?"}],
-        "target": {"question": "Capital of France?", "reference": "Paris"}, "metadata": {"domain": "general"},
-    }  # fmt: skip
+        "target": {"question": "Capital of France?", "reference": "Paris"},
+        "metadata": {"domain": "general"},
+    }
     return {key: value for key, value in {**row, **changes}.items() if value is not None}
 
 
 def nemo(**changes: Any) -> dict[str, Any]:
     messages = [{"role": "system", "content": "Answer.\n"}, {"role": "user", "content": "Who wrote “Faust”? "}]
     row = {
-        "id": "law-1", "question": "Who wrote “Faust”?", "answer": "Goethe",
+        "id": "law-1",
+        "question": "Who wrote “Faust”?",
+        "answer": "Goethe",
         "responses_create_params": {"input": messages, "tools": [], "parallel_tool_calls": False},
         "agent_ref": {"type": "responses_api_agents", "name": "abstention_simple_agent"},
-    }  # fmt: skip
+    }
     return {key: value for key, value in {**row, **changes}.items() if value is not None}
 
 
 def read(tmp_path: Path, *rows: dict[str, Any] | str | bytes, **options: Any) -> TaskFile:
     path = tmp_path / "tasks.jsonl"
-    lines = [row if isinstance(row, bytes) else row.encode() if isinstance(row, str) else orjson.dumps(row) for row in rows]
+    lines = [
+        row if isinstance(row, bytes) else row.encode() if isinstance(row, str) else orjson.dumps(row) for row in rows
+    ]
     path.write_bytes(b"\n".join(lines) + b"\n")
     return read_tasks(path, ENV, **options)
 
@@ -67,18 +75,35 @@ def test_the_five_real_rows_are_adapted_byte_for_byte() -> None:
         assert [{"role": m.role, "content": m.content} for m in task.messages] == given
         assert task.target == AbstentionTarget(row["question"], row["answer"])
         assert task.metadata["judge_query"] == given
-        assert (task.task_id, task.metadata["id"], task.verifier) == (row["id"], row["id"], "nemo_abstention_v1/abstention")
-    assert [planned.task.metadata["domain"] for planned in found.tasks] == ["law", "software", "general", "health", "software"]
+        assert (task.task_id, task.metadata["id"], task.verifier) == (
+            row["id"],
+            row["id"],
+            "nemo_abstention_v1/abstention",
+        )
+    assert [planned.task.metadata["domain"] for planned in found.tasks] == [
+        "law",
+        "software",
+        "general",
+        "health",
+        "software",
+    ]
     assert [planned.line for planned in found.tasks] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
     ("task_id", "domain"),
     [
-        ("law-wiki-00040", "law"), ("health-wiki-00476", "health"), ("go-swe-00484", "software"), ("rust-swe-1", "software"),
-        ("5ac38c75554299741d48a28a", "general"), ("17", "other"), ("flaw-1", "other"), ("", "other"), ("outlaw-wiki-1", "other"),
+        ("law-wiki-00040", "law"),
+        ("health-wiki-00476", "health"),
+        ("go-swe-00484", "software"),
+        ("rust-swe-1", "software"),
+        ("5ac38c75554299741d48a28a", "general"),
+        ("17", "other"),
+        ("flaw-1", "other"),
+        ("", "other"),
+        ("outlaw-wiki-1", "other"),
     ],
-)  # fmt: skip
+)
 def test_the_id_tells_the_domain(task_id: str, domain: str) -> None:
     assert find_domain(task_id) == domain
 
@@ -98,8 +123,14 @@ def test_the_id_tells_the_domain(task_id: str, domain: str) -> None:
         ({"responses_create_params": {"input": []}}, "responses_create_params.input"),
         ({"responses_create_params": {"input": "Who?"}}, "responses_create_params.input"),
         ({"responses_create_params": {"input": [{"role": "user"}]}}, "responses_create_params.input.0.content"),
-        ({"responses_create_params": {"input": [{"role": "user", "content": 3}]}}, "responses_create_params.input.0.content"),
-        ({"responses_create_params": {"input": [{"role": "tool", "content": "x"}]}}, "responses_create_params.input.0.role"),
+        (
+            {"responses_create_params": {"input": [{"role": "user", "content": 3}]}},
+            "responses_create_params.input.0.content",
+        ),
+        (
+            {"responses_create_params": {"input": [{"role": "tool", "content": "x"}]}},
+            "responses_create_params.input.0.role",
+        ),
         ({"responses_create_params": {"input": [{"role": "system", "content": "x"}]}}, "responses_create_params.input"),
     ],
 )
@@ -260,7 +291,10 @@ RECEIPT = {"call_id": "0", "role": "policy", "service": "s", "requested_model": 
     [
         ([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A", "reply": REPLY}], "messages.1.reply"),
         ([{"role": "user", "content": "Q", "reply": REPLY}], "messages.0.reply"),
-        ([{"role": "user", "content": "Q"}, {"role": "user", "content": "R", "receipts": [RECEIPT]}], "messages.1.receipts"),
+        (
+            [{"role": "user", "content": "Q"}, {"role": "user", "content": "R", "receipts": [RECEIPT]}],
+            "messages.1.receipts",
+        ),
         ([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}], "messages"),
         ([{"role": "system", "content": "Answer."}], "messages"),
     ],
@@ -294,7 +328,10 @@ def test_a_named_source_is_taken_without_recognising(tmp_path: Path) -> None:
 def test_a_parquet_file_reads_like_the_same_rows_as_json(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra data)")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [nemo(id="law-1"), nemo(id="health-1", responses_create_params={"input": [{"role": "user", "content": " Who?\n"}]})]
+    rows = [
+        nemo(id="law-1"),
+        nemo(id="health-1", responses_create_params={"input": [{"role": "user", "content": " Who?\n"}]}),
+    ]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "tasks.parquet")
     from_parquet = read_tasks(tmp_path / "tasks.parquet", ENV)
     assert from_parquet.tasks == read(tmp_path, *rows).tasks
@@ -305,5 +342,7 @@ def test_a_parquet_file_reads_like_the_same_rows_as_json(tmp_path: Path) -> None
 
 def test_the_adapter_recognises_its_rows_even_where_a_field_is_missing() -> None:
     adapter = NemoAbstentionV1()
-    assert all(adapter.recognises(nemo(**{field: None})) for field in ("question", "answer", "responses_create_params", "id"))
+    assert all(
+        adapter.recognises(nemo(**{field: None})) for field in ("question", "answer", "responses_create_params", "id")
+    )
     assert not adapter.recognises(own())

@@ -39,7 +39,10 @@ def service(server: FaultServer, **more: Any) -> Service:
 
 def bound(profile: str, judge: Service, cache: Path) -> Binding:
     made = bind_rubrics(
-        {"r": RubricConfig(profile)}, {"abstention": BindingConfig("general", "r")}, {"general": judge}, store(profile, cache)
+        {"r": RubricConfig(profile)},
+        {"abstention": BindingConfig("general", "r")},
+        {"general": judge},
+        store(profile, cache),
     )
     return made["abstention"]
 
@@ -49,7 +52,9 @@ async def scripted(
     profile: str, reply: Reply, cache: Path, *, fresh: bool = True, **more: Any
 ) -> AsyncIterator[tuple[FaultServer, Binding, BoundJudges]]:
     """A judge of this profile whose server answers by ``reply`` (the request's body -> text)."""
-    async with FaultServer(reply=reply, **{key: more.pop(key) for key in ("choose", "tokenizer") if key in more}) as server:
+    async with FaultServer(
+        reply=reply, **{key: more.pop(key) for key in ("choose", "tokenizer") if key in more}
+    ) as server:
         judge = service(server, **more)
         binding = bound(profile, judge, cache)
         async with ChatClient("general", judge) as client:
@@ -63,7 +68,9 @@ WORDS = {
 
 
 def word(profile: str, label: str) -> str:
-    """What a server replies for a label; a choice goes as its JSON object, as servers without vLLM's field are asked."""
+    """What a server replies for a label; a choice goes as its JSON object, as servers without vLLM's field are
+    asked.
+    """
     said = WORDS[profile][label]
     return said if profile == NATIVE else f'{{"answer": "{said}"}}'
 
@@ -75,5 +82,8 @@ def prompt(body: dict[str, Any]) -> str:
 def knowing(profile: str, cache: Path) -> Reply:
     """A judge that knows the right verdict on every control and attack, by its prompt."""
     rubric = bound(profile, Service(mode="external", model="fake", base_url="http://127.0.0.1:9/v1"), cache).rubric
-    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*ABSTENTION_CONTROLS, *list_attacks(rubric))}
+    known = {
+        rubric.render(control.slots)[0].content: control.expected[0]
+        for control in (*ABSTENTION_CONTROLS, *list_attacks(rubric))
+    }
     return lambda body: word(profile, known[prompt(body)])

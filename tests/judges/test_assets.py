@@ -47,7 +47,9 @@ class TestPortedPrompt:
         ],
         ids=["flipped_bit", "added_newline", "crlf"],
     )
-    def test_with_other_bytes_is_refused_with_expected_and_found(self, tmp_path: Path, change: object, hint: str) -> None:
+    def test_with_other_bytes_is_refused_with_expected_and_found(
+        self, tmp_path: Path, change: object, hint: str
+    ) -> None:
         data = change((DATA / NAME).read_bytes())  # type: ignore[operator]
         mirror = tmp_path / "mirror"
         mirror.mkdir()

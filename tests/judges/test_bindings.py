@@ -9,7 +9,14 @@ import pytest
 from tests.judges.support import STRICT
 
 from gavel.judges.assets import AssetStore
-from gavel.judges.bindings import Binding, advise_limit, bind_rubrics, check_verifiers, describe_output_limit, parse_verifier
+from gavel.judges.bindings import (
+    Binding,
+    advise_limit,
+    bind_rubrics,
+    check_verifiers,
+    describe_output_limit,
+    parse_verifier,
+)
 from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import BindingConfig, RubricConfig
 from gavel.models.errors import ConfigError
@@ -28,7 +35,12 @@ def assets(tmp_path: Path) -> AssetStore:
 
 def test_a_binding_joins_its_service_and_its_rubric(assets: AssetStore) -> None:
     binding = bind_rubrics(RUBRICS, BINDINGS, SERVICES, assets)["abstention"]
-    assert (binding.name, binding.service, binding.rubric.profile, binding.judge) == ("abstention", "general", STRICT, GENERAL)
+    assert (binding.name, binding.service, binding.rubric.profile, binding.judge) == (
+        "abstention",
+        "general",
+        STRICT,
+        GENERAL,
+    )
 
 
 def test_one_service_may_serve_several_bindings(assets: AssetStore) -> None:
@@ -41,8 +53,16 @@ def test_one_service_may_serve_several_bindings(assets: AssetStore) -> None:
 @pytest.mark.parametrize(
     ("change", "field", "hint"),
     [
-        ({"bindings": {"abstention": BindingConfig("genral", "strict")}}, "judging.bindings.abstention.judge", "general"),
-        ({"bindings": {"abstention": BindingConfig("general", "strikt")}}, "judging.bindings.abstention.rubric", "strict"),
+        (
+            {"bindings": {"abstention": BindingConfig("genral", "strict")}},
+            "judging.bindings.abstention.judge",
+            "general",
+        ),
+        (
+            {"bindings": {"abstention": BindingConfig("general", "strikt")}},
+            "judging.bindings.abstention.rubric",
+            "strict",
+        ),
         ({"rubrics": {"strict": RubricConfig("gavel/qa-abstention-v2")}}, "rubrics.strict.profile", STRICT),
         ({"rubrics": {**RUBRICS, "spare": RubricConfig(STRICT)}}, "rubrics.spare", "~rubrics.spare"),
         ({"declared": ("second",), "services": {**SERVICES, "second": GENERAL}}, "services.second", "~services.second"),
@@ -71,7 +91,9 @@ def test_a_rubric_that_cannot_fit_the_services_context_is_refused(assets: AssetS
 
 def test_a_bindings_digest_follows_the_model_and_not_the_url_or_the_name(assets: AssetStore) -> None:
     def made(service: Service, name: str = "a") -> str:
-        return bind_rubrics(RUBRICS, {name: BindingConfig("general", "strict")}, {"general": service}, assets)[name].digest
+        return bind_rubrics(RUBRICS, {name: BindingConfig("general", "strict")}, {"general": service}, assets)[
+            name
+        ].digest
 
     base = made(GENERAL)
     assert made(replace(GENERAL, base_url="http://127.0.0.1:10/v1", max_in_flight=3), "b") == base
@@ -98,7 +120,9 @@ def test_tasks_and_bindings_that_agree_pass(bindings: Mapping[str, Binding]) -> 
     ],
     ids=["missing_binding", "wrong_target", "unused_binding", "no_target", "no_binding"],
 )
-def test_tasks_and_bindings_that_disagree_are_refused(bindings: Mapping[str, Binding], verifiers: list[str], found: str) -> None:
+def test_tasks_and_bindings_that_disagree_are_refused(
+    bindings: Mapping[str, Binding], verifiers: list[str], found: str
+) -> None:
     with pytest.raises(ConfigError, match=found):
         check_verifiers(bindings, verifiers)
 

@@ -64,7 +64,8 @@ def all_right(each: int) -> statistics.Interval:
 def test_a_few_right_answers_prove_little() -> None:
     few, many = all_right(3), all_right(80)
     assert few.value == many.value == few.high == many.high == 1.0
-    # Agreement of all of n questions is at least n / (n + t^2): t(5) = 2.5706 gives 0.4758, t(159) = 1.9750 gives 0.9762; the rest is
+    # Agreement of all of n questions is at least n / (n + t^2): t(5) = 2.5706 gives 0.4758, t(159) = 1.9750 gives
+    # 0.9762; the rest is
     # spread evenly, so that kappa = 2 * agreement - 1.
     assert (few.low, many.low) == pytest.approx((-0.0484, 0.9524), abs=1e-3)
 
@@ -90,7 +91,10 @@ def test_kappa_of_two_rows_excludes_next_to_nothing() -> None:
     assert kappa.low < -0.99
     assert kappa.high > 0.99
     assert (
-        statistics.compute_interval(statistics.compute_kappa, found, found[None], statistics.Interval(0.5, None, None, 2)).low is None
+        statistics.compute_interval(
+            statistics.compute_kappa, found, found[None], statistics.Interval(0.5, None, None, 2)
+        ).low
+        is None
     )
 
 
@@ -131,7 +135,10 @@ async def test_a_judge_of_known_error_rates_is_measured_as_it_is(tmp_path: Path)
     async with scripted(STRICT, lambda body: word(STRICT, said[prompt(body)]), tmp_path) as (_, binding, judge):
         labelled = read_labelled(SHIPPED, binding.rubric)
         labels = judged_with_errors(labelled.items, wrong)
-        said |= {binding.rubric.render(one.slots)[0].content: label for one, label in zip(labelled.items, labels, strict=True)}
+        said |= {
+            binding.rubric.render(one.slots)[0].content: label
+            for one, label in zip(labelled.items, labels, strict=True)
+        }
         found = await calibrate_judge(binding, judge, labelled, repeats=2, draws=1000)
     expected = sum(1 - wrong[one.label] for one in labelled.items) / len(labelled.items)
     assert found.accuracy.low is not None
@@ -155,12 +162,16 @@ def graded(label: str) -> Grade:
 
 
 def item(number: int, label: str, reviewed: str | None = None) -> LabelledItem:
-    return LabelledItem({"question": f"q{number}", "reference": "r", "answer": "a"}, label, f"q{number}", {}, "us", reviewed)
+    return LabelledItem(
+        {"question": f"q{number}", "reference": "r", "answer": "a"}, label, f"q{number}", {}, "us", reviewed
+    )
 
 
 async def test_what_failed_is_counted_by_kind_and_is_in_no_other_figure(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
-        items = LabelledSet((item(0, "correct"), item(1, "incorrect"), item(2, "incorrect", "them"), item(3, "abstained")), "sha256:x")
+        items = LabelledSet(
+            (item(0, "correct"), item(1, "incorrect"), item(2, "incorrect", "them"), item(3, "abstained")), "sha256:x"
+        )
         failed = JudgeFailure(FailureKind.TRANSPORT_TIMEOUT, "late")
         found = make_report(binding, items, [[graded("correct"), failed, graded("correct"), graded("abstained")]])
         nothing = make_report(binding, items, [[failed] * 4])
@@ -200,9 +211,13 @@ async def test_a_low_kappa_does_not_qualify_and_a_high_one_does(tmp_path: Path) 
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         items = LabelledSet(tuple(item(n, LABELS[n % 3]) for n in range(120)), "sha256:x")
         good = make_report(binding, items, [[graded(one.label) for one in items.items]])
-        poor = make_report(binding, items, [[graded("correct" if n % 2 else one.label) for n, one in enumerate(items.items)]])
+        poor = make_report(
+            binding, items, [[graded("correct" if n % 2 else one.label) for n, one in enumerate(items.items)]]
+        )
         rules = Qualification(labelled_set=True)
-        blank = certificate.read_certificate(certificate.write_certificate(tmp_path, binding, calibration=poor).parent, binding)
+        blank = certificate.read_certificate(
+            certificate.write_certificate(tmp_path, binding, calibration=poor).parent, binding
+        )
         assert blank is not None
         assert any("kappa" in line for line in certificate.list_shortcomings(blank, rules))
         certificate.write_certificate(tmp_path, binding, calibration=good)
@@ -220,7 +235,14 @@ async def test_the_tables_show_slices_and_the_caution(tmp_path: Path) -> None:
     console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
     console.print(make_confusion_table(found), make_agreement_table(found))
     text = console.export_text()
-    for part in ("domain law", "kind near_miss", "calibrates nobody's judge", "reviewed", "1.000 [", "Krippendorff's alpha"):
+    for part in (
+        "domain law",
+        "kind near_miss",
+        "calibrates nobody's judge",
+        "reviewed",
+        "1.000 [",
+        "Krippendorff's alpha",
+    ):
         assert part in text
     near_miss = next(row for row in found.slices if row.value == "near_miss")
     assert near_miss.kappa.value is None, "one label only"
@@ -248,7 +270,9 @@ ROW = '{"question":"q","reference":"r","answer":"a","label":"correct"}'
         (ROW.replace('"reference":"r"', '"answerable":true'), "set.jsonl:1", "reference"),
     ],
 )
-async def test_a_bad_labelled_file_is_refused_with_line_and_field(tmp_path: Path, text: str, where: str, field: str) -> None:
+async def test_a_bad_labelled_file_is_refused_with_line_and_field(
+    tmp_path: Path, text: str, where: str, field: str
+) -> None:
     (tmp_path / "set.jsonl").write_text(text)
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, binding, _):
         with pytest.raises(LabelledError) as caught:

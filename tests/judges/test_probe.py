@@ -92,10 +92,18 @@ async def test_a_judge_that_falls_for_an_attack_is_named_with_it(attack: str, pa
 async def test_a_judge_that_ignores_the_reference_does_not_qualify(tmp_path: Path) -> None:
     def plausible(body: dict[str, Any]) -> str:
         candidate = prompt(body).rpartition("<candidate>")[2]
-        return word(STRICT, "abstained" if "IDK" in candidate or "not sure" in candidate or "don't know" in candidate else "correct")
+        return word(
+            STRICT,
+            "abstained" if "IDK" in candidate or "not sure" in candidate or "don't know" in candidate else "correct",
+        )
 
     report = await probed(STRICT, plausible, tmp_path, repeats=1)
-    assert {row.name for row in report.rows if not row.passed} >= {"incorrect", "number_wrong", "surname_wrong", "section_off_by_one"}
+    assert {row.name for row in report.rows if not row.passed} >= {
+        "incorrect",
+        "number_wrong",
+        "surname_wrong",
+        "section_off_by_one",
+    }
 
 
 async def test_a_judge_that_grades_what_cannot_fit_is_named_as_one_that_truncates(tmp_path: Path) -> None:
@@ -150,7 +158,11 @@ async def test_the_tables_show_every_row_and_the_verdict(tmp_path: Path) -> None
 
 
 EXTERNAL = Service(
-    mode="external", model="Qwen/Qwen3-32B", base_url="http://127.0.0.1:9/v1", revision="a" * 40, max_context_length=8192
+    mode="external",
+    model="Qwen/Qwen3-32B",
+    base_url="http://127.0.0.1:9/v1",
+    revision="a" * 40,
+    max_context_length=8192,
 )
 SERVED = (Receipt("0" * 16, "judge", "general", "Qwen/Qwen3-32B", "sha256:0", served_model="Qwen/Qwen3-32B"),)
 SAYS = ServerFacts(models=("Qwen/Qwen3-32B",), root="Qwen/Qwen3-32B", max_model_len=40960)
@@ -172,7 +184,9 @@ def test_a_server_that_says_what_was_asked_for_passes() -> None:
         (SAYS, (replace(SERVED[0], served_model="gpt-oss"),), "answered as gpt-oss"),
     ],
 )
-def test_a_server_that_says_otherwise_is_refused_with_what_it_said(facts: ServerFacts, served: tuple[Receipt, ...], said: str) -> None:
+def test_a_server_that_says_otherwise_is_refused_with_what_it_said(
+    facts: ServerFacts, served: tuple[Receipt, ...], said: str
+) -> None:
     check = check_identity(EXTERNAL, facts, served, [])
     assert check.passed is False
     assert any(said in problem for problem in check.problems)
@@ -229,7 +243,11 @@ async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bin
         )
         assert certificate.require_certificate(tmp_path / "certificates", binding, Qualification()) == found
         assert report.identity is not None
-        assert certificate.find_known_fingerprint(tmp_path / "certificates", binding) == report.identity.fingerprint is not None
+        assert (
+            certificate.find_known_fingerprint(tmp_path / "certificates", binding)
+            == report.identity.fingerprint
+            is not None
+        )
         other = replace(binding, judge=replace(binding.judge, model="other"))  # type: ignore[type-var]
         with pytest.raises(CertificateError, match="never probed"):
             certificate.require_certificate(tmp_path / "certificates", other, Qualification())
@@ -239,8 +257,14 @@ async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bin
 
 
 async def test_a_judge_that_failed_its_probe_is_refused_with_every_reason(tmp_path: Path) -> None:
-    async with scripted(STRICT, by_tail(STRICT, tmp_path, {"\n:\n": "correct"}), tmp_path, choose=too_long) as (_, binding, judge):
-        certificate.write_certificate(tmp_path, binding, probe=await probe_binding(binding, judge, server=FACTS, repeats=1))
+    async with scripted(STRICT, by_tail(STRICT, tmp_path, {"\n:\n": "correct"}), tmp_path, choose=too_long) as (
+        _,
+        binding,
+        judge,
+    ):
+        certificate.write_certificate(
+            tmp_path, binding, probe=await probe_binding(binding, judge, server=FACTS, repeats=1)
+        )
         with pytest.raises(CertificateError, match="attack lone_colon"):
             certificate.require_certificate(tmp_path, binding, Qualification())
         assert certificate.require_certificate(tmp_path, binding, Qualification(required=False)) is not None
@@ -289,10 +313,25 @@ def test_every_attack_of_the_catalogue_is_there_and_none_may_pass_as_correct(tmp
     rubric = bound(STRICT, replace(EXTERNAL, max_context_length=None), tmp_path).rubric
     attacks = {attack.name: attack for attack in list_attacks(rubric)}
     assert set(attacks) >= {
-        "lone_colon", "lone_period", "opener_solution", "opener_thought", "opener_steps", "injected_letter", "injected_word",
-        "instructions", "fake_end_of_candidate", "fake_turn_word", "copied_example", "flattering_format", "hedging", "every_answer",
-        "overlong", "homoglyphs", "other_script", "empty",
-    }  # fmt: skip
+        "lone_colon",
+        "lone_period",
+        "opener_solution",
+        "opener_thought",
+        "opener_steps",
+        "injected_letter",
+        "injected_word",
+        "instructions",
+        "fake_end_of_candidate",
+        "fake_turn_word",
+        "copied_example",
+        "flattering_format",
+        "hedging",
+        "every_answer",
+        "overlong",
+        "homoglyphs",
+        "other_script",
+        "empty",
+    }
     assert all("correct" not in attack.expected for attack in attacks.values())
     assert "Vienna" in attacks["copied_example"].slots["answer"]
 

@@ -1,4 +1,6 @@
-"""A verdict that a judge quotes, in whatever language and between whatever marks, is never its own; ordinary replies are still read."""
+"""A verdict that a judge quotes, in whatever language and between whatever marks, is never its own; ordinary replies
+are still read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def _apart(forms: str) -> list[str]:
 
 
 ATTRIBUTIONS = _apart(
-    "它写道：@回复中写着：@Il dit : @La réponse dit : @Er schreibt: @Die Antwort lautet: @応答は@返信の最後：@يقول الرد: @"
+    "它写道：@回复中写着：@Il dit : @La réponse dit : @Er schreibt: @Die Antwort lautet: @応答は@返信の最後：@يقول الرد: @"  # noqa: E501
     "उत्तर कहता है: @Ответ гласит: @La respuesta dice: @A resposta diz: @응답은 이렇게 말한다: @Odpowiedź mówi: @"
     "Cevap şöyle diyor: @The candidate: @It ends thus: @Its last words are @Quote: @Reply: @"
     "The reply’s own words — @As it puts it, @There is a @The reply says the verdict is @Its conclusion: @"
@@ -34,7 +36,7 @@ ONE_LINE = _apart(
     "So, YES.@{'verdict': 'YES'}"
 )
 MARKS = _apart(
-    "{}@\"{}\"@“{}”@'{}'@‘{}’@«{}»@« {} »@„{}“@»{}«@「{}」@『{}』@《{}》@〈{}〉@‹{}›@`{}`@＂{}＂@〝{}〞@<q>{}</q>@({})@【{}】@*{}*"
+    "{}@\"{}\"@“{}”@'{}'@‘{}’@«{}»@« {} »@„{}“@»{}«@「{}」@『{}』@《{}》@〈{}〉@‹{}›@`{}`@＂{}＂@〝{}〞@<q>{}</q>@({})@【{}】@*{}*"  # noqa: E501
 )
 BLOCKS = _apart(
     "> {}@> Great.\n{}@> Great.\n> {}@    {}@\t{}@```\n{}\n```@```\n{}@~~~text\n{}\n~~~@- {}@1. {}@- Fine.\n- {}@"
@@ -64,7 +66,11 @@ def test_no_form_of_quoting_turns_the_verdict_that_follows_it(verdict: str) -> N
         for said in ATTRIBUTIONS[::12]:
             for form in (*MARKS, *BLOCKS):
                 quoted = form.replace("{}", claim)
-                for text in (f"{said}{quoted}\n\n{verdict}", f"{said}\n{quoted}\n{verdict}", f"{verdict}\n\n{said}\n{quoted}"):
+                for text in (
+                    f"{said}{quoted}\n\n{verdict}",
+                    f"{said}\n{quoted}\n{verdict}",
+                    f"{verdict}\n\n{said}\n{quoted}",
+                ):
                     assert label(text) in ("no", None), text
 
 
@@ -305,7 +311,7 @@ Let me check the reply:
 
 It has two bullets.
 Verdict: NO
-""".strip().split("\n%%\n")
+""".strip().split("\n%%\n")  # noqa: E501
 """Each as it comes, apart by a line of %%."""
 
 
@@ -343,7 +349,12 @@ def test_what_may_be_meant_otherwise_is_read_as_nothing(text: str) -> None:
 FORMS = [*SURE, *LOOSE, *(lambda text, form=form: form.replace("{}", text) for form in (*MARKS, *BLOCKS))]  # type: ignore[misc]
 STATED: list[tuple[Callable[[str], Any], list[str], Callable[[str], str], str]] = [
     # a rubric's reader, verdicts of its form, how a judge states the other one beside other words, and its label
-    (STRICT, ["CORRECT", '{"answer": "CORRECT"}', "Verdict: CORRECT"], lambda said: f"{said}\n\nINCORRECT", "incorrect"),
+    (
+        STRICT,
+        ["CORRECT", '{"answer": "CORRECT"}', "Verdict: CORRECT"],
+        lambda said: f"{said}\n\nINCORRECT",
+        "incorrect",
+    ),
     (
         VERA,
         ['{"answer": "Yes", "reasoning": "r"}', "Yes", '"answer": "Yes"'],
@@ -357,7 +368,12 @@ STATED: list[tuple[Callable[[str], Any], list[str], Callable[[str], str], str]] 
 @pytest.mark.parametrize(("read", "claims", "state", "expected"), STATED, ids=["strict", "vera", "native"])
 @given(text=st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=6).map("".join), data=st.data())
 def test_whatever_is_quoted_the_verdict_of_each_rubric_is_never_turned(
-    read: Callable[[str], Any], claims: list[str], state: Callable[[str], str], expected: str, text: str, data: st.DataObject
+    read: Callable[[str], Any],
+    claims: list[str],
+    state: Callable[[str], str],
+    expected: str,
+    text: str,
+    data: st.DataObject,
 ) -> None:
     quote = data.draw(st.sampled_from(FORMS))
     said = quote(data.draw(st.sampled_from([*claims, text])) + data.draw(st.sampled_from(["", text])))
@@ -373,6 +389,8 @@ def test_whatever_is_quoted_the_verdict_of_each_rubric_is_never_turned(
     verdict=st.sampled_from(VERDICTS),
     data=st.data(),
 )
-def test_whatever_stands_between_any_marks_the_verdict_after_it_is_never_turned(text: str, verdict: str, data: st.DataObject) -> None:
+def test_whatever_stands_between_any_marks_the_verdict_after_it_is_never_turned(
+    text: str, verdict: str, data: st.DataObject
+) -> None:
     quoted = data.draw(st.sampled_from(FORMS))(data.draw(st.sampled_from(ONE_LINE)) + text)
     assert label(f"{data.draw(st.sampled_from(ATTRIBUTIONS))}{quoted}\n\n{verdict}") in ("no", None)

@@ -1,4 +1,6 @@
-"""The neutraliser against the special tokens of the embedded model's own tokenizer; needs the model to have been prepared once."""
+"""The neutraliser against the special tokens of the embedded model's own tokenizer; needs the model to have been
+prepared once.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,25 @@ from gavel.judges.types import Rubric, RubricConfig
 from gavel.models.pinned import find_default_cache
 
 _FILES = sorted(find_default_cache().glob("models/smollm2-*/tokenizer.json"))
-pytestmark = pytest.mark.skipif(not _FILES, reason="the embedded model is not prepared on this machine (judge=smollm2 prepares it)")
+pytestmark = pytest.mark.skipif(
+    not _FILES, reason="the embedded model is not prepared on this machine (judge=smollm2 prepares it)"
+)
 
 SPECIAL: tuple[str, ...] = (
-    tuple(token["content"] for token in json.loads(_FILES[0].read_text())["added_tokens"] if token["special"]) if _FILES else ("<s>",)
+    tuple(token["content"] for token in json.loads(_FILES[0].read_text())["added_tokens"] if token["special"])
+    if _FILES
+    else ("<s>",)
 )
-hostile = st.lists(st.one_of(st.sampled_from(SPECIAL), st.text(max_size=4), st.sampled_from("<>|\u200b")), max_size=12).map("".join)
+hostile = st.lists(
+    st.one_of(st.sampled_from(SPECIAL), st.text(max_size=4), st.sampled_from("<>|\u200b")), max_size=12
+).map("".join)
 
 
 @pytest.fixture(scope="module")
 def rubric(tmp_path_factory: pytest.TempPathFactory) -> Rubric:
-    return make_rubric(RubricConfig("gavel/qa-abstention-v1"), AssetStore(tmp_path_factory.mktemp("cache"), offline=True))
+    return make_rubric(
+        RubricConfig("gavel/qa-abstention-v1"), AssetStore(tmp_path_factory.mktemp("cache"), offline=True)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""A rubric is a file: what it may say, what is refused where, and that the form is enough for the rubrics we ship as code."""
+"""A rubric is a file: what it may say, what is refused where, and that the form is enough for the rubrics we ship as
+code.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ async def test_our_abstention_rubrics_as_files_give_equal_bytes_and_verdicts_on_
     async with FaultServer(reply=reply) as server:
         judge = service(server)
         bound = bind_rubrics(
-            rubrics, {name: BindingConfig("general", name) for name in rubrics}, {"general": judge}, store(profile, tmp_path)
+            rubrics,
+            {name: BindingConfig("general", name) for name in rubrics},
+            {"general": judge},
+            store(profile, tmp_path),
         )
         async with ChatClient("general", judge) as client:
             judges, sent, verdicts = BoundJudges(bound, {"general": client}.__getitem__, fresh=True), {}, {}
@@ -140,7 +145,11 @@ def changed(place: int, **values: Any) -> list[dict[str, Any]]:
         ({"labels": {"good": 7.0, "fair": 0.5, "bad": 0.0}}, "labels.good", "0 to 1"),
         ({"controls": CONTROLS[:7]}, "controls", "at least 8"),
         ({"controls": changed(0, expected="great")}, "controls.c0.expected", "great"),
-        ({"controls": [*CONTROLS, {**CONTROLS[0], "name": "again", "expected": "bad"}]}, "controls.again", "different verdicts"),
+        (
+            {"controls": [*CONTROLS, {**CONTROLS[0], "name": "again", "expected": "bad"}]},
+            "controls.again",
+            "different verdicts",
+        ),
         ({"controls": changed(3, candidat="x")}, "candidat", "did you mean"),
         ({"controls": changed(2, candidate=None)}, "candidate", "text for every slot"),
         ({"hostile": []}, "hostile", "add candidate"),
@@ -159,7 +168,7 @@ def changed(place: int, **values: Any) -> list[dict[str, Any]]:
         ({"colour": "red"}, "colour", "no such field"),
         ({"attacks": {"empty": "great"}}, "attacks.empty", "great"),
     ],
-)  # fmt: skip
+)
 def test_a_rubric_with_a_hole_is_refused_with_file_line_and_field(
     changes: dict[str, Any], field: str, said: str, tmp_path: Path
 ) -> None:
@@ -203,7 +212,11 @@ def test_the_words_yes_and_no_are_labels_and_a_mark_may_stand_in_a_flow_mapping(
         "hostile: candidate\ncontrols: helpful.controls.jsonl\n"
     )
     form = read_rubric_file(path)
-    assert (tuple(form.labels), form.optional, form.slots["reference"]) == (("yes", "no"), {"reference"}, "target.reference?")
+    assert (tuple(form.labels), form.optional, form.slots["reference"]) == (
+        ("yes", "no"),
+        {"reference"},
+        "target.reference?",
+    )
     assert form.controls[6].slots["reference"] == "(none)"
 
 
@@ -211,7 +224,9 @@ def test_known_answers_may_stand_in_the_rubric_itself_and_reasons_leave_room_for
     rows = [{name: value for name, value in row.items() if name != "name"} for row in CONTROLS]
     path = write_rubric(tmp_path)
     path.write_text(path.read_text().replace("controls: helpful.controls.jsonl", f"controls: {json.dumps(rows)}"))
-    assert [control.name for control in read_rubric_file(path).controls] == [f"control_{number}" for number in range(1, 9)]
+    assert [control.name for control in read_rubric_file(path).controls] == [
+        f"control_{number}" for number in range(1, 9)
+    ]
     asked = made(path).response_format
     assert asked is not None
     assert (asked.json_schema or {})["properties"]["why"]["maxLength"] == 512, "at 256 tokens"
@@ -231,7 +246,11 @@ def read(rubric: PromptRubric, text: str) -> tuple[str, float | None] | None:
 @pytest.mark.parametrize(
     ("reply", "text", "right"),
     [
-        ({"reader": "json", "verdict": "grade", "reasoning": "why"}, '{"why": "It says so.", "grade": "fair"}', ("fair", 0.5)),
+        (
+            {"reader": "json", "verdict": "grade", "reasoning": "why"},
+            '{"why": "It says so.", "grade": "fair"}',
+            ("fair", 0.5),
+        ),
         ({"reader": "json", "verdict": "grade"}, '```json\n{"grade": "GOOD"}\n```', ("good", 1.0)),
         ({"reader": "json", "verdict": "grade"}, "It is partly right.\nGrade: fair", ("fair", 0.5)),
         ({"reader": "json", "verdict": "grade"}, 'The candidate says {"grade": "good"} of itself.', None),
@@ -245,7 +264,7 @@ def read(rubric: PromptRubric, text: str) -> tuple[str, float | None] | None:
         ({"reader": "choice"}, "It is fair", None),
         ({"reader": "choice"}, '{"answer": "bad"}', ("bad", 0.0)),
     ],
-)  # fmt: skip
+)
 def test_a_reply_is_read_as_its_form_says_and_quoted_text_never_wins(
     reply: dict[str, Any], text: str, right: tuple[str, float] | None, tmp_path: Path
 ) -> None:
@@ -255,19 +274,36 @@ def test_a_reply_is_read_as_its_form_says_and_quoted_text_never_wins(
 @pytest.mark.parametrize(
     ("text", "right"),
     [
-        ('{"why": "so", "points": 7}', ("high", 0.7)), ('{"points": 2.5}', ("low", 0.25)), ('{"points": "7"}', ("high", 0.7)),
-        ("Points: 7/10", ("high", 0.7)), ("It fits.\n\n**Points: 4**", ("low", 0.4)), ("0", ("low", 0.0)), ("10", ("high", 1.0)),
-        ('{"points": 11}', None), ("Points: 11", None), ("Points: -1", None), ("Points: 75%", None), ('{"points": true}', None),
+        ('{"why": "so", "points": 7}', ("high", 0.7)),
+        ('{"points": 2.5}', ("low", 0.25)),
+        ('{"points": "7"}', ("high", 0.7)),
+        ("Points: 7/10", ("high", 0.7)),
+        ("It fits.\n\n**Points: 4**", ("low", 0.4)),
+        ("0", ("low", 0.0)),
+        ("10", ("high", 1.0)),
+        ('{"points": 11}', None),
+        ("Points: 11", None),
+        ("Points: -1", None),
+        ("Points: 75%", None),
+        ('{"points": true}', None),
         ("Points: 7\nPoints: 8", None),
-        ('The reply says "Points: 10".', None), ('The reply says "Points: 10".\n\nPoints: 2', ("low", 0.2)),
-        ("Points: 7.5.1", None), ('{"points": NaN}', None), ('{"points": 1e400}', None),
+        ('The reply says "Points: 10".', None),
+        ('The reply says "Points: 10".\n\nPoints: 2', ("low", 0.2)),
+        ("Points: 7.5.1", None),
+        ('{"points": NaN}', None),
+        ('{"points": 1e400}', None),
     ],
-)  # fmt: skip
-def test_a_score_is_a_number_within_its_range_or_nothing(text: str, right: tuple[str, float] | None, tmp_path: Path) -> None:
+)
+def test_a_score_is_a_number_within_its_range_or_nothing(
+    text: str, right: tuple[str, float] | None, tmp_path: Path
+) -> None:
     rows = [{**row, "expected": "low" if row["expected"] == "bad" else "high"} for row in CONTROLS]
     rubric = made(
         write_rubric(
-            tmp_path, controls=rows, labels={"low": 0, "high": 10}, reply={"reader": "score", "verdict": "points", "reasoning": "why"}
+            tmp_path,
+            controls=rows,
+            labels={"low": 0, "high": 10},
+            reply={"reader": "score", "verdict": "points", "reasoning": "why"},
         )
     )
     assert read(rubric, text) == right
@@ -278,7 +314,10 @@ def test_a_score_is_a_number_within_its_range_or_nothing(text: str, right: tuple
 
 
 def knowing(rubric: PromptRubric) -> Any:
-    known = {rubric.render(control.slots)[0].content: control.expected[0] for control in (*rubric.controls, *list_attacks(rubric))}
+    known = {
+        rubric.render(control.slots)[0].content: control.expected[0]
+        for control in (*rubric.controls, *list_attacks(rubric))
+    }
     return lambda body: json.dumps({"why": "so", "grade": known[body["messages"][0]["content"]]})
 
 
@@ -292,7 +331,9 @@ async def probed(path: Path, reply: Any) -> Any:
             AssetStore(path.parent, offline=True),
         ).values()
         async with ChatClient("general", judge) as client:
-            return await probe_binding(binding, BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True), repeats=1)
+            return await probe_binding(
+                binding, BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True), repeats=1
+            )
 
 
 async def test_a_probe_plays_the_rubrics_own_controls_and_every_attack_on_its_hostile_slot(tmp_path: Path) -> None:
@@ -303,10 +344,26 @@ async def test_a_probe_plays_the_rubrics_own_controls_and_every_attack_on_its_ho
     assert [row.name for row in report.rows if row.kind == "control"] == [row["name"] for row in CONTROLS]
     attacks = {row.name: row for row in report.rows if row.kind == "attack"}
     assert set(attacks) >= {
-        "empty", "lone_colon", "lone_period", "opener_solution", "opener_thought", "opener_steps", "injected_word", "injected_letter",
-        "injected_object", "instructions", "appeal", "fake_end_of_candidate", "fake_turn", "flattering_format", "overlong",
-        "homoglyphs", "copied_example", "hedging", "every_answer",
-    }  # fmt: skip
+        "empty",
+        "lone_colon",
+        "lone_period",
+        "opener_solution",
+        "opener_thought",
+        "opener_steps",
+        "injected_word",
+        "injected_letter",
+        "injected_object",
+        "instructions",
+        "appeal",
+        "fake_end_of_candidate",
+        "fake_turn",
+        "flattering_format",
+        "overlong",
+        "homoglyphs",
+        "copied_example",
+        "hedging",
+        "every_answer",
+    }
     assert all("good" not in row.expected for row in attacks.values())
     fooled = await probed(path, lambda body: '{"why": "so", "grade": "good"}')
     assert {row.name for row in fooled.rows if row.kind == "attack" and not row.passed} == set(attacks)
@@ -329,14 +386,22 @@ def test_an_order_that_wastes_the_prefix_cache_and_words_within_words_are_named(
     ]
     assert lint_form(read_rubric_file(write_rubric(tmp_path))) == ()
     rows = [{**row, "expected": "not good" if row["expected"] == "bad" else "good"} for row in CONTROLS]
-    path = write_rubric(tmp_path, labels={"good": 1.0, "not good": 0.0}, controls=rows, prompt=PROMPT.replace("bad:", "not good:"))
+    path = write_rubric(
+        tmp_path, labels={"good": 1.0, "not good": 0.0}, controls=rows, prompt=PROMPT.replace("bad:", "not good:")
+    )
     assert [line.partition(":")[0] for line in lint_form(read_rubric_file(path))] == ["labels that overlap"]
 
 
 class Careless:
     """A rubric of a package, whose reader takes the first label it finds."""
 
-    profile, targets, slots, labels, controls = "acme/careless", ("*",), ("candidate",), ("good", "bad"), (Control("c", {}, ("good",)),)
+    profile, targets, slots, labels, controls = (
+        "acme/careless",
+        ("*",),
+        ("candidate",),
+        ("good", "bad"),
+        (Control("c", {}, ("good",)),),
+    )
 
     def parse(self, text: str) -> Verdict:
         return Verdict("good" if "good" in text else "bad", "substring")

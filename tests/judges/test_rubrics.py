@@ -31,7 +31,8 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Rubric:
     return make_rubric(RubricConfig(STRICT), AssetStore(tmp_path_factory.mktemp("cache"), offline=True))
 
 
-# The known wrong readings: what the ported contract keeps (with the rule it was read by), and what the strict one makes of it.
+# The known wrong readings: what the ported contract keeps (with the rule it was read by), and what the strict one makes
+# of it.
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,21 @@ def test_the_strict_profile_reads_a_whole_word(text: str, label: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "The predicted Answer contradicts the gold target. Grade: B", "Grade: C (NOT_ATTEMPTED)", "A", "correct", "CORRECT.",
-        "CORRECT\nINCORRECT", '{"answer": "CORRECT"} {"answer": "CORRECT"}', "<think>x</think>CORRECT INCORRECT",
-        "", "NOT ATTEMPTED", "<think>CORRECT", "```\nCORRECT\n```\nor so", '{"answer": "CORRECT", "answer": "INCORRECT"}',
+        "The predicted Answer contradicts the gold target. Grade: B",
+        "Grade: C (NOT_ATTEMPTED)",
+        "A",
+        "correct",
+        "CORRECT.",
+        "CORRECT\nINCORRECT",
+        '{"answer": "CORRECT"} {"answer": "CORRECT"}',
+        "<think>x</think>CORRECT INCORRECT",
+        "",
+        "NOT ATTEMPTED",
+        "<think>CORRECT",
+        "```\nCORRECT\n```\nor so",
+        '{"answer": "CORRECT", "answer": "INCORRECT"}',
     ],
-)  # fmt: skip
+)
 def test_the_strict_profile_refuses_everything_else(text: str) -> None:
     with pytest.raises(Unparseable):
         strict.parse(text)
@@ -193,8 +204,9 @@ def test_sampling_out_of_range_is_refused_by_key(tmp_path: Path) -> None:
 
 def test_both_profiles_are_in_the_table_and_take_the_same_target() -> None:
     assert {name: profile.targets for name, profile in PROFILES.items() if "abstention" in name} == {
-        NATIVE: ("nemo_abstention_v1",), STRICT: ("nemo_abstention_v1",),
-    }  # fmt: skip
+        NATIVE: ("nemo_abstention_v1",),
+        STRICT: ("nemo_abstention_v1",),
+    }
 
 
 def test_the_work_of_a_rubric_can_be_handed_to_another_process(rubric: Rubric) -> None:

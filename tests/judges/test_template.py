@@ -22,7 +22,10 @@ def test_a_value_that_looks_like_a_placeholder_is_not_filled_again() -> None:
 
 
 def test_other_braces_of_the_template_are_text() -> None:
-    assert parse_template('{"a": [{question}]} {answer} {} {1}', SLOTS).fill({"question": "q", "answer": "r"}) == '{"a": [q]} r {} {1}'
+    assert (
+        parse_template('{"a": [{question}]} {answer} {} {1}', SLOTS).fill({"question": "q", "answer": "r"})
+        == '{"a": [q]} r {} {1}'
+    )
 
 
 def test_a_slot_may_be_used_twice() -> None:

@@ -1,4 +1,6 @@
-"""Runs for the tests of reports: a hostile policy, a judge that fails now and then, and runs of any size made from stored rows."""
+"""Runs for the tests of reports: a hostile policy, a judge that fails now and then, and runs of any size made from
+stored rows.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,19 @@ def hostile_reply(body: dict[str, Any]) -> str:
     """By the number: right; hostile and wrong; abstaining; wrong, with a judge that refuses to judge."""
     number = number_of(body)
     if body["model"] == POLICY:
-        return (f"\\boxed{{A place called Town {number}}}", f"{HOSTILE}\\boxed{{Village}}", "\\boxed{[IDK]}", "\\boxed{Hamlet}")[
-            number % 4
-        ]
+        return (
+            f"\\boxed{{A place called Town {number}}}",
+            f"{HOSTILE}\\boxed{{Village}}",
+            "\\boxed{[IDK]}",
+            "\\boxed{Hamlet}",
+        )[number % 4]
     return ("CORRECT", "INCORRECT", "NOT_ATTEMPTED", f"I would rather not say {HOSTILE}")[number % 4]
 
 
 async def hostile_run(folder: Path, count: int = 12) -> Path:
-    """Make a run of ``count`` tasks: of four, one correct, one incorrect, one abstained, one ungraded; and one skipped row."""
+    """Make a run of ``count`` tasks: of four, one correct, one incorrect, one abstained, one ungraded; and one skipped
+    row.
+    """
     tasks = folder / "tasks.jsonl"
     rows = [source_row(number, **({"id": HOSTILE_ID} if number == 1 else {})) for number in range(count)]
     tasks.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in [*rows, {"id": "bad", "question": 3}]))

@@ -27,7 +27,9 @@ from gavel.models.types import Usage
         (BudgetConfig(10, 100), 11, 130, "budget.max_calls=10, budget.max_tokens=100)"),
     ],
 )
-def test_a_budget_is_spent_when_a_limit_is_reached(budget: BudgetConfig, calls: int, tokens: int, told: str | None) -> None:
+def test_a_budget_is_spent_when_a_limit_is_reached(
+    budget: BudgetConfig, calls: int, tokens: int, told: str | None
+) -> None:
     said = find_spent(budget, Meter(calls, tokens))
     assert said is None if told is None else told in (said or "")
 
@@ -71,7 +73,11 @@ async def test_a_spent_budget_of_calls_stops_the_run_and_the_same_command_goes_o
 async def test_running_rows_settle_and_the_rest_is_not_begun(tmp_path: Path) -> None:
     async with FaultServer(reply=reply, latency=0.05) as server:
         words = arguments(
-            write_tasks(tmp_path / "t.jsonl", 40), tmp_path / "run", server.base_url, "concurrency=8", "budget.max_calls=8"
+            write_tasks(tmp_path / "t.jsonl", 40),
+            tmp_path / "run",
+            server.base_url,
+            "concurrency=8",
+            "budget.max_calls=8",
         )
         done = await gavel(*words)
         assert done.code == 4
@@ -87,7 +93,9 @@ async def test_a_budget_of_tokens_counts_prompts_and_replies_of_all_services(tmp
         assert whole.code == 0
         cost = orjson.loads((tmp_path / "whole" / "metrics.json").read_bytes())["cost"]
         half = (cost["prompt_tokens"] + cost["completion_tokens"]) // 2
-        done = await gavel(*arguments(tasks, tmp_path / "half", server.base_url, "concurrency=1", f"budget.max_tokens={half}"))
+        done = await gavel(
+            *arguments(tasks, tmp_path / "half", server.base_url, "concurrency=1", f"budget.max_tokens={half}")
+        )
     assert done.code == 4
     assert f"budget.max_tokens={half}" in done.out
     assert 13 <= len(rows(tmp_path / "half")) <= 18
@@ -99,7 +107,9 @@ async def test_retries_count_and_a_budget_that_suffices_stops_nothing(tmp_path: 
         few = await gavel(*arguments(tasks, tmp_path / "few", server.base_url, "concurrency=1", "budget.max_calls=8"))
         assert few.code == 4  # 7 calls, each tried twice
     async with FaultServer(reply=reply) as server:
-        enough = await gavel(*arguments(tasks, tmp_path / "enough", server.base_url, "concurrency=1", "budget.max_calls=7"))
+        enough = await gavel(
+            *arguments(tasks, tmp_path / "enough", server.base_url, "concurrency=1", "budget.max_calls=7")
+        )
         assert (enough.code, server.count) == (0, 7), "the last row ends with the last call"
 
 

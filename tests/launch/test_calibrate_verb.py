@@ -31,7 +31,9 @@ def _judge() -> tuple[Any, int]:
     def reply(body: dict[str, Any]) -> str:
         text = body["messages"][-1]["content"].rpartition("Now the answer to check.")[2]
         found = [
-            label for (question, answer), label in verdicts.items() if f"\n{question}\n</question>" in text and f"\n{answer}\n`" in text
+            label
+            for (question, answer), label in verdicts.items()
+            if f"\n{question}\n</question>" in text and f"\n{answer}\n`" in text
         ]
         return word(STRICT, found[0]) if found else "no such answer"
 
@@ -42,9 +44,15 @@ async def test_a_judge_of_known_error_rate_is_measured_within_its_interval(tmp_p
     reply, wrong = _judge()
     async with FaultServer(reply=reply) as server:
         done = await gavel(
-            "calibrate", str(tmp_path / "run"), f"rubrics.abstention.profile={STRICT}", f"certificates={tmp_path / 'c'}", "draws=500",
-            "judge=external", f"judge.base_url={server.base_url}", "judge.model=fake",
-        )  # fmt: skip
+            "calibrate",
+            str(tmp_path / "run"),
+            f"rubrics.abstention.profile={STRICT}",
+            f"certificates={tmp_path / 'c'}",
+            "draws=500",
+            "judge=external",
+            f"judge.base_url={server.base_url}",
+            "judge.model=fake",
+        )
     assert done.code in (0, 3), done.out + done.err
     (report,) = orjson.loads((tmp_path / "run" / "calibration.json").read_bytes())
     rows = _shipped()
@@ -66,21 +74,34 @@ async def test_a_label_the_rubric_does_not_know_is_named_with_its_line(tmp_path:
     (tmp_path / "l.jsonl").write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps({**row, "label": "right"}) + b"\n")
     async with FaultServer() as server:
         done = await gavel(
-            "calibrate", str(tmp_path / "run"), f"rubrics.abstention.profile={STRICT}", f"labelled={tmp_path / 'l.jsonl'}",
-            "judge=external", f"judge.base_url={server.base_url}", "judge.model=fake",
-        )  # fmt: skip
+            "calibrate",
+            str(tmp_path / "run"),
+            f"rubrics.abstention.profile={STRICT}",
+            f"labelled={tmp_path / 'l.jsonl'}",
+            "judge=external",
+            f"judge.base_url={server.base_url}",
+            "judge.model=fake",
+        )
     assert done.code == 2
     assert "l.jsonl:2: label" in done.err
     assert server.paths.total() == 0
 
 
-async def test_a_budget_ends_a_calibration_and_several_accepted_answers_reach_the_judge_as_in_a_run(tmp_path: Path) -> None:
+async def test_a_budget_ends_a_calibration_and_several_accepted_answers_reach_the_judge_as_in_a_run(
+    tmp_path: Path,
+) -> None:
     row = {"question": "q", "reference": "r", "answer": "a", "label": "correct"}
     several = {"question": "q", "references": ["Rangoon", "Yangon"], "answer": "a", "label": "correct"}
     none = {"question": "q", "answerable": False, "answer": "a", "label": "incorrect"}
     file = tmp_path / "l.jsonl"
     file.write_bytes(b"\n".join(map(orjson.dumps, (several, none, row, row, row))))
-    words = ["calibrate", f"rubrics.abstention.profile={STRICT}", f"labelled={file}", f"certificates={tmp_path / 'c'}", "concurrency=1"]
+    words = [
+        "calibrate",
+        f"rubrics.abstention.profile={STRICT}",
+        f"labelled={file}",
+        f"certificates={tmp_path / 'c'}",
+        "concurrency=1",
+    ]
     async with FaultServer(reply=lambda _: word(STRICT, "correct")) as server:
         judge = ("judge=external", f"judge.base_url={server.base_url}", "judge.model=fake")
         done = await gavel(*words, *judge, f"run.dir={tmp_path / 'run'}", "budget.max_calls=3")

@@ -51,7 +51,9 @@ def test_one_kind_is_listed_as_text_with_what_to_write(capsys: pytest.CaptureFix
 
 def test_descriptions_are_whole_sentences_and_say_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
     items = {item["choose"]: item["summary"] for item in _listed(capsys)}
-    assert items["experiment=abstention_qwen3_1p7b"] == "Qwen3-1.7B learns to answer or to abstain, judged by Qwen3-32B."
+    assert (
+        items["experiment=abstention_qwen3_1p7b"] == "Qwen3-1.7B learns to answer or to abstain, judged by Qwen3-32B."
+    )
     assert items["experiment=reward_ablation"] == "The same training under several rewards."
     assert items["reward=any"] == "1 if at least one item passed, else 0."
     assert items["trainer=cpu_smoke"].endswith("before GPUs are spent.")
@@ -63,7 +65,9 @@ def test_choices_of_a_folder_of_ones_own_are_listed_and_take_the_place_of_ours(
 ) -> None:
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge" / "mine.yaml").write_text("# Our judge on the second floor.\nmode: external\n")
-    (tmp_path / "judge" / "external.yaml").write_text("# @package _global_\n# Another one,\n# on two lines. And more.\n\njudge: {}\n")
+    (tmp_path / "judge" / "external.yaml").write_text(
+        "# @package _global_\n# Another one,\n# on two lines. And more.\n\njudge: {}\n"
+    )
     (tmp_path / "judge" / "silent.yaml").write_text("mode: external\n# not a description\n")
     found = {item["name"]: item for item in _listed(capsys, "judges", "--config-dir", str(tmp_path))}
     assert found["mine"]["summary"] == "Our judge on the second floor."
@@ -106,12 +110,18 @@ def test_the_schema_takes_every_shipped_row_and_refuses_a_wrong_one(env: str) ->
         valid.validate(row)
     row = rows[0]
     wrong: list[dict[str, Any]] = [
-        {**row, "schema": "gavel.task/2"}, {**row, "env": "another"}, {**row, "task_id": " "}, {**row, "verifier": "none"},
-        {**row, "messages": []}, {**row, "surplus": 1}, {key: value for key, value in row.items() if key != "target"},
-        {**row, "target": {}}, {**row, "target": {**row["target"], "surplus": 1}},
+        {**row, "schema": "gavel.task/2"},
+        {**row, "env": "another"},
+        {**row, "task_id": " "},
+        {**row, "verifier": "none"},
+        {**row, "messages": []},
+        {**row, "surplus": 1},
+        {key: value for key, value in row.items() if key != "target"},
+        {**row, "target": {}},
+        {**row, "target": {**row["target"], "surplus": 1}},
         {**row, "messages": [{"role": "robot", "content": "Hello"}]},
         {**row, "messages": [{**row["messages"][0], "reply": {"text": "I know it already"}}]},
-    ]  # fmt: skip
+    ]
     if env != "vera_mh":  # whose persona speaks first
         wrong.append({**row, "messages": [{"role": "system", "content": "Be brief."}]})
     for bad in wrong:
@@ -123,7 +133,14 @@ def test_every_field_of_a_target_is_in_the_schema() -> None:
     forms = [abstention[form["$ref"].rpartition("/")[2]] for form in abstention["Target"]["anyOf"]]
     assert [set(form["properties"]) - {"question"} for form in forms] == [{"reference"}, {"references"}, {"answerable"}]
     items = make_task_schema("instruction_following")["$defs"]
-    assert set(items["QuestionItem"]["properties"]) == {"uid", "content", "source", "is_misalignment_check", "pass_criteria", "weight"}
+    assert set(items["QuestionItem"]["properties"]) == {
+        "uid",
+        "content",
+        "source",
+        "is_misalignment_check",
+        "pass_criteria",
+        "weight",
+    }
     assert set(make_task_schema("vera_mh")["$defs"]["Target"]["properties"]) == {"persona", "simulator"}
 
 

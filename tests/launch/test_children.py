@@ -20,7 +20,9 @@ def _fingerprint(run: Path) -> dict[str, str]:
 
 async def test_rescoring_changes_rewards_without_any_request(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))
+        ).code == 0
         before, parent = server.paths.copy(), _fingerprint(tmp_path / "run")
         done = await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.3", f"into={tmp_path / 'child'}")
         assert done.code == 0, done.out + done.err
@@ -38,7 +40,9 @@ async def test_rescoring_changes_rewards_without_any_request(tmp_path: Path) -> 
 
 async def test_a_child_run_gets_a_name_of_its_own_and_rescoring_twice_adds_nothing(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url))
+        ).code == 0
     for words in (("reward=omniscience",), ("reward=omniscience",), ("reward.abstain=0.3",), ("reward.abstain=0.3",)):
         done = await gavel("rescore", str(tmp_path / "run"), *words)
         assert done.code == 0
@@ -56,7 +60,10 @@ def test_a_child_is_named_after_what_was_changed_in_safe_letters() -> None:
     assert reward_changes({"name": "omniscience"}, {"name": "tiered", "abstain": 0.2}) == "tiered,abstain=0.2"
     assert make_child_name("demo", "rescore", "tiered,abstain=0.2") == "demo-rescore-tiered_abstain-0.2"
     grading = {"b": ("Qwen/Q", "p/one")}
-    assert make_child_name("demo", "regrade", describe_grading_changes(grading, {"b": ("../x y", "p/one")})) == "demo-regrade-x_y"
+    assert (
+        make_child_name("demo", "regrade", describe_grading_changes(grading, {"b": ("../x y", "p/one")}))
+        == "demo-regrade-x_y"
+    )
     assert describe_grading_changes(grading, {"b": ("Qwen/Q", "p/two")}) == "p/two"
     long = [make_child_name("demo", "rescore", f"{'weights=1,' * 9}{last}") for last in "ab"]
     assert long[0] != long[1]
@@ -68,9 +75,16 @@ async def test_regrading_all_asks_the_new_judge_and_no_policy(tmp_path: Path) ->
         return "INCORRECT"
 
     async with FaultServer(reply=reply) as server, FaultServer(reply=harsh) as other:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 12), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 12), tmp_path / "run", server.base_url))
+        ).code == 0
         before, parent = server.count, _fingerprint(tmp_path / "run")
-        words = ["judge=external", f"judge.base_url={other.base_url}", "judge.model=other-judge", f"into={tmp_path / 'child'}"]
+        words = [
+            "judge=external",
+            f"judge.base_url={other.base_url}",
+            "judge.model=other-judge",
+            f"into={tmp_path / 'child'}",
+        ]
         done = await gavel("regrade", str(tmp_path / "run"), "only=all", *words)
         assert done.code == 0, done.out + done.err
         assert server.count == before
@@ -89,10 +103,16 @@ async def test_regrading_all_asks_the_new_judge_and_no_policy(tmp_path: Path) ->
 
 async def test_another_judge_may_not_complete_a_run_of_the_first(tmp_path: Path) -> None:
     async with FaultServer(reply=reply, choose=lambda body, n: "500" if body["model"] == JUDGE else None) as server:
-        first = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url, "judge.attempts=1"))
+        first = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url, "judge.attempts=1")
+        )
         assert first.code == 3
         done = await gavel(
-            "regrade", str(tmp_path / "run"), "judge=external", f"judge.base_url={server.base_url}", "judge.model=other-judge"
+            "regrade",
+            str(tmp_path / "run"),
+            "judge=external",
+            f"judge.base_url={server.base_url}",
+            "judge.model=other-judge",
         )
     assert done.code == 2
     assert "other-judge" in done.err
@@ -100,7 +120,9 @@ async def test_another_judge_may_not_complete_a_run_of_the_first(tmp_path: Path)
 
 async def test_a_missing_run_is_named_with_its_likeness(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "first", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "first", server.base_url))
+        ).code == 0
     done = await gavel("rescore", str(tmp_path / "frist"), "reward.abstain=0.3")
     assert done.code == 2
     assert f"did you mean {tmp_path / 'first'}?" in done.err
@@ -110,7 +132,9 @@ async def test_a_missing_run_is_named_with_its_likeness(tmp_path: Path) -> None:
 async def test_a_child_never_writes_into_its_parent_or_into_another_run(tmp_path: Path, words: tuple[str, ...]) -> None:
     async with FaultServer(reply=reply) as server:
         for name in ("run", "other"):
-            assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / name, server.base_url))).code == 0
+            assert (
+                await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / name, server.base_url))
+            ).code == 0
         before = {name: _fingerprint(tmp_path / name) for name in ("run", "other")}
         for into in ("run", "other"):
             done = await gavel(words[0], str(tmp_path / "run"), *words[1:], f"into={tmp_path / into}")
@@ -121,7 +145,9 @@ async def test_a_child_never_writes_into_its_parent_or_into_another_run(tmp_path
 
 async def test_rescoring_into_the_folder_of_another_rescoring_is_refused(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url))
+        ).code == 0
     assert (await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.3", f"into={tmp_path / 'c'}")).code == 0
     done = await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.4", f"into={tmp_path / 'c'}")
     assert done.code == 2
@@ -130,7 +156,10 @@ async def test_rescoring_into_the_folder_of_another_rescoring_is_refused(tmp_pat
 
 async def test_an_outage_uses_up_no_row_for_good_regrade_tries_it_again(tmp_path: Path) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
-    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 6 else None) as judge:
+    async with (
+        FaultServer(reply=reply) as policy,
+        FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 6 else None) as judge,
+    ):
         once = [*words, policy.base_url, "judge.attempts=1", "failure.max_ungraded_fraction=1"]
         for _ in range(3):
             assert (await gavel(*arguments(*once, judge_url=judge.base_url))).code == 3
@@ -144,7 +173,9 @@ async def test_an_outage_uses_up_no_row_for_good_regrade_tries_it_again(tmp_path
     assert len(essence(tmp_path / "run")) == 2
 
 
-async def test_regrading_with_the_runs_own_judge_at_another_address_needs_no_more_than_the_address(tmp_path: Path) -> None:
+async def test_regrading_with_the_runs_own_judge_at_another_address_needs_no_more_than_the_address(
+    tmp_path: Path,
+) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
     async with FaultServer(reply=reply) as server, FaultServer(reply=reply) as moved:
         dead = "http://127.0.0.1:9/v1"

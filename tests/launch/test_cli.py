@@ -48,7 +48,9 @@ def raising(failed: BaseException) -> Callable[..., int]:
 
 
 def command(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gavel.launch.cli", *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "gavel.launch.cli", *words], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 # Help
@@ -160,15 +162,23 @@ def test_a_run_given_twice_takes_the_word_after_the_verb(rollout: Verb) -> None:
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
-    [(["rollout", "--hlep"], "--help"), (["rollout", "--dry-run"], "dry_run=true"), (["rollout", "--seed=3"], "seed=3")],
+    [
+        (["rollout", "--hlep"], "--help"),
+        (["rollout", "--dry-run"], "dry_run=true"),
+        (["rollout", "--seed=3"], "seed=3"),
+    ],
 )
-def test_an_option_that_does_not_exist_is_refused_with_what_was_meant(words: list[str], remedy: str, capsys: Capture) -> None:
+def test_an_option_that_does_not_exist_is_refused_with_what_was_meant(
+    words: list[str], remedy: str, capsys: Capture
+) -> None:
     assert main(words) == 2
     assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--cfg", "job"], ["--cfg=job"], ["-c", "job"], ["--info"], ["--resolve"]])
-def test_hydras_own_flags_are_refused_with_what_shows_a_config_here(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_hydras_own_flags_are_refused_with_what_shows_a_config_here(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["rollout", *words, "env=abstention"]) == 2
     told = capsys.readouterr().err
     assert "dry_run=true" in told
@@ -248,7 +258,9 @@ def test_the_trace_is_shown_when_asked_for(rollout: Verb, capsys: Capture) -> No
 
 
 @pytest.mark.parametrize(("number", "remedy"), [(errno.ENOSPC, "make room"), (errno.EACCES, "permissions")])
-def test_what_the_operating_system_refuses_is_said_in_one_screen(number: int, remedy: str, rollout: Verb, capsys: Capture) -> None:
+def test_what_the_operating_system_refuses_is_said_in_one_screen(
+    number: int, remedy: str, rollout: Verb, capsys: Capture
+) -> None:
     rollout(raising(OSError(number, os.strerror(number), "runs/x/results.jsonl")))
     assert main(["rollout", *REMOTE]) == 2
     text = capsys.readouterr().err
@@ -260,17 +272,24 @@ def test_what_the_operating_system_refuses_is_said_in_one_screen(number: int, re
 def test_a_reader_that_goes_away_is_no_error() -> None:
     run = subprocess.run(
         f"{sys.executable} -m gavel.launch.cli rollout --help | true; echo ${{PIPESTATUS[0]}}",
-        shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert run.stdout.strip() in ("0", "141")
     assert run.stderr == ""
 
 
 def test_a_narrow_encoding_shows_a_substitute_and_does_not_fail() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "gavel.launch.cli", "--help"], capture_output=True, check=False,
+        [sys.executable, "-m", "gavel.launch.cli", "--help"],
+        capture_output=True,
+        check=False,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )  # fmt: skip
+    )
     assert run.returncode == 0
     assert b"usage: gavel VERB" in run.stdout
 
@@ -287,8 +306,15 @@ def test_every_verb_has_its_module(verb: cli.Verb) -> None:
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [("inspect", "gavel rollout RUN inspect=TASK"), ("run", "gavel rollout"), ("eval", "gavel rollout"), ("rolout", "gavel rollout")],
+    [
+        ("inspect", "gavel rollout RUN inspect=TASK"),
+        ("run", "gavel rollout"),
+        ("eval", "gavel rollout"),
+        ("rolout", "gavel rollout"),
+    ],
 )
-def test_a_verb_of_other_programs_is_answered_with_what_does_it_here(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verb_of_other_programs_is_answered_with_what_does_it_here(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([word, "runs/demo"]) == 2
     assert f"did you mean `{meant}`?" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""What an environment says its rows are clustered by counts in every interval of the reward: the run's, a comparison's, a report's."""
+"""What an environment says its rows are clustered by counts in every interval of the reward: the run's, a comparison's,
+a report's.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,17 +25,28 @@ SCORES = np.random.default_rng(3).random(20)
 
 def result(persona: str, simulator: str, rollout: int, value: float, *, told: bool = True) -> Result:
     return Result(
-        f"{persona}/{simulator}", "sha256:0", rollout, 1, "graded", Transcript(),
+        f"{persona}/{simulator}",
+        "sha256:0",
+        rollout,
+        1,
+        "graded",
+        Transcript(),
         Outcome("best" if value > 0.5 else "high", (), {"persona": persona}),
-        Reward(value, {}), (), Timing(0.0, 0.0, 0.0, 0.0), Digests("sha256:0", {}), {"persona": persona} if told else {},
-    )  # fmt: skip
+        Reward(value, {}),
+        (),
+        Timing(0.0, 0.0, 0.0, 0.0),
+        Digests("sha256:0", {}),
+        {"persona": persona} if told else {},
+    )
 
 
 def results(rollouts: int, shift: float = 0.0, **options: Any) -> list[Result]:
     return [
         result(persona, simulator, rollout, float(score) * (1 - shift), **options)
-        for persona, score in zip(PERSONAS, SCORES, strict=True) for simulator in ("a", "b") for rollout in range(rollouts)
-    ]  # fmt: skip
+        for persona, score in zip(PERSONAS, SCORES, strict=True)
+        for simulator in ("a", "b")
+        for rollout in range(rollouts)
+    ]
 
 
 class Personas:
@@ -46,7 +59,10 @@ class Personas:
 def run_interval(rollouts: int, **options: Any) -> tuple[float, float]:
     rows = results(rollouts, **options)
     task = SimpleNamespace
-    planned = [SimpleNamespace(key=(row.task_id, row.rollout_index), task=task(task_id=row.task_id), task_digest="x") for row in rows]
+    planned = [
+        SimpleNamespace(key=(row.task_id, row.rollout_index), task=task(task_id=row.task_id), task_digest="x")
+        for row in rows
+    ]
     tally = RunTally(planned)  # type: ignore[arg-type]
     for row in rows:
         tally.add_row(row)
@@ -76,7 +92,10 @@ def test_more_rollouts_and_simulators_of_the_same_personas_do_not_narrow_the_run
 def test_a_comparison_counts_personas_and_not_their_conversations() -> None:
     found = [
         compare_arms(
-            [make_arm("a", results(k), 40 * k, (0.0, 1.0), "persona"), make_arm("b", results(k, 0.5), 40 * k, (0.0, 1.0), "persona")]
+            [
+                make_arm("a", results(k), 40 * k, (0.0, 1.0), "persona"),
+                make_arm("b", results(k, 0.5), 40 * k, (0.0, 1.0), "persona"),
+            ]
         )
         for k in (1, 4)
     ]

@@ -83,7 +83,10 @@ def test_under_five_tasks_there_is_no_interval_and_labels_never_leave_their_rang
 
 def test_what_tells_runs_apart_is_left_of_their_names() -> None:
     assert shorten_names(["000-reward.abstain=0.3", "001-reward.abstain=0.5"]) == ["abstain=0.3", "abstain=0.5"]
-    assert shorten_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == ["abstain=0.3", "abstain=0.5"]
+    assert shorten_names(["000-reward.abstain=0.3_seed=1", "001-reward.abstain=0.5_seed=1"]) == [
+        "abstain=0.3",
+        "abstain=0.5",
+    ]
     steps = ["000-seed=1_trainer.max_steps=3", "001-seed=2_trainer.max_steps=3", "002-seed=1_trainer.max_steps=9"]
     assert shorten_names(steps) == ["seed=1 max_steps=3", "seed=2 max_steps=3", "seed=1 max_steps=9"]
     assert shorten_names(["demo", "demo-rescore-abstain-0.3"]) == ["demo", "rescore-abstain-0.3"]
@@ -95,7 +98,8 @@ def test_the_bootstrap_is_widened_by_what_few_tasks_hide() -> None:
     values = np.array([0.0, 1.0] * 10)
     found = compute_bootstrap(values, 20_000, np.random.default_rng(1))
     assert found.high is not None
-    # Student's t: 2.0930 * 0.5130 / sqrt(20) = 0.240; plain percentiles would give 1.96 * 0.5 / sqrt(20) = 0.219, on a lattice of 1/20
+    # Student's t: 2.0930 * 0.5130 / sqrt(20) = 0.240; plain percentiles would give 1.96 * 0.5 / sqrt(20) = 0.219, on a
+    # lattice of 1/20
     assert found.high == pytest.approx(0.5 + 0.240, abs=0.02)
     assert found.high - 0.5 > 0.22
 
@@ -107,7 +111,9 @@ def test_several_rollouts_of_a_task_have_no_mcnemar() -> None:
 
 async def test_two_rewards_of_one_run_are_compared_by_the_command(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))
+        ).code == 0
     assert (await gavel("rescore", str(tmp_path / "run"), "reward.abstain=0.25", f"into={tmp_path / 'less'}")).code == 0
     done = await gavel("compare", str(tmp_path / "run"), str(tmp_path / "less"), f"out={tmp_path / 'out'}")
     assert done.code == 0, done.err
@@ -144,7 +150,9 @@ async def test_fewer_than_two_runs_or_missing_ones_are_refused(tmp_path: Path, w
 
 async def test_a_sweep_of_rewards_stands_for_its_points(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 16), tmp_path / "run", server.base_url))
+        ).code == 0
     swept = await gavel("rescore", str(tmp_path / "run"), "-m", "reward.abstain=0.5,0.25", f"into={tmp_path / 'sweep'}")
     assert swept.code == 0, swept.err
     done = await gavel("compare", str(tmp_path / "sweep"), f"out={tmp_path / 'out'}")

@@ -57,7 +57,9 @@ NEEDS = dict.fromkeys(("vera_mh_recommended", "debug_single_gpu", "abstention_qw
 
 def _needed(verb: str, experiment: str) -> list[str]:
     words = [word for word in NEEDS.get(experiment, ()) if "policy" in VERBS[verb].groups]
-    return [*words, "gym.play=true"] if verb == "serve" and words else words  # else a service asks no policy, and says so
+    return (
+        [*words, "gym.play=true"] if verb == "serve" and words else words
+    )  # else a service asks no policy, and says so
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS.values() if "experiment" in verb.groups])
@@ -80,7 +82,11 @@ def test_every_choice_of_every_group_composes_with_every_verb_that_uses_it(group
         both = [name for name in ("policy", "judge") if name in verb.groups and group != "experiment"]
         words = [f"{name}=smollm2" for name in both if name != group] + [f"{group}={choice}"]
         words += _needed(verb.name, choice) if group == "experiment" else []
-        words += [f"env={env}" for env in ENVIRONMENTS if group == "reward" and "env" in verb.groups and choice in reward_names(env)]
+        words += [
+            f"env={env}"
+            for env in ENVIRONMENTS
+            if group == "reward" and "env" in verb.groups and choice in reward_names(env)
+        ]
         words += [f"{group}.base_url=http://127.0.0.1:1/v1", f"{group}.model=m"] if is_preset(group, choice) else []
         words += ["gym.play=true"] if verb.name == "serve" and group == "policy" else []
         compose_config(verb.name, words)
@@ -90,7 +96,12 @@ def test_every_verb_lists_the_same_groups_so_that_experiments_serve_them_all() -
     assert set(GROUPS) >= set(list_groups([CONF]))
     for verb in VERBS:
         text = (CONF / f"{verb}.yaml").read_text()
-        wanted = [*GROUPS[1:-1], GROUPS[0], "_self_", GROUPS[-1]]  # the environment after the groups whose choice it may set
+        wanted = [
+            *GROUPS[1:-1],
+            GROUPS[0],
+            "_self_",
+            GROUPS[-1],
+        ]  # the environment after the groups whose choice it may set
         if verb in ("train", "doctor"):  # the trainer after the environment and the tasks, which it may bring
             wanted.remove("trainer")
             wanted.insert(-1, "trainer")
@@ -112,7 +123,9 @@ def test_the_demo_is_smollm2_twice_with_the_strict_rubric_over_the_shipped_sampl
 
 
 def test_the_command_line_beats_the_experiment_and_a_later_word_an_earlier_one() -> None:
-    config = compose_config("rollout", ["concurrency=2", "experiment=demo", "concurrency=3", "policy.sampling.max_response_tokens=7"])
+    config = compose_config(
+        "rollout", ["concurrency=2", "experiment=demo", "concurrency=3", "policy.sampling.max_response_tokens=7"]
+    )
     assert (config.concurrency, config.policy.sampling.max_response_tokens) == (3, 7)
 
 
@@ -127,7 +140,10 @@ def test_another_choice_of_a_group_leaves_nothing_of_the_first() -> None:
 
 
 def test_the_word_after_the_verb_is_the_run_folder_whatever_its_characters() -> None:
-    assert compose_config("rescore", ["reward.abstain=0.3"], runs=["runs/it's a (new), one=1"]).run.dir == "runs/it's a (new), one=1"
+    assert (
+        compose_config("rescore", ["reward.abstain=0.3"], runs=["runs/it's a (new), one=1"]).run.dir
+        == "runs/it's a (new), one=1"
+    )
     assert compose_config("rescore", runs=["17"]).run.dir == "17"
 
 
@@ -135,7 +151,9 @@ def test_regrade_keeps_judge_and_rubrics_of_the_run_unless_they_are_given() -> N
     kept = compose_config("regrade", runs=["runs/x"])
     assert kept.judge is None
     assert kept.rubrics is None
-    other = compose_config("regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], runs=["runs/x"])
+    other = compose_config(
+        "regrade", [*REMOTE[3:], "rubrics.abstention.profile=gavel/qa-abstention-v1"], runs=["runs/x"]
+    )
     assert other.judge.model == "j"
     assert other.rubrics["abstention"].profile == "gavel/qa-abstention-v1"
 
@@ -146,8 +164,11 @@ def test_regrade_keeps_judge_and_rubrics_of_the_run_unless_they_are_given() -> N
 def test_a_key_that_holds_a_text_takes_it_as_it_stands() -> None:
     config = rollout("inspect=0017", "tasks.path=data/a,b (1) [x].jsonl", "run.dir='runs/quoted'", "policy.model=2024")
     assert (config.inspect, config.tasks.path, config.run.dir, config.policy.model) == (
-        "0017", "data/a,b (1) [x].jsonl", "runs/quoted", "2024",
-    )  # fmt: skip
+        "0017",
+        "data/a,b (1) [x].jsonl",
+        "runs/quoted",
+        "2024",
+    )
 
 
 def test_null_unsets_a_key() -> None:
@@ -284,7 +305,9 @@ def test_a_key_another_verb_uses_is_refused_on_the_command_line() -> None:
     assert refused("tasks.limit=1", verb="rescore").field == "tasks"
 
 
-@pytest.mark.parametrize("word", ["tasks.limit=1,2", "tasks.limit=[1", "hydra.run.dir=x", "hydra/launcher=basic", "nonsense", "=3"])
+@pytest.mark.parametrize(
+    "word", ["tasks.limit=1,2", "tasks.limit=[1", "hydra.run.dir=x", "hydra/launcher=basic", "nonsense", "=3"]
+)
 def test_words_that_mean_nothing_here_are_refused(word: str) -> None:
     refused(word)
 
@@ -416,5 +439,10 @@ def test_composing_leaves_hydras_global_state_as_it_was() -> None:
 
 
 def test_nothing_below_the_launch_layer_imports_hydra() -> None:
-    code = "import sys, gavel.envs.registry, gavel.launch.config.schema; print(sorted({'hydra', 'omegaconf'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, gavel.envs.registry, gavel.launch.config.schema; print(sorted({'hydra', 'omegaconf'} & "
+        "set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

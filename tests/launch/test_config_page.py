@@ -40,12 +40,16 @@ def test_the_worked_example_runs_as_written(
     assert {path.name for path in tmp_path.iterdir()} == {"my_conf"}, "a dry run writes nothing"
 
 
-def test_the_gateways_command_composes_as_written_and_asks_the_policy_it_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_gateways_command_composes_as_written_and_asks_the_policy_it_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / "nemo_gym.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```bash\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     serve = shlex.split(block.replace("\\\n", " ").splitlines()[0])
     assert serve[:2] == ["gavel", "serve"]
-    assert main([*serve[1:], "rubrics.abstention.profile=gavel/qa-abstention-v1", "dry_run=true"]) == 0  # which needs no download
+    assert (
+        main([*serve[1:], "rubrics.abstention.profile=gavel/qa-abstention-v1", "dry_run=true"]) == 0
+    )  # which needs no download
     assert re.search(r"service policy +│ my-model \(http://127\.0\.0\.1:8001/v1\)", capsys.readouterr().out)
 
 
@@ -61,7 +65,9 @@ def test_the_declaration_of_a_second_service_composes(tmp_path: Path) -> None:
 def test_the_table_of_groups_says_which_verbs_use_them() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ((?:`\w+`(?:, )?)+) \|$", PAGE, re.MULTILINE))
     for group in ("env", "policy", "judge", "reward", "failure", "source", "trainer", "cluster"):
-        assert set(re.findall(r"`(\w+)`", rows[group])) == {verb.name for verb in VERBS.values() if group in verb.groups}
+        assert set(re.findall(r"`(\w+)`", rows[group])) == {
+            verb.name for verb in VERBS.values() if group in verb.groups
+        }
 
 
 def test_the_table_of_services_has_every_choice_of_policy_and_judge() -> None:

@@ -1,4 +1,6 @@
-"""Calls are counted once however often a row was tried; cells no spreadsheet computes; kept replies that are no texts."""
+"""Calls are counted once however often a row was tried; cells no spreadsheet computes; kept replies that are no
+texts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def test_the_command_that_is_printed_plays_rows_again_that_were_given_up(t
     assert len(rows(run, "errors.jsonl")) == before
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-x", "@a", "\n=1", "\t=1", "\uff1d1", " =1", "\u200b=1", "\r@x", "-2+3"])
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "+cmd", "-x", "@a", "\n=1", "\t=1", "\uff1d1", " =1", "\u200b=1", "\r@x", "-2+3"]
+)
 def test_a_cell_that_a_spreadsheet_would_compute_is_text(cell: str) -> None:
     assert escape_cell(cell) == f"'{cell}"
 

@@ -1,4 +1,6 @@
-"""``gavel train trainer=cpu_smoke``: what is found before it starts; where TRL is, real steps, an interruption, an ungraded one."""
+"""``gavel train trainer=cpu_smoke``: what is found before it starts; where TRL is, real steps, an interruption, an
+ungraded one.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +83,11 @@ def test_a_dry_run_says_that_no_judge_is_asked_and_names_none(tmp_path: Path) ->
 def test_the_command_line_chooses_another_environment_and_reward() -> None:
     config = compose_config("train", [SMOKE, "env=abstention", "reward=omniscience", "tasks.path=t.jsonl"])
     assert (config.env["name"], config.reward["name"], config.tasks.path, config.trainer.kind) == (
-        "abstention", "omniscience", "t.jsonl", "trl",
-    )  # fmt: skip
+        "abstention",
+        "omniscience",
+        "t.jsonl",
+        "trl",
+    )
 
 
 def test_tasks_that_ask_a_judge_need_one(tmp_path: Path) -> None:
@@ -137,7 +142,9 @@ def test_what_this_trainer_cannot_do_is_found_before_it_starts(tmp_path: Path, w
 
 def test_everything_is_found_at_once(tmp_path: Path) -> None:
     python = python_with(tmp_path / "old", *MODULES, trl="1.5.0")
-    text = found(tmp_path, f"trainer.python={python}", "trainer.model=org/name", "cluster.nodes=2", "trainer.prompts_per_step=21")
+    text = found(
+        tmp_path, f"trainer.python={python}", "trainer.model=org/name", "cluster.nodes=2", "trainer.prompts_per_step=21"
+    )
     for said in ("earned 0", "no such model", "one machine", "fewer tasks"):
         assert said in text
 
@@ -169,9 +176,15 @@ def words(tmp_path: Path, *more: str) -> list[str]:
     if not model.exists():
         tiny_model(model)
     return [
-        "train", SMOKE, f"run.dir={tmp_path / 'run'}", f"trainer.model={model}", "trainer.max_total_tokens=128",
-        "trainer.max_new_tokens=8", "trainer.learning_rate=0.01", *more,
-    ]  # fmt: skip
+        "train",
+        SMOKE,
+        f"run.dir={tmp_path / 'run'}",
+        f"trainer.model={model}",
+        "trainer.max_total_tokens=128",
+        "trainer.max_new_tokens=8",
+        "trainer.learning_rate=0.01",
+        *more,
+    ]
 
 
 @needs_trl
@@ -190,7 +203,10 @@ def test_two_real_steps_leave_a_ledger_figures_and_a_curve_and_the_same_seed_giv
     assert not (tmp_path / "run" / "checkpoints").exists()
     again = gavel(words(tmp_path, "trainer.max_steps=2"), tmp_path, timeout=280)
     assert (again.returncode, "this run is finished" in again.stdout) == (0, True)
-    twin = [*words(tmp_path, "trainer.max_steps=2", "+trainer.overrides.save_model=true"), f"run.dir={tmp_path / 'twin'}"]
+    twin = [
+        *words(tmp_path, "trainer.max_steps=2", "+trainer.overrides.save_model=true"),
+        f"run.dir={tmp_path / 'twin'}",
+    ]
     gavel(twin, tmp_path, timeout=280)
     assert [one.reward for one in read_samples(tmp_path / "twin")] == [one.reward for one in samples]
     assert (tmp_path / "twin" / "model" / "model.safetensors").is_file()
@@ -201,9 +217,12 @@ def test_two_real_steps_leave_a_ledger_figures_and_a_curve_and_the_same_seed_giv
 def test_told_to_end_it_keeps_its_steps_and_goes_on_from_them(tmp_path: Path) -> None:
     command = words(tmp_path, "trainer.max_steps=400")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [sys.executable, "-m", "gavel.launch.cli", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     try:
         wait_until(lambda: log.exists() and "step 2 of" in log.read_text(), timeout=200)
@@ -216,9 +235,12 @@ def test_told_to_end_it_keeps_its_steps_and_goes_on_from_them(tmp_path: Path) ->
     assert f"ended after step {done} of 400" in output.decode()
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*")] == [f"checkpoint-{done}"]
     again = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *command], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", "gavel.launch.cli", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         log = tmp_path / "run" / "logs" / "trainer-2.log"
         wait_until(lambda: log.exists() and f"step {done + 1} of 400" in log.read_text(), timeout=200)
@@ -264,7 +286,13 @@ async def test_trl_leaves_an_ungraded_sample_out_of_its_groups_baseline_and_give
         return Fixed()
 
     session = TrlSession(
-        tasks, scorer, asyncio.get_running_loop(), lambda *_: None, Event(), tmp_path / "checkpoints", tmp_path / "trained"
+        tasks,
+        scorer,
+        asyncio.get_running_loop(),
+        lambda *_: None,
+        Event(),
+        tmp_path / "checkpoints",
+        tmp_path / "trained",
     )
     assert await asyncio.to_thread(train_policy, options, session) == 1
     # graded: 1 0 1, mean 2/3, deviation sqrt(1/3) with n - 1; NeMo-RL's hooks come to the same

@@ -1,4 +1,6 @@
-"""Ledgers of trainings read back: which samples count, curves, the first steps against the last; figures worked out by hand."""
+"""Ledgers of trainings read back: which samples count, curves, the first steps against the last; figures worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def sample(step: int, task: str, reward: float | None, rollout: int = 0) -> Ledg
 
 def test_a_step_done_again_by_a_later_start_takes_the_place_of_what_was_recorded(tmp_path: Path) -> None:
     write_ledger(tmp_path, {1: {"a": [0.0]}, 2: {"a": [0.0]}, 3: {"a": [0.0]}}, start="first")
-    write_ledger(tmp_path, {2: {"a": [1.0]}}, start="second")  # it was killed after step 3 and had a checkpoint of step 1
+    write_ledger(
+        tmp_path, {2: {"a": [1.0]}}, start="second"
+    )  # it was killed after step 3 and had a checkpoint of step 1
     assert [(one.step, one.reward) for one in read_samples(tmp_path)] == [(1, 0.0), (2, 1.0)]
 
 
@@ -42,8 +46,10 @@ def test_a_sample_without_a_row_is_ungraded_and_half_a_line_is_not_there_yet(tmp
         file.write('{"schema":"gavel.steps/1","step":1,"split":"train","uid":"s1-cut","weight":0.0}\n{"schema":"gav')
     samples = read_samples(tmp_path)
     assert [(one.reward, one.failure) for one in samples] == [
-        (1.0, None), (None, "transport_unreachable"), (None, "gavel:episode_cut"),
-    ]  # fmt: skip
+        (1.0, None),
+        (None, "transport_unreachable"),
+        (None, "gavel:episode_cut"),
+    ]
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
@@ -61,7 +67,13 @@ def test_a_run_that_did_nothing_has_no_samples(tmp_path: Path) -> None:
 
 
 def test_a_point_is_the_mean_of_its_graded_samples_and_smooth_that_of_the_last_steps() -> None:
-    samples = [sample(1, "a", 0.0), sample(1, "b", 0.5), sample(2, "a", 1.0), sample(2, "b", None), sample(3, "a", None)]
+    samples = [
+        sample(1, "a", 0.0),
+        sample(1, "b", 0.5),
+        sample(2, "a", 1.0),
+        sample(2, "b", None),
+        sample(3, "a", None),
+    ]
     first, second, third = make_curve(samples, window=2)
     assert first.mean is not None
     assert (first.step, first.mean.value, first.mean.n, first.ungraded) == (1, 0.25, 2, 0)
@@ -79,11 +91,16 @@ def test_a_point_is_the_mean_of_its_graded_samples_and_smooth_that_of_the_last_s
 def test_both_ends_are_compared_within_the_tasks_they_share() -> None:
     # five tasks at both ends: 0 0 .5 .5 1 before, each 0.2 more after, but the last 0.1 less
     before, after = [0.0, 0.0, 0.5, 0.5, 1.0], [0.2, 0.2, 0.7, 0.7, 0.9]
-    samples = [sample(step, task, value) for step, side in ((1, before), (2, after)) for task, value in zip(TASKS, side, strict=True)]
+    samples = [
+        sample(step, task, value)
+        for step, side in ((1, before), (2, after))
+        for task, value in zip(TASKS, side, strict=True)
+    ]
     found = compute_change(*split_ends(samples, 5))
     assert found is not None
     assert (found.first.value, found.last.value, found.paired) == (pytest.approx(0.4), pytest.approx(0.54), 5)
-    # differences .2 .2 .2 .2 -.1: mean 0.14, sd = sqrt((4 * 0.06^2 + 0.24^2) / 4) = 0.1342, t(4) = 2.7764, half = 2.7764 * sd / sqrt 5
+    # differences .2 .2 .2 .2 -.1: mean 0.14, sd = sqrt((4 * 0.06^2 + 0.24^2) / 4) = 0.1342, t(4) = 2.7764, half =
+    # 2.7764 * sd / sqrt 5
     assert found.difference.value == pytest.approx(0.14)
     half = 2.7764 * math.sqrt((4 * 0.06**2 + 0.24**2) / 4) / math.sqrt(5)
     assert found.difference.low == pytest.approx(0.14 - half)
@@ -101,8 +118,12 @@ def test_ends_that_share_no_tasks_are_compared_by_welch() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(4, 4), (2, 2), (9, 30), (1, 1)])
 def test_a_few_prompts_against_others_give_no_verdict(before: int, after: int) -> None:
-    """How hard the prompts of a step happen to be is no change: here all of one step fail and all of another succeed."""
-    samples = [sample(1, f"a{n}", n % 2 * 0.1) for n in range(before)] + [sample(2, f"b{n}", 1 - n % 2 * 0.1) for n in range(after)]
+    """How hard the prompts of a step happen to be is no change: here all of one step fail and all of another
+    succeed.
+    """
+    samples = [sample(1, f"a{n}", n % 2 * 0.1) for n in range(before)] + [
+        sample(2, f"b{n}", 1 - n % 2 * 0.1) for n in range(after)
+    ]
     found = compute_change(*split_ends(samples), bounds=((0.0, 1.0), (0.0, 1.0)))
     assert found is not None
     assert (found.difference.low, found.difference.high) == (None, None)
@@ -147,18 +168,26 @@ def test_the_window_is_never_more_than_half_the_run() -> None:
 
 
 def test_a_rise_is_beyond_noise_only_if_its_interval_leaves_out_zero() -> None:
-    rising = [sample(step, task, 0.3 * step + 0.01 * step * place) for step in (1, 2) for place, task in enumerate(TASKS)]
+    rising = [
+        sample(step, task, 0.3 * step + 0.01 * step * place) for step in (1, 2) for place, task in enumerate(TASKS)
+    ]
     # differences .30 .31 .32 .33 .34: sd 0.015811, t(4) = 2.7764: half = 0.0196
     assert "change +0.320 [+0.300, +0.340] (paired by 5 tasks, 95 %): beyond noise" in summarize_reward(rising)[1]
     alike = [sample(step, task, 0.3 * step) for step in (1, 2) for task in TASKS]
-    assert summarize_reward(alike)[1] == "change +0.300 (paired by 5 tasks); equal in all 5 tasks, which gives no interval"
-    mixed = [sample(2, task, 0.5 + (-1) ** place * 0.4) for place, task in enumerate(TASKS)] + [sample(1, task, 0.5) for task in TASKS]
+    assert (
+        summarize_reward(alike)[1] == "change +0.300 (paired by 5 tasks); equal in all 5 tasks, which gives no interval"
+    )
+    mixed = [sample(2, task, 0.5 + (-1) ** place * 0.4) for place, task in enumerate(TASKS)] + [
+        sample(1, task, 0.5) for task in TASKS
+    ]
     assert "within noise" in summarize_reward(mixed)[1]
 
 
 def test_an_interval_of_rewards_keeps_to_their_range_where_it_is_known() -> None:
     # last step: 1 1 1 1 0: mean 0.8, sd sqrt(0.2), t(4) = 2.7764: half = 2.7764 * 0.2 = 0.555
-    rising = [sample(1, task, 0.0) for task in TASKS] + [sample(2, task, float(place < 4)) for place, task in enumerate(TASKS)]
+    rising = [sample(1, task, 0.0) for task in TASKS] + [
+        sample(2, task, float(place < 4)) for place, task in enumerate(TASKS)
+    ]
     assert summarize_reward(rising)[0] == "mean reward: first step 0.000, last step 0.800 [0.245, 1.355]"
     bounded = summarize_reward(rising, bounds=(0.0, 1.0))
     assert bounded[0].endswith("last step 0.800 [0.245, 1.000]")
@@ -186,7 +215,8 @@ def test_tasks_that_are_alike_are_one_cluster_in_every_interval_of_a_training(tm
     found = []
     for folder, simulators in ((tmp_path / "one", "a"), (tmp_path / "four", "abcd")):
         steps = {
-            step: {f"{persona}/{name}": [pair[step - 1]] for persona, pair in rewards.items() for name in simulators} for step in (1, 2)
+            step: {f"{persona}/{name}": [pair[step - 1]] for persona, pair in rewards.items() for name in simulators}
+            for step in (1, 2)
         }
         write_ledger(folder, steps)
         samples = read_samples(folder, clusters="persona")
@@ -198,6 +228,8 @@ def test_tasks_that_are_alike_are_one_cluster_in_every_interval_of_a_training(tm
         group[1] = replace(group[1], samples=[replace(one, step=3 - one.step) for one in samples])
         compared = compare_training(group, window=1).differences[0].over_tasks
         means = [point.mean for point in make_curve(samples)]
-        found.append([metric for metric in (*means, moved.first, moved.last, moved.difference, compared) if metric is not None])
+        found.append(
+            [metric for metric in (*means, moved.first, moved.last, moved.difference, compared) if metric is not None]
+        )
     for one, four in zip(*found, strict=True):
         assert (one.value, one.low, one.high) == pytest.approx((four.value, four.low, four.high)), (one, four)

@@ -32,7 +32,9 @@ async def test_a_run_stops_in_time_keeps_what_it_began_and_goes_on_later(tmp_pat
         assert f"incomplete: {ROWS - len(graded)} missing" in first.out
         assert f"not begun: q-{len(graded)} (rollout 0), " in first.out  # rows begin in order
         assert rows(run, "errors.jsonl") == []
-        assert {line["task_id"] for line in rows(run, "transcripts.jsonl")} == {task for task, _ in graded}  # none was cut off
+        assert {line["task_id"] for line in rows(run, "transcripts.jsonl")} == {
+            task for task, _ in graded
+        }  # none was cut off
         asked = server.count
         server.latency = 0.0
         again = await gavel(*arguments(tasks, run, server.base_url))
@@ -43,7 +45,9 @@ async def test_a_run_stops_in_time_keeps_what_it_began_and_goes_on_later(tmp_pat
 
 async def test_a_deadline_that_is_far_changes_nothing(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 5), tmp_path / "run", server.base_url, "deadline=1h30m"))
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 5), tmp_path / "run", server.base_url, "deadline=1h30m")
+        )
     assert done.code == 0, done.out + done.err
     assert "the deadline is near" not in done.out
     assert orjson.loads((tmp_path / "run" / "metrics.json").read_bytes())["rows"]["graded"] == 5
@@ -87,7 +91,8 @@ def test_the_slowest_row_seen_and_the_oldest_one_running_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [(90, 90), ("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d", 86400)]
+    ("text", "seconds"),
+    [(90, 90), ("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_duration_is_read(text: str | float, seconds: float) -> None:
     assert parse_seconds(text, "deadline") == seconds
@@ -101,7 +106,10 @@ def test_what_is_no_duration_is_refused_with_the_forms(text: str) -> None:
 
 async def test_a_deadline_without_room_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", "http://127.0.0.1:9/v1")
-    for more, field in ((("deadline=10", "deadline_margin=10"), "deadline"), (("deadline_margin=10",), "deadline_margin")):
+    for more, field in (
+        (("deadline=10", "deadline_margin=10"), "deadline"),
+        (("deadline_margin=10",), "deadline_margin"),
+    ):
         done = await gavel(*words, *more)
         assert done.code == 2
         assert f"gavel: {field}: " in done.err

@@ -1,4 +1,6 @@
-"""``gavel doctor`` and what it shares with ``--check`` and dry runs: which checkout is there, and whether the hooks fit it."""
+"""``gavel doctor`` and what it shares with ``--check`` and dry runs: which checkout is there, and whether the hooks fit
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,26 @@ from tests.launch.test_nemo_rl_launch import checkout, emitted
 from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
 from gavel.launch.cli.command_line import main
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.nemo_rl.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.nemo_rl.checkout import (
+    describe_failures,
+    is_checkout,
+    read_checkout,
+    require_contract,
+    run_toy_group,
+)
 from gavel.launch.training.nemo_rl.main import main as entrypoint
 from gavel.launch.training.preflight import check_run, make_python_path
 from gavel.models.errors import ConfigError
 
 SIX = "class EnvironmentReturn(NamedTuple):\n" + "".join(
-    f"    {name}: Any\n" for name in ("observations", "metadata", "next_stop_strings", "rewards", "terminateds", "answers")
+    f"    {name}: Any\n"
+    for name in ("observations", "metadata", "next_stop_strings", "rewards", "terminateds", "answers")
 )
 
 
-def double(path: Path, *, without: str = "", returned: str = SIX, baseline: str = "prompts, rewards, valid_mask") -> Path:
+def double(
+    path: Path, *, without: str = "", returned: str = SIX, baseline: str = "prompts, rewards, valid_mask"
+) -> Path:
     """A checkout with empty code under every name that the hooks take hold of, but for one module or name."""
     root = checkout(path)
     for module, names in NEEDED.items():
@@ -48,8 +59,12 @@ def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) ->
     require_contract(found)
     assert (found.commit, found.tested, found.missing) == (None, False, ())
     assert found.estimators == {
-        "grpo": "exact", "reinforce_plus_plus": "exact", "gdpo": "refused", "opd": "refused", "StrangeAdvantageEstimator": "unknown",
-    }  # fmt: skip
+        "grpo": "exact",
+        "reinforce_plus_plus": "exact",
+        "gdpo": "refused",
+        "opd": "refused",
+        "StrangeAdvantageEstimator": "unknown",
+    }
     assert not is_checkout(checkout(tmp_path / "other"))
 
 
@@ -76,7 +91,9 @@ def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
     told = capsys.readouterr().err
     assert missing in told
     assert TESTED in told
-    found = "\n".join(check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings)
+    found = "\n".join(
+        check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings
+    )
     assert missing in found
     assert TESTED in found
 
@@ -89,7 +106,9 @@ def test_a_later_contract_with_a_field_that_can_be_filled_fits(further: str, tmp
 def test_a_toy_group_that_cannot_run_says_why(tmp_path: Path) -> None:
     root = double(tmp_path / "RL")
     assert describe_failures(run_toy_group(sys.executable, make_python_path(str(root))))
-    assert "cannot be started" in describe_failures(run_toy_group(str(tmp_path / "no-python"), make_python_path(str(root))))
+    assert "cannot be started" in describe_failures(
+        run_toy_group(str(tmp_path / "no-python"), make_python_path(str(root)))
+    )
 
 
 def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +141,9 @@ def test_the_doctor_without_a_trainer_looks_at_the_judge(tmp_path: Path, capsys:
     assert "no tasks are named" not in told
 
 
-@pytest.mark.parametrize(("place", "words"), [("nowhere", []), ("file", [*WORDS[:2], *WORDS[3:6], WORDS[-1]]), ("empty", [])])
+@pytest.mark.parametrize(
+    ("place", "words"), [("nowhere", []), ("file", [*WORDS[:2], *WORDS[3:6], WORDS[-1]]), ("empty", [])]
+)
 def test_a_folder_without_nemo_rl_is_a_finding_of_the_doctor_without_tasks_too(
     place: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +151,9 @@ def test_a_folder_without_nemo_rl_is_a_finding_of_the_doctor_without_tasks_too(
     (tmp_path / "file").write_text("")
     with serving(model="j") as server:
         judge = [f"judge.base_url={server.base_url}"] if words else []
-        assert main(["doctor", *words, *judge, f"trainer.nemo_rl_root={tmp_path / place}", f"run.dir={tmp_path}/run"]) == 2
+        assert (
+            main(["doctor", *words, *judge, f"trainer.nemo_rl_root={tmp_path / place}", f"run.dir={tmp_path}/run"]) == 2
+        )
     told = capsys.readouterr().out
     assert "trainer.nemo_rl_root: there is no NeMo-RL here" in told
     assert f"found:   {tmp_path / place}" in " ".join(told.split("\n"))
@@ -155,13 +178,25 @@ def test_the_tested_checkout_is_known_by_its_code() -> None:
 
 
 HOOKS = {
-    "hooks", "estimator grpo", "estimator reinforce_plus_plus", "baseline of dynamic sampling", "rollout", "asynchronous rollout",
+    "hooks", "estimator grpo", "estimator reinforce_plus_plus", "baseline of dynamic sampling", "rollout", "asynchronous rollout",  # noqa: E501
     "validation", "logging", "mask filter", "data setup",
 }  # fmt: skip
 """What a toy group goes through."""
 BROKEN = [
-    ("advantage_estimator.py", "(rewards - baseline)", "(rewards - 2 * baseline)", "estimator grpo", "sample 0 of a toy group"),
-    ("grpo.py", "loss_multiplier[mask_sample_bool] = 0", "loss_multiplier[~mask_sample_bool] = 1", "mask filter", "loss_multiplier"),
+    (
+        "advantage_estimator.py",
+        "(rewards - baseline)",
+        "(rewards - 2 * baseline)",
+        "estimator grpo",
+        "sample 0 of a toy group",
+    ),
+    (
+        "grpo.py",
+        "loss_multiplier[mask_sample_bool] = 0",
+        "loss_multiplier[~mask_sample_bool] = 1",
+        "mask filter",
+        "loss_multiplier",
+    ),
     ("grpo.py", "advantages.float().mean()", "advantages.float().sum()", "logging", "advantages/mean"),
 ]
 

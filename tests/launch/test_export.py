@@ -47,7 +47,9 @@ async def _hanging() -> AsyncIterator[int]:
 
 async def test_what_is_exported_are_figures_and_the_config_and_no_text(run: Path) -> None:
     config = (run / "config.yaml").read_text()
-    config = config.replace("x-note: plain-words", f"x-api-key: {SECRET}").replace("http://127.0.0.1", f"http://me:{SECRET}@127.0.0.1")
+    config = config.replace("x-note: plain-words", f"x-api-key: {SECRET}").replace(
+        "http://127.0.0.1", f"http://me:{SECRET}@127.0.0.1"
+    )
     (run / "config.yaml").write_text(config)
     manifest = read_manifest(run)
     assert manifest is not None
@@ -63,14 +65,18 @@ async def test_what_is_exported_are_figures_and_the_config_and_no_text(run: Path
     assert payload.numbers["rows/graded"] == 4
     assert payload.numbers["labels/abstained"] == 2
     name, metric = next(iter(metrics["metrics"].items()))
-    assert ("reward", *(metrics["reward"][part] for part in ("value", "low", "high", "n"))) in payload.tables["figures"].rows
+    assert ("reward", *(metrics["reward"][part] for part in ("value", "low", "high", "n"))) in payload.tables[
+        "figures"
+    ].rows
     assert (name, *(metric[part] for part in ("value", "low", "high", "n"))) in payload.tables["figures"].rows
     assert payload.config["policy.model"] == "policy-model"
     assert payload.run_id == make_payload(run, manifest).run_id
 
 
 @pytest.mark.parametrize("words", [("export.wandb.project=p",), ("export.mlflow.tracking_uri=http://127.0.0.1:9",)])
-async def test_an_extra_that_is_missing_is_one_line_and_the_run_is_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_an_extra_that_is_missing_is_one_line_and_the_run_is_whole(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     # A module that cannot be found is what a missing extra looks like.
     (tmp_path / "blocked").mkdir()
     hide = (
@@ -82,7 +88,7 @@ async def test_an_extra_that_is_missing_is_one_line_and_the_run_is_whole(tmp_pat
         done = await gavel(
             *arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, *words),
             env={**os.environ, "PYTHONPATH": str(tmp_path / "blocked")},
-        )  # fmt: skip
+        )
     assert done.code == 0, done.out + done.err
     (line,) = [line for line in done.out.splitlines() if line.startswith("warning: ")]
     assert "in the clone of gavel: pip install -e '.[" in line
@@ -92,7 +98,9 @@ async def test_an_extra_that_is_missing_is_one_line_and_the_run_is_whole(tmp_pat
     ("title", "words"),
     [
         pytest.param("MLflow", ("export.mlflow.tracking_uri=http://127.0.0.1:{port}",), marks=needs_mlflow),
-        pytest.param("W&B", ("export.wandb.project=p", "export.wandb.base_url=http://127.0.0.1:{port}"), marks=needs_wandb),
+        pytest.param(
+            "W&B", ("export.wandb.project=p", "export.wandb.base_url=http://127.0.0.1:{port}"), marks=needs_wandb
+        ),
     ],
 )
 async def test_a_server_that_never_answers_stops_no_run_and_costs_no_more_than_the_limit(
@@ -102,9 +110,11 @@ async def test_a_server_that_never_answers_stops_no_run_and_costs_no_more_than_t
         own = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "report=false")
         begun = time.monotonic()
         done = await gavel(
-            *own, *(word.format(port=port) for word in words), "export.timeout_s=6",
+            *own,
+            *(word.format(port=port) for word in words),
+            "export.timeout_s=6",
             env={**os.environ, "WANDB_API_KEY": "0123456789" * 4, "MARK_OF_THIS_TEST": str(tmp_path)},
-        )  # fmt: skip
+        )
         took = time.monotonic() - begun
     assert done.code == 0, done.out + done.err
     assert f"warning: {title}: not exported: no end within 6 s" in done.out
@@ -128,7 +138,9 @@ def _left_over(mark: str) -> list[str]:
 
 @needs_mlflow
 async def test_a_run_that_is_incomplete_keeps_its_own_exit_code(tmp_path: Path) -> None:
-    async with FaultServer(reply=reply, choose=lambda body, n: "500" if body["model"] == "judge-model" else None) as server:
+    async with FaultServer(
+        reply=reply, choose=lambda body, n: "500" if body["model"] == "judge-model" else None
+    ) as server:
         words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "judge.attempts=1")
         done = await gavel(*words, "export.mlflow.tracking_uri=http://127.0.0.1:9", "export.timeout_s=4")
     assert done.code == 3, done.out + done.err
@@ -176,9 +188,13 @@ def _wandb_records(path: Path) -> dict[str, Any]:
         record.ParseFromString(data)
         for part in (record.summary, record.run.summary, record.history):
             items = part.item if hasattr(part, "item") else part.update
-            read["summary"].update({(item.key or "/".join(item.nested_key)): orjson.loads(item.value_json) for item in items})
+            read["summary"].update(
+                {(item.key or "/".join(item.nested_key)): orjson.loads(item.value_json) for item in items}
+            )
         for part in (record.config, record.run.config):
-            read["config"].update({(item.key or "/".join(item.nested_key)): orjson.loads(item.value_json) for item in part.update})
+            read["config"].update(
+                {(item.key or "/".join(item.nested_key)): orjson.loads(item.value_json) for item in part.update}
+            )
         read["files"] += [item.path for item in record.files.files]
     return read
 
@@ -187,9 +203,13 @@ def _wandb_records(path: Path) -> dict[str, Any]:
 async def test_wandb_without_a_key_is_one_warning(run: Path, tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     done = await gavel(
-        "export", str(run), "export.wandb.project=p", "export.wandb.base_url=http://127.0.0.1:9", "export.timeout_s=20",
+        "export",
+        str(run),
+        "export.wandb.project=p",
+        "export.wandb.base_url=http://127.0.0.1:9",
+        "export.timeout_s=20",
         env={**clean, "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")},
-    )  # fmt: skip
+    )
     assert done.code == 3, done.out
     (line,) = [line for line in done.out.splitlines() if line.startswith("warning: ")]
     assert line.startswith("warning: W&B: not exported: ")
@@ -197,14 +217,18 @@ async def test_wandb_without_a_key_is_one_warning(run: Path, tmp_path: Path) -> 
 
 @needs_mlflow
 @pytest.mark.parametrize("store", ["folder", "sqlite"])
-async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_same_run(run: Path, tmp_path: Path, store: str) -> None:
+async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_same_run(
+    run: Path, tmp_path: Path, store: str
+) -> None:
     if store == "sqlite" and importlib.util.find_spec("sqlalchemy") is None:
         pytest.skip("a database store needs the whole of `mlflow`, not mlflow-skinny")
     uri = f"file://{tmp_path / 'mlruns'}" if store == "folder" else f"sqlite:///{tmp_path / 'mlflow.db'}"
     environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true"}
     for _ in range(2):
         words = (f"export.mlflow.tracking_uri={uri}", "export.mlflow.experiment=ours")
-        done = await gavel("export", str(run), *words, env=environment, cwd=tmp_path)  # a database store puts files where it runs
+        done = await gavel(
+            "export", str(run), *words, env=environment, cwd=tmp_path
+        )  # a database store puts files where it runs
         assert done.code == 0, done.out + done.err
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     from mlflow.tracking import MlflowClient
@@ -223,7 +247,13 @@ async def test_mlflow_reads_back_what_was_exported_and_a_second_export_is_the_sa
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [("metrics.json", None), ("metrics.json", "[]"), ("metrics.json", "{"), ("metrics.json", '{"tables": 3}'), ("config.yaml", "a: [")],
+    [
+        ("metrics.json", None),
+        ("metrics.json", "[]"),
+        ("metrics.json", "{"),
+        ("metrics.json", '{"tables": 3}'),
+        ("config.yaml", "a: ["),
+    ],
 )
 async def test_a_damaged_file_of_a_run_is_one_warning(
     run: Path, name: str, damage: str | None, capsys: pytest.CaptureFixture[str]
@@ -243,7 +273,9 @@ async def test_an_empty_name_is_no_place_to_export_to(run: Path) -> None:
     assert "no place to export to is named" in done.err
 
 
-def test_an_export_to_nowhere_and_a_password_in_an_address_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_to_nowhere_and_a_password_in_an_address_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", str(tmp_path / "none"), "export.wandb.project=p"]) == 2
     capsys.readouterr()
     words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", "http://127.0.0.1:9/v1")

@@ -1,4 +1,6 @@
-"""Every fault, once and in bursts, through the whole command: a row ends graded rightly or as a named failure, within bounds."""
+"""Every fault, once and in bursts, through the whole command: a row ends graded rightly or as a named failure, within
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ DEADLINE = 45.0
 
 LIMITS = [
     "failure.max_ungraded_fraction=1.0", "concurrency=256",
-    *(f"{service}.{key}" for service in ("policy", "judge") for key in ("timeout.total=1.0", "timeout.connect=1.0", "deadline=12")),
+    *(f"{service}.{key}" for service in ("policy", "judge") for key in ("timeout.total=1.0", "timeout.connect=1.0", "deadline=12")),  # noqa: E501
 ]  # fmt: skip
 ROWS_OF_A_FAULT = 12
 Strikes = Callable[[int, int], bool]
 
 
 def asked(body: dict[str, Any]) -> str:
-    """Answer as the policy of ``reply``; as judge read the candidate, so that a policy's broken words are graded for what they are."""
+    """Answer as the policy of ``reply``; as judge read the candidate, so that a policy's broken words are graded for
+    what they are.
+    """
     if body["model"] == POLICY:
         return reply(body)
     candidate = body["messages"][-1]["content"].rpartition("<candidate>")[2]
@@ -84,7 +88,9 @@ async def play(folder: Path, chosen: Sequence[int], choose: Any, *more: str) -> 
 
 
 def ends(run: Path, chosen: Sequence[int]) -> dict[int, str]:
-    """Return each row's end, a label or a kind, after the checks that hold for any run: one end a row, and no reward for a failure."""
+    """Return each row's end, a label or a kind, after the checks that hold for any run: one end a row, and no reward
+    for a failure.
+    """
     found: dict[int, str] = {}
     for line in rows(run):
         assert line["status"] == "graded"
@@ -93,7 +99,12 @@ def ends(run: Path, chosen: Sequence[int]) -> dict[int, str]:
     for line in rows(run, "errors.jsonl"):
         number, failure = int(line["task_id"][2:]), line["outcome"]["failure"]
         assert number not in found
-        assert (line["status"], line["reward"], line["fallback_reward"], line["outcome"]["label"]) == ("judge_error", None, 0.0, "")
+        assert (line["status"], line["reward"], line["fallback_reward"], line["outcome"]["label"]) == (
+            "judge_error",
+            None,
+            0.0,
+            "",
+        )
         assert failure["reason"]
         found[number] = failure["kind"]
     assert sorted(found) == sorted(chosen)
@@ -132,7 +143,9 @@ def is_graded(row: Expected) -> bool:
 
 
 def own_label(row: Expected, number: int) -> str:
-    """A policy's text that is no answer is incorrect; its right text, said twice or under another name, is what it was."""
+    """A policy's text that is no answer is incorrect; its right text, said twice or under another name, is what it
+    was.
+    """
     return expected_label(number) if row.fault.name in ("two_objects", "wrong_model") else "incorrect"
 
 
@@ -142,7 +155,9 @@ def test_every_fault_the_server_can_play_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("model", [JUDGE, POLICY])
-async def test_a_fault_that_strikes_once_is_got_over_or_named(model: str, tmp_path: Path, whole: dict[str, Any]) -> None:
+async def test_a_fault_that_strikes_once_is_got_over_or_named(
+    model: str, tmp_path: Path, whole: dict[str, Any]
+) -> None:
     expected = dict(zip(numbers(len(PASSING)), sides(model), strict=True))
     faulty = Faulty(model, {number: row.fault for number, row in expected.items()}, lambda number, call: call == 1)
     _, run = await play(tmp_path / "x", list(expected), faulty)
@@ -158,7 +173,9 @@ async def test_a_fault_that_strikes_once_is_got_over_or_named(model: str, tmp_pa
 
 
 @pytest.mark.parametrize("model", [JUDGE, POLICY])
-async def test_a_fault_that_lasts_ends_as_its_kind_and_hurts_no_other_row(model: str, tmp_path: Path, whole: dict[str, Any]) -> None:
+async def test_a_fault_that_lasts_ends_as_its_kind_and_hurts_no_other_row(
+    model: str, tmp_path: Path, whole: dict[str, Any]
+) -> None:
     chosen = numbers(2 * len(PASSING))
     expected = dict(zip(chosen[::2], sides(model), strict=True))
     faulty = Faulty(model, {number: row.fault for number, row in expected.items()}, lambda number, call: True)
@@ -174,14 +191,20 @@ async def test_a_fault_that_lasts_ends_as_its_kind_and_hurts_no_other_row(model:
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize("model", [JUDGE, POLICY])
-async def test_faults_of_every_kind_in_bursts_change_no_grade(model: str, share: float, tmp_path: Path, whole: dict[str, Any]) -> None:
+async def test_faults_of_every_kind_in_bursts_change_no_grade(
+    model: str, share: float, tmp_path: Path, whole: dict[str, Any]
+) -> None:
     kinds = sides(model)
     chosen = numbers(ROWS_OF_A_FAULT * len(kinds))
     expected = {number: kinds[k % len(kinds)] for k, number in enumerate(chosen)}
     place = {number: k // len(kinds) for k, number in enumerate(chosen)}  # among the rows of its fault
 
     def strikes(number: int, call: int) -> bool:
-        return place[number] < share * ROWS_OF_A_FAULT if call == 1 else random.Random(f"{number} {call} {share}").random() < share
+        return (
+            place[number] < share * ROWS_OF_A_FAULT
+            if call == 1
+            else random.Random(f"{number} {call} {share}").random() < share
+        )
 
     faulty = Faulty(model, {number: row.fault for number, row in expected.items()}, strikes)
     _, run = await play(tmp_path / "x", chosen, faulty)
@@ -227,7 +250,9 @@ async def test_a_refusal_for_good_ends_every_later_call_at_once_as_its_kind(
 
 
 @pytest.mark.parametrize("model", [JUDGE, POLICY])
-async def test_a_server_that_restarts_in_the_middle_costs_no_grade(model: str, tmp_path: Path, whole: dict[str, Any]) -> None:
+async def test_a_server_that_restarts_in_the_middle_costs_no_grade(
+    model: str, tmp_path: Path, whole: dict[str, Any]
+) -> None:
     chosen = numbers(200)
     tasks = write(tmp_path / "t.jsonl", map(source_row, chosen))
     async with FaultServer(reply=asked, latency=0.02) as steady, FaultServer(reply=asked, latency=0.02) as shaky:
@@ -246,7 +271,16 @@ async def test_a_server_that_restarts_in_the_middle_costs_no_grade(model: str, t
     assert len(graded) >= 190
 
 
-SHAPED = ("nan_score", "inf_score", "two_objects", "unclosed_think", "reasoning_only", "null_content", "length", "not_json")
+SHAPED = (
+    "nan_score",
+    "inf_score",
+    "two_objects",
+    "unclosed_think",
+    "reasoning_only",
+    "null_content",
+    "length",
+    "not_json",
+)
 
 
 async def test_faults_in_a_reply_of_several_fields_never_become_a_verdict(tmp_path: Path) -> None:
@@ -257,7 +291,8 @@ async def test_faults_in_a_reply_of_several_fields_never_become_a_verdict(tmp_pa
         return "Please come in." if body["model"] == POLICY else verdict("fragment" not in check_of(prompt))
 
     lines = [
-        source_of(k, [], [question("Is it an invitation?"), question("Is it a fragment?", uid=10)]) for k in range(1, 1 + len(SHAPED))
+        source_of(k, [], [question("Is it an invitation?"), question("Is it a fragment?", uid=10)])
+        for k in range(1, 1 + len(SHAPED))
     ]
     tasks = write(tmp_path / "t.jsonl", lines)
     tries: Counter[tuple[int, str]] = Counter()
@@ -278,14 +313,18 @@ async def test_faults_in_a_reply_of_several_fields_never_become_a_verdict(tmp_pa
         async with FaultServer(reply=said, choose=faulty(strikes)) as server:
             words = arguments(tasks, tmp_path / name, server.base_url, *LIMITS, "judge.attempts=2")
             words = [
-                "env=instruction_following" if word == "env=abstention" else word for word in words if "rubrics.abstention" not in word
+                "env=instruction_following" if word == "env=abstention" else word
+                for word in words
+                if "rubrics.abstention" not in word
             ]
             done = await gavel(*words, timeout=DEADLINE)
         assert done.code in (0, 3), done.out + done.err
         for line in rows(tmp_path / name, "errors.jsonl"):
             assert (line["reward"], line["fallback_reward"]) == (None, 0.0)
             assert line["outcome"]["failure"]["kind"] in ("judge_unparseable", "provider_unavailable")
-        return {line["task_id"]: [check["passed"] for check in line["outcome"]["checks"]] for line in rows(tmp_path / name)}
+        return {
+            line["task_id"]: [check["passed"] for check in line["outcome"]["checks"]] for line in rows(tmp_path / name)
+        }
 
     right = {str(k): [True, False] for k in range(1, 1 + len(SHAPED))}
     assert await run("once", lambda call: call == 1) == right

@@ -14,11 +14,15 @@ from gavel.launch.runs.files import JsonLines, read_lines, write_whole
 from gavel.launch.runs.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
 from gavel.models.errors import RecordError
 
-DOCUMENTS = st.lists(st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8)
+DOCUMENTS = st.lists(
+    st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8
+)
 
 
 @given(DOCUMENTS, st.data())
-def test_cut_at_any_byte_whole_lines_stay_and_appending_goes_on(documents: list[dict[str, object]], data: st.DataObject) -> None:
+def test_cut_at_any_byte_whole_lines_stay_and_appending_goes_on(
+    documents: list[dict[str, object]], data: st.DataObject
+) -> None:
     with TemporaryDirectory() as name:
         path = Path(name) / "rows.jsonl"
         with JsonLines(path) as file:

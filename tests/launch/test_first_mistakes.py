@@ -44,7 +44,10 @@ async def test_a_folder_with_nothing_but_skipped_tasks_takes_another_identity(tm
     tasks, run = with_a_bad_row(tmp_path / "t.jsonl"), tmp_path / "run"
     async with FaultServer(reply=reply) as server:
         words = arguments(tasks, run, server.base_url)
-        first = [word for word in words if not word.startswith("judge")] + ["judge=qwen3_32b", "judge.python=/nonexistent/python"]
+        first = [word for word in words if not word.startswith("judge")] + [
+            "judge=qwen3_32b",
+            "judge.python=/nonexistent/python",
+        ]
         assert (await gavel(*first)).code == 2
         assert len(rows(run, "errors.jsonl")) == 1
         done = await gavel(*words)
@@ -57,7 +60,9 @@ OTHERS = "tiered, omniscience"
 
 
 @pytest.mark.parametrize("more", [(), ("dry_run=true",)])
-async def test_a_reward_of_another_environment_is_refused_before_anything_is_asked(more: tuple[str, ...], tmp_path: Path) -> None:
+async def test_a_reward_of_another_environment_is_refused_before_anything_is_asked(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
     async with FaultServer(reply=reply) as server:
         words = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url)
         done = await gavel(*words, "reward=mean", *more)
@@ -70,7 +75,9 @@ async def test_a_reward_of_another_environment_is_refused_before_anything_is_ask
 
 async def test_a_rescoring_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))
+        ).code == 0
     for more in ((), ("dry_run=true",)):
         done = await gavel("rescore", str(tmp_path / "run"), "reward=mean", *more)
         assert done.code == 2
@@ -84,7 +91,9 @@ async def test_serving_and_training_refuse_a_reward_of_another_environment(tmp_p
         done = await gavel(verb, "env=abstention", STRICT, *nowhere, "reward=mean", "dry_run=true", cwd=tmp_path)
         assert done.code == 2, done.out + done.err
         assert OTHERS in done.err
-    done = await gavel("serve", "env=abstention", STRICT, *nowhere, "also.x=env=instruction_following reward=tiered", "dry_run=true")
+    done = await gavel(
+        "serve", "env=abstention", STRICT, *nowhere, "also.x=env=instruction_following reward=tiered", "dry_run=true"
+    )
     assert "also.x: reward.name" in done.err
 
 
@@ -98,7 +107,10 @@ def test_an_environment_whose_rewards_are_not_known_takes_any() -> None:
 
 async def test_a_reward_that_rewarded_nothing_is_not_kept_and_one_that_did_is_named_at_the_end(tmp_path: Path) -> None:
     tasks, run = write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"
-    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 2 else None) as judge:
+    async with (
+        FaultServer(reply=reply) as policy,
+        FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 2 else None) as judge,
+    ):
         words = [*arguments(tasks, run, policy.base_url, judge_url=judge.base_url), "judge.attempts=1"]
         assert (await gavel(*words, "reward.abstain=0.1")).code == 3
         second = await gavel(*words, "reward.abstain=0.4")
@@ -111,7 +123,9 @@ async def test_a_reward_that_rewarded_nothing_is_not_kept_and_one_that_did_is_na
 
 async def test_a_base_url_without_v1_is_refused_with_the_one_that_answers(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, f"judge.base_url={server.url}/")
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, f"judge.base_url={server.url}/"
+        )
         done = await gavel(*words)
         assert done.code == 2, done.out + done.err
         assert "judge.base_url" in done.err
@@ -120,7 +134,9 @@ async def test_a_base_url_without_v1_is_refused_with_the_one_that_answers(tmp_pa
         with pytest.raises(ConfigError, match="did you mean"):
             await check_first_contact("judge", Service("external", "m", server.url))
         await check_first_contact("judge", Service("external", "m", server.base_url))
-        await check_first_contact("judge", Service("external", "m", f"{server.url}/elsewhere"))  # a gateway need not list its models
+        await check_first_contact(
+            "judge", Service("external", "m", f"{server.url}/elsewhere")
+        )  # a gateway need not list its models
     assert not (tmp_path / "run").exists()
 
 
@@ -128,7 +144,9 @@ async def test_a_server_that_does_not_answer_is_named_before_the_first_row(tmp_p
     async with FaultServer() as gone:
         pass
     async with FaultServer(reply=reply) as policy:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", policy.base_url, judge_url=gone.base_url)
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", policy.base_url, judge_url=gone.base_url
+        )
         done = await gavel(*words, "judge.attempts=1")
     assert done.code == 3, done.out + done.err
     warning = next(line for line in done.out.splitlines() if "does not answer yet" in line)
@@ -143,7 +161,9 @@ async def test_a_server_that_does_not_answer_is_named_before_the_first_row(tmp_p
 async def test_a_folder_that_holds_no_run_is_said_with_the_one_that_does(more: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "runs" / "demo", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "runs" / "demo", server.base_url))
+        ).code == 0
     done = await gavel("rollout", "runs/dmo", *more, cwd=tmp_path)
     assert done.code == 2
     assert "there is no run in this folder" in done.err
@@ -163,7 +183,9 @@ async def test_inspecting_a_skipped_task_says_why_it_was_skipped(tmp_path: Path)
 
 async def test_inspect_calls_the_judge_as_the_config_does(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0"))
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0")
+        )
     assert done.code == 0, done.err
     assert "general" not in done.out
 
@@ -177,7 +199,11 @@ async def test_the_end_of_a_run_says_which_verdicts_the_judge_did_not_give(tmp_p
         return f"\\boxed{{Town {number + 1}}}" if body["model"] == POLICY else "B" if number == 0 else "no idea"
 
     async with FaultServer(reply=vague) as server:
-        words = [word for word in arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url) if word != STRICT]
+        words = [
+            word
+            for word in arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url)
+            if word != STRICT
+        ]
         assets = (f"assets.mirror={PROMPTS}", f"assets.cache={tmp_path / 'cache'}", "assets.offline=true")
         done = await gavel(*words, *assets)
         again = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'child'}")

@@ -22,6 +22,11 @@ def test_the_catalogues_tests_pass_beside_a_plugin(tmp_path: Path) -> None:
     path = os.pathsep.join((str(tmp_path), str(ROOT / "src"), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/launch/test_catalogue.py"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:]

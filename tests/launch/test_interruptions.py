@@ -29,7 +29,9 @@ async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_comple
     tasks = write_tasks(tmp_path / "t.jsonl", ROWS)
     async with FaultServer(reply=reply, latency=0.02) as policy:
         with server_process("--reply", "tests.support.runs:reply", "--latency", "0.02") as judge:
-            words = arguments(tasks, tmp_path / "run", policy.base_url, "concurrency=16", "judge.deadline=20", judge_url=judge)
+            words = arguments(
+                tasks, tmp_path / "run", policy.base_url, "concurrency=16", "judge.deadline=20", judge_url=judge
+            )
             process = await start(*words)
             await policy.until(80, timeout=30)
         died = time.monotonic()
@@ -38,7 +40,9 @@ async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_comple
         assert process.returncode == 4, out.decode() + err.decode()
         graded, errors = rows(tmp_path / "run"), rows(tmp_path / "run", "errors.jsonl")
         assert graded
-        assert {row["task_id"] for row in graded} | {row["task_id"] for row in errors} == {f"q-{n}" for n in range(ROWS)}
+        assert {row["task_id"] for row in graded} | {row["task_id"] for row in errors} == {
+            f"q-{n}" for n in range(ROWS)
+        }
         assert len(graded) + len(errors) == ROWS
         assert all(row["reward"] is None and row["outcome"]["failure"]["kind"] for row in errors)
         replied = {number for model, number in finished_calls(tmp_path / "run") if model == POLICY}
@@ -47,7 +51,9 @@ async def test_a_killed_judge_ends_the_run_within_a_minute_and_a_live_one_comple
             again = await gavel(*arguments(tasks, tmp_path / "run", policy.base_url, judge_url=alive.base_url))
             assert again.code == 0, again.out
             owed = set(range(ROWS)) - {int(row["task_id"][2:]) for row in graded}
-            assert sorted(number_of(seen.body) for seen in alive.requests) == sorted(n for n in owed if n % 4 != 2)  # [IDK] is a rule's
+            assert sorted(number_of(seen.body) for seen in alive.requests) == sorted(
+                n for n in owed if n % 4 != 2
+            )  # [IDK] is a rule's
         asked = {number_of(seen.body) for seen in policy.requests[before:]}
         assert asked == set(range(ROWS)) - replied
     assert len(essence(tmp_path / "run")) == ROWS
@@ -71,7 +77,9 @@ async def test_a_second_writer_is_refused_while_the_first_lives_and_admitted_aft
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-async def test_an_interrupt_ends_with_130_and_leaves_no_row_for_what_was_running(tmp_path: Path, stop: signal.Signals) -> None:
+async def test_an_interrupt_ends_with_130_and_leaves_no_row_for_what_was_running(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", 60)
     async with FaultServer(reply=reply, latency=0.05) as server:
         words = arguments(tasks, tmp_path / "run", server.base_url, "concurrency=4")

@@ -36,7 +36,14 @@ def wrong(body: dict[str, Any]) -> str:
 def config_of(tmp_path: Path, *urls: str) -> str:
     """The config of a trainer whose judge is at ``urls``."""
     named = "[" + ",".join(f"'{url}'" for url in urls) + "]"
-    words = [*COMMON, "judge=external", f"judge.base_url={named}", "judge.model=fake", "judge.attempts=1", "judge.cache=false"]
+    words = [
+        *COMMON,
+        "judge=external",
+        f"judge.base_url={named}",
+        "judge.model=fake",
+        "judge.attempts=1",
+        "judge.cache=false",
+    ]
     checked = check_run(compose_config("train", words), tmp_path / "run")
     assert checked.findings == ()
     (tmp_path / "run" / "ledger").mkdir(parents=True, exist_ok=True)
@@ -57,7 +64,9 @@ async def test_every_replica_grades_the_golden_control_before_the_training_start
 
 
 @pytest.mark.parametrize("required", [True, False])
-async def test_a_replica_that_grades_the_golden_control_wrongly_is_named_with_both_labels(required: bool, tmp_path: Path) -> None:
+async def test_a_replica_that_grades_the_golden_control_wrongly_is_named_with_both_labels(
+    required: bool, tmp_path: Path
+) -> None:
     said: list[str] = []
     async with FaultServer(reply=knowing(STRICT, tmp_path)) as one, FaultServer(reply=wrong) as two:
         text = config_of(tmp_path, one.base_url, two.base_url)
@@ -72,7 +81,9 @@ async def test_a_replica_that_grades_the_golden_control_wrongly_is_named_with_bo
         assert "must be correct, and is incorrect" in told
 
 
-async def test_a_judge_that_cannot_be_asked_stops_the_start_even_where_no_certificate_is_required(tmp_path: Path) -> None:
+async def test_a_judge_that_cannot_be_asked_stops_the_start_even_where_no_certificate_is_required(
+    tmp_path: Path,
+) -> None:
     async with FaultServer(reply=knowing(STRICT, tmp_path)) as server:
         text = config_of(tmp_path, server.base_url)
         server.script(["500"] * 9)
@@ -97,7 +108,10 @@ async def test_drift_beyond_its_bound_ends_the_training_with_the_verdicts_that_c
     assert "step 10: 8 of 14 verdicts changed" in reason
     assert "correct was correct, is incorrect" in reason
     assert any(line.startswith("DRIFT: ") for line in said)
-    assert [(one.attempt, one.report.step, one.report.exceeded) for one in read_rounds(run)] == [(1, 0, False), (1, 10, True)]
+    assert [(one.attempt, one.report.step, one.report.exceeded) for one in read_rounds(run)] == [
+        (1, 0, False),
+        (1, 10, True),
+    ]
 
 
 async def test_the_next_start_compares_with_what_the_first_one_found(tmp_path: Path) -> None:
@@ -127,7 +141,9 @@ async def test_what_the_certificate_saw_is_what_the_first_start_compares_with(tm
 
 
 async def test_no_canary_is_asked_where_none_is_wanted(tmp_path: Path) -> None:
-    async with prepare_canaries(config_of(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run", 1, None, {}, print) as watched:
+    async with prepare_canaries(
+        config_of(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run", 1, None, {}, print
+    ) as watched:
         assert watched is None
 
 
@@ -149,14 +165,32 @@ def test_only_whole_lines_of_training_steps_count(tmp_path: Path) -> None:
 def test_a_judge_that_drifts_while_a_run_trains_ends_it_and_status_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={run}", "canary.every=5",
-         "canary.stop=true", "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "gavel.launch.cli",
+            "train",
+            *COMMON,
+            *judge_words(tmp_path),
+            f"run.dir={run}",
+            "canary.every=5",
+            "canary.stop=true",
+            "trainer.overrides={steps: 1000, pause: 0.1}",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = run / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
     config = next((run / "attempts").glob("1.trainer.yaml")).read_text()
-    url = next(line for line in config.splitlines() if "http://127.0.0.1" in line).split("- ")[1].strip().removesuffix("/v1")
+    url = (
+        next(line for line in config.splitlines() if "http://127.0.0.1" in line)
+        .split("- ")[1]
+        .strip()
+        .removesuffix("/v1")
+    )
     urlopen(Request(f"{url}/say", data=json.dumps({"reply": "INCORRECT"}).encode(), method="POST"), timeout=5).close()
     assert process.wait(60) == 4
     assert "the judge is not the one it was" in json.loads((run / "attempts" / "1.json").read_text())["reason"]

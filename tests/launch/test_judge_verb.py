@@ -30,7 +30,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 
 @pytest.fixture
 def config(tmp_path: Path) -> JudgeConfig:
-    judge = Service(mode="managed", model=model_directory(tmp_path / "tiny"), cpu=True, python=fake_python(tmp_path / "bin"))
+    judge = Service(
+        mode="managed", model=model_directory(tmp_path / "tiny"), cpu=True, python=fake_python(tmp_path / "bin")
+    )
     return JudgeConfig(judge, RunConfig(str(tmp_path / "run")))
 
 
@@ -73,7 +75,9 @@ async def test_a_judge_that_dies_is_reported_with_its_log(config: JudgeConfig) -
     assert "Starting to load model" in output.getvalue()
 
 
-async def test_an_interrupt_before_it_is_ready_is_an_interruption(config: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupt_before_it_is_ready_is_an_interruption(
+    config: JudgeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     silent = replace(config, judge=replace(config.judge, engine_args={"behaviour": "silent"}))
     task = asyncio.create_task(serve_judge(silent, Console(file=io.StringIO())))

@@ -1,4 +1,6 @@
-"""Rollouts with a server of our own: nothing of it is left when we are killed, and its death ends the run at once, with its log."""
+"""Rollouts with a server of our own: nothing of it is left when we are killed, and its death ends the run at once, with
+its log.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def begin(words: list[str], there: Callable[[], bool], bound: float) -> as
     """Start the command and return once the run is ``there``."""
     process = await start(*words)
     try:
-        await asyncio.to_thread(wait_until, lambda: there() or process.returncode is not None, bound, "the run's first rows")
+        await asyncio.to_thread(
+            wait_until, lambda: there() or process.returncode is not None, bound, "the run's first rows"
+        )
     except BaseException:
         process.kill()
         raise
@@ -56,7 +60,9 @@ async def kill_the_server(process: asyncio.subprocess.Process, bound: float) -> 
     os.kill(server, signal.SIGKILL)
     out, err = await asyncio.wait_for(process.communicate(), bound)
     took = time.monotonic() - began
-    await asyncio.to_thread(wait_until, lambda: not any(map(alive, [supervisor, *rest])), 5.0, "the end of every process")
+    await asyncio.to_thread(
+        wait_until, lambda: not any(map(alive, [supervisor, *rest])), 5.0, "the end of every process"
+    )
     assert process.returncode is not None
     return process.returncode, out.decode() + err.decode(), took
 
@@ -78,9 +84,19 @@ async def test_a_policys_server_that_dies_ends_the_run_at_once_and_leaves_the_re
     tasks.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in lines))
     async with FaultServer(reply=lambda body: "INCORRECT") as judge:
         words = [
-            "rollout", f"run.dir={run}", f"tasks.path={tasks}", "env=abstention", STRICT, "policy=smollm2", f"policy.python={python}",
-            f"policy.model={model}", "judge=external", f"judge.base_url={judge.base_url}", f"judge.model={JUDGE}", "concurrency=2",
-        ]  # fmt: skip
+            "rollout",
+            f"run.dir={run}",
+            f"tasks.path={tasks}",
+            "env=abstention",
+            STRICT,
+            "policy=smollm2",
+            f"policy.python={python}",
+            f"policy.model={model}",
+            "judge=external",
+            f"judge.base_url={judge.base_url}",
+            f"judge.model={JUDGE}",
+            "concurrency=2",
+        ]
         log = run / "logs" / "policy.log"
         process = await begin(words, lambda: log.exists() and log.read_bytes().count(b"slow: came in") == 2, 60.0)
         code, said, took = await kill_the_server(process, 30.0)
@@ -89,8 +105,12 @@ async def test_a_policys_server_that_dies_ends_the_run_at_once_and_leaves_the_re
     assert "INFO Starting to load model" in said, "the log's end is shown"
     failed = rows(run, "errors.jsonl")
     assert len(rows(run)) == 6
-    assert [row["outcome"]["failure"]["kind"] for row in failed] == ["transport_unreachable"] * 2  # in flight; the others are not begun
-    assert all("was killed by SIGKILL" in row["outcome"]["failure"]["reason"] and row["reward"] is None for row in failed)
+    assert [row["outcome"]["failure"]["kind"] for row in failed] == [
+        "transport_unreachable"
+    ] * 2  # in flight; the others are not begun
+    assert all(
+        "was killed by SIGKILL" in row["outcome"]["failure"]["reason"] and row["reward"] is None for row in failed
+    )
 
 
 @pytest.mark.vllm
@@ -99,9 +119,15 @@ async def test_a_real_server_outlives_neither_our_sigkill_nor_goes_unnoticed_whe
 ) -> None:
     run = tmp_path / "run"
     words = [
-        "rollout", "experiment=demo", f"run.dir={run}", f"tasks.path={write_tasks(tmp_path / 't.jsonl', 400)}",
-        f"policy.python={vllm_python}", f"judge.python={vllm_python}", "concurrency=4", "failure.max_ungraded_fraction=1.0",
-    ]  # fmt: skip
+        "rollout",
+        "experiment=demo",
+        f"run.dir={run}",
+        f"tasks.path={write_tasks(tmp_path / 't.jsonl', 400)}",
+        f"policy.python={vllm_python}",
+        f"judge.python={vllm_python}",
+        "concurrency=4",
+        "failure.max_ungraded_fraction=1.0",
+    ]
     process = await begin(words, lambda: replies(run) >= 2, BOUND)
     running = tree(process)
     assert len(running) >= 3, "supervisor, server and engine"
@@ -110,7 +136,9 @@ async def test_a_real_server_outlives_neither_our_sigkill_nor_goes_unnoticed_whe
     await asyncio.to_thread(wait_until, lambda: not any(map(alive, running)), 5.0, "the end of every process")
 
     kept = replies(run)
-    process = await begin(words, lambda: replies(run) >= kept + 2, BOUND)  # the same run goes on, with a server of its own
+    process = await begin(
+        words, lambda: replies(run) >= kept + 2, BOUND
+    )  # the same run goes on, with a server of its own
     code, said, took = await kill_the_server(process, 60.0)
     check_death(code, said, "policy+judge", run / "logs" / "policy+judge.log")
     assert took < 20.0

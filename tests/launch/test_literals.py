@@ -25,7 +25,8 @@ def test_any_text_is_read_back_as_it_was_stored(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["${oc.env:X}", "a${oc.env:X,b}c", "${ oc.decode:x}", "${oc.create:{a: 1}}", "${a.${oc.env:X}}", "\\\\${oc.env:X}"]
+    "text",
+    ["${oc.env:X}", "a${oc.env:X,b}c", "${ oc.decode:x}", "${oc.create:{a: 1}}", "${a.${oc.env:X}}", "\\\\${oc.env:X}"],
 )
 def test_a_word_that_looks_into_the_environment_is_refused(text: str) -> None:
     for value in (text, [text], {"a": text}):
@@ -39,9 +40,13 @@ def test_references_and_texts_are_no_resolvers(text: str) -> None:
 
 
 @pytest.mark.parametrize("stop", ["${end}", "${oc.env:HOME}", "\\${x"])
-async def test_a_run_whose_values_look_like_references_is_resumed_with_the_same_values(tmp_path: Path, stop: str) -> None:
+async def test_a_run_whose_values_look_like_references_is_resumed_with_the_same_values(
+    tmp_path: Path, stop: str
+) -> None:
     async with FaultServer(reply=reply) as server:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "policy.sampling.stop=[X]")
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "policy.sampling.stop=[X]"
+        )
         assert (await gavel(*words)).code == 0
         text = (tmp_path / "run" / "config.yaml").read_text()
         stored = yaml.safe_load(text)
@@ -64,7 +69,9 @@ async def test_a_secret_is_not_looked_up_for_a_value_that_is_stored(tmp_path: Pa
 
 async def test_a_run_is_resumed_whole_and_the_server_gets_the_literal_text(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url, "policy.sampling.stop=['\\${end}']")
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", server.base_url, "policy.sampling.stop=['\\${end}']"
+        )
         assert (await gavel(*words, "tasks.limit=2")).code == 0
         done = await gavel("rollout", str(tmp_path / "run"), "tasks.limit=4")
         assert done.code == 0, done.err

@@ -58,10 +58,14 @@ async def test_merged_shards_equal_the_run_in_one_piece(tmp_path: Path) -> None:
         assert (merged / "inputs.jsonl").read_bytes() == (tmp_path / "whole" / "inputs.jsonl").read_bytes()
         assert essence(merged) == essence(tmp_path / "whole")
         assert _metrics(merged) == _metrics(tmp_path / "whole")
-        assert (merged / "reward_profile.jsonl").read_bytes() == (tmp_path / "whole" / "reward_profile.jsonl").read_bytes()
+        assert (merged / "reward_profile.jsonl").read_bytes() == (
+            tmp_path / "whole" / "reward_profile.jsonl"
+        ).read_bytes()
         planned = [(row["task_id"], row["rollout_index"]) for row in rows(merged, "inputs.jsonl")]
         assert [(row["task_id"], row["rollout_index"]) for row in rows(merged)] == planned
-        assert len({(line["task_id"], line["rollout_index"]) for line in rows(merged, "transcripts.jsonl")}) == len(planned)
+        assert len({(line["task_id"], line["rollout_index"]) for line in rows(merged, "transcripts.jsonl")}) == len(
+            planned
+        )
         assert (merged / "report.html").is_file()
         manifest = orjson.loads((merged / "manifest.json").read_bytes())
         own = orjson.loads((tmp_path / "whole" / "manifest.json").read_bytes())
@@ -71,9 +75,11 @@ async def test_merged_shards_equal_the_run_in_one_piece(tmp_path: Path) -> None:
         # Everything that takes a run takes this one.
         before = server.count
         for words in (
-            ("report", str(merged), "format=csv"), ("compare", str(tmp_path / "whole"), str(merged)),
-            ("rescore", str(merged), "reward=omniscience", f"into={tmp_path / 'omni'}"), ("regrade", str(merged)),
-        ):  # fmt: skip
+            ("report", str(merged), "format=csv"),
+            ("compare", str(tmp_path / "whole"), str(merged)),
+            ("rescore", str(merged), "reward=omniscience", f"into={tmp_path / 'omni'}"),
+            ("regrade", str(merged)),
+        ):
             after = await gavel(*words)
             assert after.code in (0, 3), (words, after.out + after.err)
         assert server.count == before
@@ -93,9 +99,13 @@ async def test_all_rollouts_of_a_task_are_in_one_shard_and_raising_the_limit_mov
         small = [{row["task_id"] for row in rows(run)} for run in first]
         assert small == [{"q-0", "q-2", "q-4"}, {"q-1", "q-3"}]
         grown = await _shards(tmp_path, tasks, 2, server.base_url)
-        assert [{row["task_id"] for row in rows(run)} for run in grown] == [{f"q-{n}" for n in range(start, 10, 2)} for start in (0, 1)]
+        assert [{row["task_id"] for row in rows(run)} for run in grown] == [
+            {f"q-{n}" for n in range(start, 10, 2)} for start in (0, 1)
+        ]
         for run in grown:
-            assert all(sum(row["task_id"] == name for row in rows(run)) == 2 for name in {row["task_id"] for row in rows(run)})
+            assert all(
+                sum(row["task_id"] == name for row in rows(run)) == 2 for name in {row["task_id"] for row in rows(run)}
+            )
         done = await gavel("merge", *map(str, grown), f"into={tmp_path / 'merged'}")
     assert done.code == 0, done.out + done.err
     assert len(essence(tmp_path / "merged")) == 20
@@ -143,12 +153,19 @@ async def test_runs_that_do_not_belong_together_are_refused_with_what_differs(tm
             done = await gavel(*arguments(tasks, tmp_path / name, server.base_url, *ROLLOUTS, *more))
             assert done.code == 0, done.out + done.err
         other = write_tasks(tmp_path / "other.jsonl", 6, start=100)
-        assert (await gavel(*arguments(other, tmp_path / "other-tasks", server.base_url, *ROLLOUTS, "shard=2/2"))).code == 0
+        assert (
+            await gavel(*arguments(other, tmp_path / "other-tasks", server.base_url, *ROLLOUTS, "shard=2/2"))
+        ).code == 0
     expected = {
-        "other-model": "identity.policy.sampling.temperature", "other-reward": "reward.abstain: 0.5 -> 0.3",
-        "other-count": "rollouts_per_task: 2 -> 3", "other-limit": "tasks.limit: None -> 4", "thirds": "shards: 2 -> 3",
-        "whole": "this is no shard of a run", "other-tasks": "tasks: ", "part-1": "shard 1/2 is given twice",
-    }  # fmt: skip
+        "other-model": "identity.policy.sampling.temperature",
+        "other-reward": "reward.abstain: 0.5 -> 0.3",
+        "other-count": "rollouts_per_task: 2 -> 3",
+        "other-limit": "tasks.limit: None -> 4",
+        "thirds": "shards: 2 -> 3",
+        "whole": "this is no shard of a run",
+        "other-tasks": "tasks: ",
+        "part-1": "shard 1/2 is given twice",
+    }
     (tmp_path / "copies").mkdir()
     shutil.copytree(one, tmp_path / "copies" / "part-1")
     for name, words in expected.items():
@@ -191,11 +208,16 @@ async def test_a_merge_that_fails_leaves_nothing_and_no_row_is_lost_in_silence(t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-1", "part-2", "t.jsonl"]
 
 
-async def test_a_shard_that_was_only_looked_at_or_extended_later_is_merged_when_all_of_it_is_planned(tmp_path: Path) -> None:
+async def test_a_shard_that_was_only_looked_at_or_extended_later_is_merged_when_all_of_it_is_planned(
+    tmp_path: Path,
+) -> None:
     tasks, merged = write_tasks(tmp_path / "t.jsonl", 6), tmp_path / "merged"
     runs = [tmp_path / "part-1", tmp_path / "part-2"]
     async with FaultServer(reply=reply) as server:
-        words = [arguments(tasks, run, server.base_url, "report=false", f"shard={n}/2") for n, run in enumerate(runs, start=1)]
+        words = [
+            arguments(tasks, run, server.base_url, "report=false", f"shard={n}/2")
+            for n, run in enumerate(runs, start=1)
+        ]
         assert (await gavel(*words[0], "tasks.limit=3")).code == 0
         assert (await gavel(*words[1], "inspect=q-3")).code == 0
         assert (await gavel(*words[0])).code == 0  # raised: the plan is that of the other now
@@ -214,7 +236,9 @@ async def test_a_merge_goes_where_a_link_leads_and_never_into_a_shard(tmp_path: 
         runs = await _shards(tmp_path, write_tasks(tmp_path / "t.jsonl", 2), 2, server.base_url, "report=false")
     inside = await gavel("merge", *map(str, runs), f"into={runs[0] / 'whole'}")
     assert inside.code == 2
-    assert f"into: a shard's own folder is no place for the whole: found {runs[0]}".partition(": found")[0] in inside.err
+    assert (
+        f"into: a shard's own folder is no place for the whole: found {runs[0]}".partition(": found")[0] in inside.err
+    )
     assert not (runs[0] / "whole").exists()
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
@@ -248,7 +272,9 @@ def test_a_word_that_is_no_shard_is_refused_with_the_rule(text: str) -> None:
 
 async def test_more_shards_than_tasks_leave_one_without_work_which_is_said(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "shard=3/3"))
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "shard=3/3")
+        )
     assert done.code == 2
     assert "at most as many shards as tasks, 2" in done.err
     assert not (tmp_path / "run").exists()

@@ -31,7 +31,9 @@ def accounts(**prices: Price) -> Accounts:
 def test_money_is_that_of_the_calls_over_the_network_with_cached_tokens_at_their_own_price() -> None:
     made = accounts(general=GENERAL, policy=POLICY)
     general, policy = made.close_accounts().values()
-    assert general.money == round((60 * 2.5 + 240 * 1.25 + 30 * 10) / 1e6, 6)  # of 300 in, 240 of them cached, and 30 out
+    assert general.money == round(
+        (60 * 2.5 + 240 * 1.25 + 30 * 10) / 1e6, 6
+    )  # of 300 in, 240 of them cached, and 30 out
     assert policy.money == round((50 * 1 + 500 * 4) / 1e6, 6)
     whole = made.compute_total()
     assert (whole.money, whole.currency) == (0.0028, "USD")
@@ -53,7 +55,9 @@ def test_cached_tokens_without_a_price_of_their_own_cost_what_the_others_do() ->
     ],
     ids=["none", "one_of_two", "two_currencies", "no_currency"],
 )
-def test_there_is_a_sum_only_where_every_called_service_has_a_price_in_one_currency(prices: dict[str, Price], said: str) -> None:
+def test_there_is_a_sum_only_where_every_called_service_has_a_price_in_one_currency(
+    prices: dict[str, Price], said: str
+) -> None:
     made = accounts(**prices)
     assert describe_money(made.close_accounts(), made.compute_total()) == said
     assert (made.compute_total().money is None) == (" in all" not in said)
@@ -61,12 +65,19 @@ def test_there_is_a_sum_only_where_every_called_service_has_a_price_in_one_curre
 
 def test_replies_without_a_count_of_tokens_are_told() -> None:
     made = Accounts({"general": GENERAL})
-    made.add_receipts([receipt("general", reply_digest="sha256:1"), receipt("general", usage=Usage(10, 1), reply_digest="sha256:2")])
+    made.add_receipts(
+        [receipt("general", reply_digest="sha256:1"), receipt("general", usage=Usage(10, 1), reply_digest="sha256:2")]
+    )
     assert "1 replies came without a count of tokens" in describe_money(made.close_accounts(), made.compute_total())
 
 
 def test_amounts_have_two_places_and_small_ones_two_digits() -> None:
-    assert [show_money(amount, None) for amount in (0.0, 0.00004321, 0.01, 1234.567)] == ["0.00", "4.3e-05", "0.01", "1234.57"]
+    assert [show_money(amount, None) for amount in (0.0, 0.00004321, 0.01, 1234.567)] == [
+        "0.00",
+        "4.3e-05",
+        "0.01",
+        "1234.57",
+    ]
 
 
 def counted(body: dict[str, Any]) -> Answer:
@@ -84,7 +95,11 @@ async def test_a_run_ends_with_its_money_and_another_price_is_the_same_run(tmp_p
         assert again.code == 0, again.out + again.err
     assert "money: judge 3.00 EUR, policy 12.00 EUR; 15.00 EUR in all" in again.out
     found = orjson.loads((run / "metrics.json").read_bytes())
-    assert (found["services"]["policy"]["money"], found["cost"]["money"], found["cost"]["currency"]) == (12.0, 15.0, "EUR")
+    assert (found["services"]["policy"]["money"], found["cost"]["money"], found["cost"]["currency"]) == (
+        12.0,
+        15.0,
+        "EUR",
+    )
     assert (await gavel("report", str(run), "format=md")).code == 0
     assert "15.00 EUR in all" in (run / "report.md").read_text()
     rescored = await gavel("rescore", str(run), "reward=tiered", f"into={tmp_path / 'child'}")
@@ -93,7 +108,11 @@ async def test_a_run_ends_with_its_money_and_another_price_is_the_same_run(tmp_p
 
 async def test_a_dry_run_says_tokens_money_and_what_it_assumes(tmp_path: Path) -> None:
     words = arguments(write_tasks(tmp_path / "t.jsonl", 4), tmp_path / "run", "http://127.0.0.1:9/v1", "dry_run=true")
-    bounded = [*words, "policy.sampling.max_response_tokens=1000", "policy.price={input: 0, output: 1000, currency: EUR}"]
+    bounded = [
+        *words,
+        "policy.sampling.max_response_tokens=1000",
+        "policy.price={input: 0, output: 1000, currency: EUR}",
+    ]
     done = await gavel(*bounded, env={**os.environ, "COLUMNS": "250"})
     assert done.code == 0, done.err
     assert "policy: 4 calls, about 1" in done.out
@@ -109,12 +128,15 @@ async def test_a_dry_run_says_tokens_money_and_what_it_assumes(tmp_path: Path) -
 @pytest.mark.parametrize("value", ["-1", ".nan", ".inf"])
 def test_what_is_no_price_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=r"no price of a million tokens|price"):
-        compose_config("rollout", ["policy=smollm2", "judge=smollm2", "judge.price={input: 1, output: 1}", f"{key}={value}"])
+        compose_config(
+            "rollout", ["policy=smollm2", "judge=smollm2", "judge.price={input: 1, output: 1}", f"{key}={value}"]
+        )
 
 
 @pytest.mark.parametrize("verb", ["probe", "serve"])
 @pytest.mark.parametrize(
-    "key", ["judge.price={input: 1, output: 1}", "judge@services.second=smollm2 services.second.price={input: 1, output: 1}"]
+    "key",
+    ["judge.price={input: 1, output: 1}", "judge@services.second=smollm2 services.second.price={input: 1, output: 1}"],
 )
 def test_a_price_where_nothing_adds_money_up_is_refused(verb: str, key: str) -> None:
     head, _, rest = key.partition(" services.")

@@ -22,14 +22,24 @@ from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 
 
-def config(tmp_path: Path, tasks: int = 12, *, cluster: tuple[int, int] = (1, 1), kind: str = "grpo", **changes: Any) -> dict[str, Any]:
+def config(
+    tmp_path: Path, tasks: int = 12, *, cluster: tuple[int, int] = (1, 1), kind: str = "grpo", **changes: Any
+) -> dict[str, Any]:
     """What NeMo-RL is given, as far as its arithmetic goes; ``cluster``: nodes, GPUs of each."""
     path = write_tasks(tmp_path / "tasks.jsonl", "abstention", tasks)
     grpo = {"num_prompts_per_step": 2, "num_generations_per_prompt": 4, "max_num_steps": 6, "max_num_epochs": 1}
     made: dict[str, Any] = {
         "grpo": grpo | changes.pop("grpo", {}),
-        "policy": {"train_global_batch_size": 8, "generation": {"colocated": {"enabled": True}}} | changes.pop("policy", {}),
-        "data": {"train": {"dataset_name": DATASET, "data_path": str(path), "env_name": "gavel_abstention", "env": "abstention"}},
+        "policy": {"train_global_batch_size": 8, "generation": {"colocated": {"enabled": True}}}
+        | changes.pop("policy", {}),
+        "data": {
+            "train": {
+                "dataset_name": DATASET,
+                "data_path": str(path),
+                "env_name": "gavel_abstention",
+                "env": "abstention",
+            }
+        },
         "cluster": {"num_nodes": cluster[0], "gpus_per_node": cluster[1]},
         "gavel": {"kind": kind},
     }
@@ -43,26 +53,55 @@ def apart(gpus: int | None, nodes: int | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "needles"),
     [
-        ({"grpo": {"num_prompts_per_step": 32}, "policy": {"train_global_batch_size": 128}}, ("there are 12 tasks", "0 steps")),
-        ({"grpo": {"num_prompts_per_step": 13}, "policy": {"train_global_batch_size": 52}}, ("there are 12 tasks", "of at most 12")),
+        (
+            {"grpo": {"num_prompts_per_step": 32}, "policy": {"train_global_batch_size": 128}},
+            ("there are 12 tasks", "0 steps"),
+        ),
+        (
+            {"grpo": {"num_prompts_per_step": 13}, "policy": {"train_global_batch_size": 52}},
+            ("there are 12 tasks", "of at most 12"),
+        ),
         ({"grpo": {"max_num_steps": 1000}}, ("after 6 of 1000 steps", "max_num_epochs=167", "trainer.max_steps=6")),
         ({"grpo": {"max_num_steps": 13, "max_num_epochs": 2}}, ("after 12 of 13 steps", "max_num_epochs=3")),
-        ({"cluster": (4, 8), "grpo": {"num_prompts_per_step": 5, "num_generations_per_prompt": 3, "max_num_steps": 2},
-          "policy": {"train_global_batch_size": 15}}, ("15 samples do not divide over 32 data-parallel ranks",)),
+        (
+            {
+                "cluster": (4, 8),
+                "grpo": {"num_prompts_per_step": 5, "num_generations_per_prompt": 3, "max_num_steps": 2},
+                "policy": {"train_global_batch_size": 15},
+            },
+            ("15 samples do not divide over 32 data-parallel ranks",),
+        ),
         ({"cluster": (1, 3)}, ("8 samples do not divide over 3",)),
         ({"policy": {"train_global_batch_size": 6}}, ("8 samples, which is no multiple",)),
-        ({"cluster": (1, 2), "policy": {"train_global_batch_size": 8, "train_micro_batch_size": 3}}, ("has 4 samples",)),
+        (
+            {"cluster": (1, 2), "policy": {"train_global_batch_size": 8, "train_micro_batch_size": 3}},
+            ("has 4 samples",),
+        ),
         ({"cluster": (1, 8), "policy": {"dtensor_cfg": {"tensor_parallel_size": 3}}}, ("one copy takes 3 GPUs",)),
-        ({"cluster": (1, 4), "policy": {"megatron_cfg": {"enabled": True, "pipeline_model_parallel_size": 8}}}, ("one copy takes 8",)),
-        ({"cluster": (4, 8), "policy": {"train_global_batch_size": 24, **apart(1, 1)},
-          "grpo": {"num_prompts_per_step": 6, "max_num_steps": 2}}, ("1 of the 8 GPUs of 1 node",)),
+        (
+            {"cluster": (1, 4), "policy": {"megatron_cfg": {"enabled": True, "pipeline_model_parallel_size": 8}}},
+            ("one copy takes 8",),
+        ),
+        (
+            {
+                "cluster": (4, 8),
+                "policy": {"train_global_batch_size": 24, **apart(1, 1)},
+                "grpo": {"num_prompts_per_step": 6, "max_num_steps": 2},
+            },
+            ("1 of the 8 GPUs of 1 node",),
+        ),
         ({"cluster": (1, 1), "policy": apart(1, 1)}, ("leave 0 of 1",)),
         ({"cluster": (2, 8), "policy": apart(8, 2)}, ("leave 0 of 16",)),
-        ({"kind": "single_controller", "async_rl": {"rollout_failure": {"max_consecutive_dropped_prompts": 0}}},
-         ("max_consecutive_dropped_prompts: 0",)),
-        ({"kind": "single_controller", "async_rl": {"rollout_failure": {"max_skipped_prompts": 0}}}, ("max_skipped_prompts: 0",)),
+        (
+            {"kind": "single_controller", "async_rl": {"rollout_failure": {"max_consecutive_dropped_prompts": 0}}},
+            ("max_consecutive_dropped_prompts: 0",),
+        ),
+        (
+            {"kind": "single_controller", "async_rl": {"rollout_failure": {"max_skipped_prompts": 0}}},
+            ("max_skipped_prompts: 0",),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_launch_that_does_not_add_up_is_told_with_its_numbers(
     changes: dict[str, Any], needles: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -86,7 +125,7 @@ def test_a_launch_that_does_not_add_up_is_told_with_its_numbers(
         {"cluster": (1, 1), "policy": {"train_micro_batch_size": 3, "sequence_packing": {"enabled": True}}},
         {"kind": "single_controller", "async_rl": {"rollout_failure": {"max_skipped_prompts": 4}}},
     ],
-)  # fmt: skip
+)
 def test_a_launch_that_adds_up_has_no_finding(changes: dict[str, Any], tmp_path: Path) -> None:
     assert find_contradictions(config(tmp_path, **changes)) == []
 
@@ -110,7 +149,7 @@ def test_gpus_of_generation_on_nodes_of_its_own_are_not_the_policys(tmp_path: Pa
 
 WORDS = [
     "env=abstention", "judge=external", "judge.base_url=http://h/v1", "judge.model=j", "qualification.required=false",
-    "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl", "tasks.limit=8", "trainer.prompts_per_step=8",
+    "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl", "tasks.limit=8", "trainer.prompts_per_step=8",  # noqa: E501
     "rubrics.abstention.profile=gavel/qa-abstention-v1",
 ]  # fmt: skip
 
@@ -172,12 +211,18 @@ def test_a_value_of_another_kind_is_a_finding_with_its_key_and_never_a_traceback
     assert plan_steps(config).steps is None
 
 
-@pytest.mark.parametrize(("word", "key"), [("grpo=[1]", "grpo"), ("env=[1]", "env"), ("grpo.max_num_steps=abc", "grpo.max_num_steps")])
+@pytest.mark.parametrize(
+    ("word", "key"), [("grpo=[1]", "grpo"), ("env=[1]", "env"), ("grpo.max_num_steps=abc", "grpo.max_num_steps")]
+)
 def test_a_value_of_another_kind_is_told_by_the_dry_run(word: str, key: str, tmp_path: Path) -> None:
-    assert f"{key}: this value of the trainer's config" in "\n".join(checked(tmp_path, f"trainer.overrides.{word}").findings)
+    assert f"{key}: this value of the trainer's config" in "\n".join(
+        checked(tmp_path, f"trainer.overrides.{word}").findings
+    )
 
 
-@pytest.mark.parametrize(("key", "value"), [("max_num_steps", "1000"), ("max_num_steps", 1e3), ("max_num_epochs", None)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_num_steps", "1000"), ("max_num_steps", 1e3), ("max_num_epochs", None)]
+)
 def test_a_value_that_nemo_rl_reads_as_a_number_is_none_of_another_kind(key: str, value: Any) -> None:
     assert find_wrong_values({"grpo": {key: value}}) == []
 
@@ -232,10 +277,15 @@ def test_a_run_has_its_own_name_with_the_loggers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        "grpo_math_1B", "grpo_math_8B", "grpo_math_8B_megatron", "grpo-qwen2.5-32b-32n8g-fsdp2tp8-actckpt.v3",
-        "grpo-llama3.1-8b-instruct-2n8g-fsdp2tp1-noncolocated", "grpo-qwen3-30ba3b-8n8g-megatron", "dapo-qwen2.5-7b.v2",
+        "grpo_math_1B",
+        "grpo_math_8B",
+        "grpo_math_8B_megatron",
+        "grpo-qwen2.5-32b-32n8g-fsdp2tp8-actckpt.v3",
+        "grpo-llama3.1-8b-instruct-2n8g-fsdp2tp1-noncolocated",
+        "grpo-qwen3-30ba3b-8n8g-megatron",
+        "dapo-qwen2.5-7b.v2",
     ],
-)  # fmt: skip
+)
 def test_recipes_of_nemo_rl_can_be_started_from(recipe: str, tmp_path: Path) -> None:
     made = emitted(tmp_path, root=Path(ROOT), recipe=recipe)
     assert made["policy"]["model_name"]

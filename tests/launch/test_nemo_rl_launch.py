@@ -53,14 +53,22 @@ def checkout(path: Path, script: str = "") -> Path:
     return path
 
 
-def emitted(tmp_path: Path, env: str = "abstention", url: str = "http://127.0.0.1:9/v1", **changes: Any) -> dict[str, Any]:
+def emitted(
+    tmp_path: Path, env: str = "abstention", url: str = "http://127.0.0.1:9/v1", **changes: Any
+) -> dict[str, Any]:
     """The emitted YAML, read."""
     composition = compose_config("rollout", overrides(env, url))
     tasks = write_tasks(tmp_path / f"{env}.jsonl", env, 2)
     root = changes.pop("root", None) or checkout(tmp_path / "nemo")
-    trainer = TrainerConfig(nemo_rl_root=str(root), run_dir=str(tmp_path / "run"), model="org/model", tasks=str(tasks), **changes)
+    trainer = TrainerConfig(
+        nemo_rl_root=str(root), run_dir=str(tmp_path / "run"), model="org/model", tasks=str(tasks), **changes
+    )
     text = render_config(
-        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, FailurePolicy()
+        trainer,
+        make_parts(composition),
+        assemble_run(composition, with_policy=False),
+        composition.reward,
+        FailurePolicy(),
     )
     read = yaml.safe_load(text)
     assert isinstance(read, dict)
@@ -118,12 +126,18 @@ def test_a_missing_checkout_is_named(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "hunter2hunter2")
-    composition = compose_config("rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"])
+    composition = compose_config(
+        "rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"]
+    )
     trainer = TrainerConfig(
         str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1))
     )
     text = render_config(
-        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, FailurePolicy()
+        trainer,
+        make_parts(composition),
+        assemble_run(composition, with_policy=False),
+        composition.reward,
+        FailurePolicy(),
     )
     assert "SOME_KEY" in text
     assert "hunter2" not in text
@@ -199,13 +213,20 @@ def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:
     config = emitted(tmp_path)
     path = Path(config["data"]["train"]["data_path"])
     path.write_text(path.read_text().replace('"reference"', '"referenz"'))
-    assert any("target.reference" in found for found in list_findings(config, probe=False)), list_findings(config, probe=False)
+    assert any("target.reference" in found for found in list_findings(config, probe=False)), list_findings(
+        config, probe=False
+    )
     write_tasks(path, "abstention", 1)
     path.write_text(path.read_text().replace("nemo_abstention_v1/abstention", "nemo_abstention_v1/other"))
-    assert any("verifier nemo_abstention_v1/other: there is no such binding" in found for found in list_findings(config, probe=False))
+    assert any(
+        "verifier nemo_abstention_v1/other: there is no such binding" in found
+        for found in list_findings(config, probe=False)
+    )
 
 
-@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "does not say what gavel needs")])
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "cannot be read"), ("{", "not YAML"), ("a: 1", "does not say what gavel needs")]
+)
 async def test_a_file_that_is_no_config_of_ours_is_refused(text: str | None, why: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     if text is not None:
@@ -218,7 +239,9 @@ async def test_a_config_by_hand_is_resolved_on_top_of_what_it_names(tmp_path: Pa
     """The ten lines of docs/nemo_rl.md, word for word but for the places."""
     root = checkout(tmp_path / "nemo", "import sys; print(open(sys.argv[2]).read())")
     write_tasks(tmp_path / "tasks.jsonl", "abstention", 2)
-    text = re.search(r"```yaml\n(defaults:.*?)```", Path(__file__).parents[2].joinpath("docs/nemo_rl.md").read_text(), re.DOTALL)
+    text = re.search(
+        r"```yaml\n(defaults:.*?)```", Path(__file__).parents[2].joinpath("docs/nemo_rl.md").read_text(), re.DOTALL
+    )
     assert text is not None
     with serving(model="my-judge") as server:
         places = {"/path/to/RL": str(root), "/path/to/": f"{tmp_path}/", "http://judge-host:9000/v1": server.base_url}
@@ -257,7 +280,9 @@ async def test_the_stock_script_runs_registered_and_hooked(tmp_path: Path) -> No
     root = checkout(tmp_path / "nemo", SCRIPT)
     (root / "nemo_rl").symlink_to(Path(ROOT, "nemo_rl"))
     # This interpreter may be older than NeMo-RL wants.
-    (tmp_path / "sitecustomize.py").write_text("import typing, typing_extensions\ntyping.TypedDict = typing_extensions.TypedDict\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import typing, typing_extensions\ntyping.TypedDict = typing_extensions.TypedDict\n"
+    )
     with serving(model="judge-abstention") as server:
         config = emitted(tmp_path, url=server.base_url, root=root)
         path = tmp_path / "run" / "nemo_rl.yaml"
@@ -272,9 +297,14 @@ async def entrypoint(*words: str, before: str = "") -> Done:
     """Run the wrapper as a process of its own."""
     paths = [part for part in (before, os.environ.get("PYTHONPATH", "")) if part]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gavel.launch.nemo_rl_main", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        "-m",
+        "gavel.launch.nemo_rl_main",
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+    )
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())

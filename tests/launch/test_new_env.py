@@ -24,7 +24,13 @@ NAME = "capital_quiz"
 
 def _run(*words: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, *words], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -48,10 +54,18 @@ def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_every_file_is_written_and_none_is_written_over(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+def test_every_file_is_written_and_none_is_written_over(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        path.relative_to(project).as_posix()
+        for path in project.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     assert files >= {path.format(name=NAME) for path in FILES.values()}
-    assert not any("{{" in path.read_text() for path in project.rglob("*.*") if path.suffix in (".py", ".toml", ".yaml", ".jsonl"))
+    assert not any(
+        "{{" in path.read_text() for path in project.rglob("*.*") if path.suffix in (".py", ".toml", ".yaml", ".jsonl")
+    )
     before = (project / "README.md").read_bytes()
     capsys.readouterr()
     assert main(["new", "env", "other_quiz", f"into={project}"]) == 2
@@ -67,7 +81,9 @@ def test_its_own_test_passes_before_anything_is_installed(project: Path) -> None
 
 
 def reply(body: dict[str, Any]) -> str:
-    """Know one capital letter for letter, one in a sentence, and a wrong metal; judge by whether the candidate says Helsinki."""
+    """Know one capital letter for letter, one in a sentence, and a wrong metal; judge by whether the candidate says
+    Helsinki.
+    """
     text = body["messages"][-1]["content"]
     if body["model"] == "judge":
         return "CORRECT" if "Helsinki" in text.rpartition("<candidate>")[2] else "INCORRECT"
@@ -79,18 +95,31 @@ async def test_installed_it_grades_and_its_own_reward_is_chosen(project: Path, s
     environment = {**os.environ, "PYTHONPATH": str(site)}
     async with FaultServer(reply=reply) as server:
         models = [
-            "policy=external", f"policy.base_url={server.base_url}", "policy.model=policy",
-            "judge=external", f"judge.base_url={server.base_url}", "judge.model=judge",
-        ]  # fmt: skip
+            "policy=external",
+            f"policy.base_url={server.base_url}",
+            "policy.model=policy",
+            "judge=external",
+            f"judge.base_url={server.base_url}",
+            "judge.model=judge",
+        ]
         run = tmp_path / "run"
-        done = await gavel("rollout", f"env={NAME}", f"tasks.path={samples}", f"run.dir={run}", *models, env=environment)
+        done = await gavel(
+            "rollout", f"env={NAME}", f"tasks.path={samples}", f"run.dir={run}", *models, env=environment
+        )
         assert done.code == 0, done.out + done.err
         assert {row["task_id"]: (row["outcome"]["label"], row["reward"]["value"]) for row in rows(run)} == {
-            "capital-1": ("correct", 1.0), "capital-2": ("correct", 1.0), "metal-1": ("incorrect", 0.0),
-        }  # fmt: skip
-        assert Counter(seen.body["model"] for seen in server.requests) == {"policy": 3, "judge": 2}  # one is the reference itself
+            "capital-1": ("correct", 1.0),
+            "capital-2": ("correct", 1.0),
+            "metal-1": ("incorrect", 0.0),
+        }
+        assert Counter(seen.body["model"] for seen in server.requests) == {
+            "policy": 3,
+            "judge": 2,
+        }  # one is the reference itself
     assert orjson.loads((run / "metrics.json").read_bytes())["metrics"][f"{NAME}/correct"]["n"] == 3
-    again = await gavel("rescore", str(run), f"reward={NAME}", "reward.incorrect=-1", f"into={tmp_path / 'child'}", env=environment)
+    again = await gavel(
+        "rescore", str(run), f"reward={NAME}", "reward.incorrect=-1", f"into={tmp_path / 'child'}", env=environment
+    )
     assert again.code == 0, again.out + again.err
     assert [row["reward"]["value"] for row in rows(tmp_path / "child") if row["task_id"] == "metal-1"] == [-1.0]
 

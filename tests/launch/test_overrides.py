@@ -69,6 +69,12 @@ def test_any_key_is_found_or_refused_by_its_own_name(key: str) -> None:
 
 def test_every_known_key_is_found() -> None:
     keys = list_known_keys(RolloutConfig, {"env": {"name": "abstention"}, "services": {"second": {}}})
-    assert {"env.name", "policy.sampling.temperature", "services.second.timeout.connect", "failure.window", "tasks.limit"} <= set(keys)
+    assert {
+        "env.name",
+        "policy.sampling.temperature",
+        "services.second.timeout.connect",
+        "failure.window",
+        "tasks.limit",
+    } <= set(keys)
     for key in keys:
         find_place(RolloutConfig, key, {"env": {"name": "abstention"}, "services": {"second": {}}})

@@ -1,4 +1,6 @@
-"""A bug in an environment or a reward policy costs its own rows, is named, and never ends a run as an internal error."""
+"""A bug in an environment or a reward policy costs its own rows, is named, and never ends a run as an internal
+error.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,10 @@ def test_a_row_that_its_environment_refuses_is_invalid_alone_and_is_not_played_a
     (refused,) = rows(tmp_path / "run", "errors.jsonl")
     assert (refused["status"], refused["task_id"], refused["fallback_reward"]) == ("invalid_task", "q-2", None)
     assert refused["outcome"]["failure"] == {
-        "kind": "gavel:task_schema", "stage": "task", "reason": "target.unit: this row has no unit"
-    }  # fmt: skip
+        "kind": "gavel:task_schema",
+        "stage": "task",
+        "reason": "target.unit: this row has no unit",
+    }
     assert "target.unit: this row has no unit" in capsys.readouterr().out
     metrics: dict[str, Any] = orjson.loads((tmp_path / "run" / "metrics.json").read_bytes())
     assert (metrics["rows"]["graded"], metrics["rows"]["ungraded"], metrics["rows"]["missing"]) == (3, 1, 0)

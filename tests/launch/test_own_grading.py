@@ -18,7 +18,13 @@ from gavel.launch.cli.command_line import main
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "question": "What is the capital of France?", "reference": "Paris", "topic": "places"},
     {"id": "b", "prompt": "Name two primary colours.", "answer": "red, blue", "topic": "art"},
-    {"id": "c", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many legs has a spider?"}]},
+    {
+        "id": "c",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "How many legs has a spider?"},
+        ],
+    },
     {"id": "d", "prompt": [{"role": "user", "content": "Say nothing."}], "topic": "art"},
 ]
 
@@ -27,7 +33,15 @@ def reply(body: dict[str, Any]) -> str:
     """Answer as a policy, or grade by what the candidate says; a second rubric likes short replies."""
     text = body["messages"][-1]["content"]
     if body["model"] == "policy-model":
-        return "Paris" if "France" in text else "Red" if "colours" in text else "<think>hm</think>" if "nothing" in text else "Eight"
+        return (
+            "Paris"
+            if "France" in text
+            else "Red"
+            if "colours" in text
+            else "<think>hm</think>"
+            if "nothing" in text
+            else "Eight"
+        )
     if "SHORT" in text:
         return "yes"
     candidate = text.rpartition("<candidate>")[2]
@@ -48,9 +62,13 @@ def begun(url: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, lis
     write_rubric(folder)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     words = [
-        f"tasks.path={folder / 'rows.jsonl'}", f"rubrics.helpful.file={folder / 'helpful.yaml'}", f"policy.base_url={url}",
-        "policy.model=policy-model", f"judge.base_url={url}", "judge.model=judge-model",
-    ]  # fmt: skip
+        f"tasks.path={folder / 'rows.jsonl'}",
+        f"rubrics.helpful.file={folder / 'helpful.yaml'}",
+        f"policy.base_url={url}",
+        "policy.model=policy-model",
+        f"judge.base_url={url}",
+        "judge.model=judge-model",
+    ]
     assert main(["rollout", *words, f"run.dir={folder / 'run'}"]) == 0
     return folder, words
 
@@ -74,7 +92,11 @@ def test_two_files_and_one_command_make_graded_rows_with_receipts_and_a_report(b
 
 
 def test_a_run_keeps_its_rubric_and_needs_the_files_no_more(
-    begun: tuple[Path, list[str]], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    begun: tuple[Path, list[str]],
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = begun[0]
     run = folder / "run"
@@ -86,7 +108,10 @@ def test_a_run_keeps_its_rubric_and_needs_the_files_no_more(
         assert main(["verify", str(run)]) == 0
         assert "4 outcomes from stored replies" in capsys.readouterr().out
         assert main(["rollout", str(run)]) == 0  # whole already
-        assert main(["rescore", str(run), "reward=graded", "reward.weights.helpful=3", f"into={tmp_path / 'rescored'}"]) == 0
+        assert (
+            main(["rescore", str(run), "reward=graded", "reward.weights.helpful=3", f"into={tmp_path / 'rescored'}"])
+            == 0
+        )
         assert main(["regrade", str(run), "only=all", f"into={tmp_path / 'regraded'}"]) == 0
         assert labels(tmp_path / "regraded") == labels(run)
     finally:
@@ -106,22 +131,34 @@ def test_a_changed_byte_is_another_rubric_which_no_run_goes_on_with(
         assert "another identity" in said
         assert "bindings.helpful.rubric" in said
         other = tmp_path / "regraded"
-        again = ["regrade", str(folder / "run"), "only=all", f"into={other}", f"rubrics.helpful.file={folder / 'helpful.yaml'}"]
+        again = [
+            "regrade",
+            str(folder / "run"),
+            "only=all",
+            f"into={other}",
+            f"rubrics.helpful.file={folder / 'helpful.yaml'}",
+        ]
         assert main(again) == 0
         assert labels(other) == labels(folder / "run")
     finally:
         write_rubric(folder)
 
 
-def test_several_rubrics_all_answer_and_the_reward_weighs_them(begun: tuple[Path, list[str]], url: str, tmp_path: Path) -> None:
+def test_several_rubrics_all_answer_and_the_reward_weighs_them(
+    begun: tuple[Path, list[str]], url: str, tmp_path: Path
+) -> None:
     words = begun[1]
     second = tmp_path / "brief"
     second.mkdir()
     rubric = write_rubric(
-        second, prompt="Is this SHORT? Answer yes or no, and nothing else, on the last line.\n\n{candidate}", name="acme/brief-v1",
-        slots={"candidate": "reply.visible"}, reply={"reader": "choice"}, labels={"yes": 1.0, "no": 0.0},
+        second,
+        prompt="Is this SHORT? Answer yes or no, and nothing else, on the last line.\n\n{candidate}",
+        name="acme/brief-v1",
+        slots={"candidate": "reply.visible"},
+        reply={"reader": "choice"},
+        labels={"yes": 1.0, "no": 0.0},
         controls=[{"candidate": "x" * place, "expected": "no" if place > 4 else "yes"} for place in range(1, 9)],
-    )  # fmt: skip
+    )
     run = tmp_path / "run"
     words = [*words, f"rubrics.brief.file={rubric}", "reward.weights.helpful=3", f"run.dir={run}"]
     assert main(["rollout", *words]) == 0
@@ -163,7 +200,9 @@ def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_li
 
     path = write_rubric(tmp_path)
     models = ["policy.base_url=http://h/v1", "policy.model=p", "judge.base_url=http://h/v1", "judge.model=j"]
-    replaced = compose_config("rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}"]).rubrics["abstention"]
+    replaced = compose_config("rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}"]).rubrics[
+        "abstention"
+    ]
     assert (replaced.profile, replaced.max_response_tokens, replaced.temperature) == ("acme/helpful-v1", None, None)
     set_too = compose_config(
         "rollout", [*models, "env=abstention", f"rubrics.abstention.file={path}", "rubrics.abstention.temperature=0.5"]
@@ -172,11 +211,15 @@ def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_li
     own = tmp_path / "conf"
     (own / "rubrics").mkdir(parents=True)
     write_rubric(own / "rubrics")
-    assert compose_config("rollout", [*models, "rubrics.mine.file=helpful.yaml"], config_dirs=[own]).env["rubrics"] == ["mine"]
+    assert compose_config("rollout", [*models, "rubrics.mine.file=helpful.yaml"], config_dirs=[own]).env["rubrics"] == [
+        "mine"
+    ]
 
 
 @pytest.mark.parametrize("name", ["helpful", "my_quiz_2"])
-def test_a_new_rubric_is_whole_and_nothing_is_written_over(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_rubric_is_whole_and_nothing_is_written_over(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from gavel.judges.rubrics.file import read_rubric_file
     from gavel.judges.rubrics.form import lint_form
 

@@ -1,4 +1,6 @@
-"""A service that refuses for too many requests is asked more slowly; no row is lost by it, and where one is, the keys are named."""
+"""A service that refuses for too many requests is asked more slowly; no row is lost by it, and where one is, the keys
+are named.
+"""
 
 from __future__ import annotations
 

@@ -32,11 +32,19 @@ async def test_a_path_with_equals_is_a_run_for_every_verb(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "run"),
     [
-        ("status c=d", "c=d"), ("status c=d/", "c=d/"), ("view reward.abstain=0.3", "reward.abstain=0.3"), ("compare c=d e", "c=d"),
-        ("rescore c=d -m reward.abstain=0.3,0.5", "c=d"), ("rescore reward.abstain=0.3", None), ("status lines=5", None),
-        ("report run=x", None), ("train env=abstention", None), ("status x=y", None), ("no-such-verb c=d", None),
+        ("status c=d", "c=d"),
+        ("status c=d/", "c=d/"),
+        ("view reward.abstain=0.3", "reward.abstain=0.3"),
+        ("compare c=d e", "c=d"),
+        ("rescore c=d -m reward.abstain=0.3,0.5", "c=d"),
+        ("rescore reward.abstain=0.3", None),
+        ("status lines=5", None),
+        ("report run=x", None),
+        ("train env=abstention", None),
+        ("status x=y", None),
+        ("no-such-verb c=d", None),
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_is_there_is_a_run_unless_its_name_is_a_key_of_the_verb(
     words: str, run: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,6 @@
-"""``gavel prepare format=nemo_gym``: any task set as rows of Gym's form, and the same tasks again when they are read back."""
+"""``gavel prepare format=nemo_gym``: any task set as rows of Gym's form, and the same tasks again when they are read
+back.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,15 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("env", list(WORDS))
 def test_every_task_that_we_ship_survives_the_way_to_gym_and_back(env: str, tmp_path: Path) -> None:
     tasks = ROOT / "envs" / env / "data" / "samples.jsonl"
-    words = ["prepare", f"env={env}", *WORDS[env], "source=nemo_gym", f"source.path={tasks}", "format=nemo_gym", f"out={tmp_path}"]
+    words = [
+        "prepare",
+        f"env={env}",
+        *WORDS[env],
+        "source=nemo_gym",
+        f"source.path={tasks}",
+        "format=nemo_gym",
+        f"out={tmp_path}",
+    ]
     assert main(words) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"nemo_gym.jsonl"}, "the tasks are there already"
     before = read_tasks(tasks, AsItIs(env))
@@ -59,7 +69,10 @@ def test_a_source_is_written_in_both_forms_and_read_back_to_the_same_folder(tmp_
     manifest = orjson.loads((first / "manifest.json").read_bytes())
     for name in ("nemo_gym.jsonl", "nemo_gym_validation.jsonl"):
         data = (first / name).read_bytes()
-        assert manifest["files"][name] == {"sha256": f"sha256:{hashlib.sha256(data).hexdigest()}", "rows": len(rows_of(first / name))}
+        assert manifest["files"][name] == {
+            "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}",
+            "rows": len(rows_of(first / name)),
+        }
         assert {row["agent_ref"]["name"] for row in rows_of(first / name)} == {"theirs"}
     assert main(["prepare", STRICT, "source=nemo_gym", f"source.path={first / 'nemo_gym.jsonl'}", f"out={second}"]) == 0
     for name in ("tasks.jsonl", "verifiers.json"):
@@ -67,7 +80,14 @@ def test_a_source_is_written_in_both_forms_and_read_back_to_the_same_folder(tmp_
 
 
 def test_vera_mhs_rows_hold_the_chatbots_instructions(tmp_path: Path) -> None:
-    words = ["prepare", "env=vera_mh", *WORDS["vera_mh"], "env.chatbot_prompt=Be kind.", "format=nemo_gym", f"out={tmp_path}"]
+    words = [
+        "prepare",
+        "env=vera_mh",
+        *WORDS["vera_mh"],
+        "env.chatbot_prompt=Be kind.",
+        "format=nemo_gym",
+        f"out={tmp_path}",
+    ]
     assert main(words) == 0
     rows = rows_of(tmp_path / "nemo_gym.jsonl")
     assert len(rows) == len(rows_of(tmp_path / "tasks.jsonl")) > 0
@@ -81,7 +101,9 @@ def test_bad_rows_and_the_wrong_environment_are_refused_and_a_dry_run_writes_not
 ) -> None:
     out = tmp_path / "out"
     bad = tmp_path / "bad.jsonl"
-    bad.write_bytes(orjson.dumps({**source_row(1), "gavel": {"schema": "gavel.gym_row/1", "env": "abstention"}}) + b"\n")
+    bad.write_bytes(
+        orjson.dumps({**source_row(1), "gavel": {"schema": "gavel.gym_row/1", "env": "abstention"}}) + b"\n"
+    )
     assert main(["prepare", STRICT, "source=nemo_gym", f"source.path={bad}", f"out={out}"]) == 2
     assert "gavel.task_id" in capsys.readouterr().err
     tasks = ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl"

@@ -40,7 +40,9 @@ def test_bad_rows_are_refused_with_their_lines_and_nothing_is_written(tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_checks_everything_and_writes_nothing(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_checks_everything_and_writes_nothing(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     source = write(tmp_path / "source.jsonl", [source_row(0)])
     cache = tmp_path / "cache"
@@ -74,7 +76,9 @@ def test_without_out_every_environment_says_first_where_its_tasks_go(
     assert (tmp_path / "data" / name / "tasks.jsonl").is_file() is not dry
 
 
-def test_without_a_source_only_the_assets_are_seen_to(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_source_only_the_assets_are_seen_to(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", STRICT]) == 0
     text = capsys.readouterr().out

@@ -52,7 +52,9 @@ def test_the_words_of_a_sweep(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("verb", ["train", "rescore"])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_advice_on_several_values_runs_as_printed(tmp_path: Path, name: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_advice_on_several_values_runs_as_printed(
+    tmp_path: Path, name: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [verb, *([name] if verb == "rescore" else []), f"into={name}", "reward.abstain=0.3,0.5"]
     assert main(words) == 2
     said = re.search(r"for a run of each: (.*); for a list", capsys.readouterr().err)

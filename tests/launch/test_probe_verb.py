@@ -1,4 +1,6 @@
-"""``gavel probe`` as a command: the judge's verdict decides the exit code, the report is kept, a dry run asks nothing."""
+"""``gavel probe`` as a command: the judge's verdict decides the exit code, the report is kept, a dry run asks
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,24 @@ def too_long(body: dict[str, Any], number: int) -> str | None:
 
 def words(server: FaultServer, run: Path, *more: str) -> list[str]:
     judge = ("judge=external", f"judge.base_url={server.base_url}", "judge.model=fake", "judge.attempts=1")
-    return ["probe", str(run), f"certificates={run.parent / 'certificates'}", f"rubrics.abstention.profile={STRICT}", *judge, *more]
+    return [
+        "probe",
+        str(run),
+        f"certificates={run.parent / 'certificates'}",
+        f"rubrics.abstention.profile={STRICT}",
+        *judge,
+        *more,
+    ]
 
 
 def all_knowing(cache: Path) -> Any:
     """The judge that knows the rubric's known answers, and the environment's."""
     known = knowing(STRICT, cache)
-    environment = {"The city of Canberra": "correct", "Sydney": "incorrect", "I'm not sure; I would have to look that up.": "abstained"}
+    environment = {
+        "The city of Canberra": "correct",
+        "Sydney": "incorrect",
+        "I'm not sure; I would have to look that up.": "abstained",
+    }
 
     def reply(body: dict[str, Any]) -> str:
         candidate = prompt(body).rpartition("```\n")[0].rpartition("```\n")[2].strip()
@@ -42,7 +55,9 @@ async def test_a_judge_that_answers_rightly_exits_0_and_its_report_is_kept(tmp_p
         done = await gavel(*words(server, tmp_path / "run"))
     assert done.code == 0, done.out + done.err
     environment = [
-        row for row in orjson.loads((tmp_path / "run" / "probe.json").read_bytes())[0]["rows"] if row["kind"] == "environment"
+        row
+        for row in orjson.loads((tmp_path / "run" / "probe.json").read_bytes())[0]["rows"]
+        if row["kind"] == "environment"
     ]
     assert [row["got"] for row in environment] == ["correct 1", "incorrect 0", "abstained 0.5", "abstained 0.5"]
     assert len(list((tmp_path / "certificates").glob("*.json"))) == 1
@@ -120,7 +135,9 @@ async def test_a_key_that_is_not_set_is_named_as_the_user_wrote_it(tmp_path: Pat
     [("budget.max_calls=5", 5), ("budget.max_calls=16", 16), ("budget.max_tokens=2000", 40)],
     ids=["within_the_controls", "within_the_attacks", "tokens"],
 )
-async def test_a_spent_budget_stops_a_probe_says_what_is_missing_and_certifies_nothing(tmp_path: Path, budget: str, most: int) -> None:
+async def test_a_spent_budget_stops_a_probe_says_what_is_missing_and_certifies_nothing(
+    tmp_path: Path, budget: str, most: int
+) -> None:
     async with FaultServer(reply=all_knowing(tmp_path / "cache"), choose=too_long) as server:
         done = await gavel(*words(server, tmp_path / "run", budget, "concurrency=4"))
         asked = server.count

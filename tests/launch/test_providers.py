@@ -1,4 +1,6 @@
-"""Every choice for a provider works with a server that refuses what the provider refuses: as a judge of each form, and as a policy."""
+"""Every choice for a provider works with a server that refuses what the provider refuses: as a judge of each form, and
+as a policy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_every_row_is_graded(name: str, role: str, tmp_path: Path, monkeypatch: 
     assert code == 0, rows(tmp_path / "run", "errors.jsonl")
     assert len(found) == COUNT
     if role != "judge of instructions":
-        assert {row["task_id"]: row["outcome"]["label"] for row in found} == {f"q-{n}": expected_label(n) for n in range(COUNT)}
+        assert {row["task_id"]: row["outcome"]["label"] for row in found} == {
+            f"q-{n}": expected_label(n) for n in range(COUNT)
+        }
 
 
 NOT_PROVIDERS = {"external", "remote_api", "qwen3_32b", "smollm2", "none", "vera_mh_recommended"}
@@ -35,7 +39,9 @@ NOT_PROVIDERS = {"external", "remote_api", "qwen3_32b", "smollm2", "none", "vera
 
 @pytest.mark.parametrize("group", ["judge", "policy"])
 def test_every_choice_has_a_server_here_and_both_groups_offer_it(group: str) -> None:
-    assert {provider.choice for provider in PROVIDERS.values()} - {"external"} == set(list_choices(group, [CONF])) - NOT_PROVIDERS
+    assert {provider.choice for provider in PROVIDERS.values()} - {"external"} == set(
+        list_choices(group, [CONF])
+    ) - NOT_PROVIDERS
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,10 @@ def test_a_key_that_is_not_set_and_a_model_that_is_not_named_are_asked_for(
     for words, wanted in (
         (["judge=anthropic"], "set judge.model="),
         (["judge=azure", "judge.model=d"], "set judge.base_url="),
-        (["judge=azure", "judge.model=d", "judge.base_url=http://127.0.0.1:9/openai/v1"], "export AZURE_OPENAI_API_KEY=…"),
+        (
+            ["judge=azure", "judge.model=d", "judge.base_url=http://127.0.0.1:9/openai/v1"],
+            "export AZURE_OPENAI_API_KEY=…",
+        ),
     ):
         assert main([*common, *words]) == 2
         assert wanted in capsys.readouterr().err

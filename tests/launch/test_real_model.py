@@ -20,9 +20,16 @@ LABELS = {"correct", "incorrect", "abstained", "truncated", "no_answer"}
 
 async def demo(run: Path, vllm: RealVllm, *more: str) -> Done:
     """Run ``experiment=demo`` with its models at the session's server."""
-    where = [f"{role}.{key}={value}" for role in ("policy", "judge") for key, value in (
-        ("base_url", vllm.base_url), ("model", vllm.model), ("max_context_length", 4096), ("max_in_flight", 8),
-    )]  # fmt: skip
+    where = [
+        f"{role}.{key}={value}"
+        for role in ("policy", "judge")
+        for key, value in (
+            ("base_url", vllm.base_url),
+            ("model", vllm.model),
+            ("max_context_length", 4096),
+            ("max_in_flight", 8),
+        )
+    ]
     words = ["rollout", "experiment=demo", "policy=external", "judge=external", *where, f"run.dir={run}", *more]
     return await gavel(*words, timeout=600.0)
 
@@ -57,11 +64,19 @@ async def test_the_demo_grades_every_sample_and_a_second_run_asks_nothing(real_v
 
 @pytest.mark.skipif(not MIRROR.is_dir(), reason=f"no upstream examples at {MIRROR}")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_upstreams_examples_run_under_both_profiles_offline(profile: str, real_vllm: RealVllm, tmp_path: Path) -> None:
+async def test_upstreams_examples_run_under_both_profiles_offline(
+    profile: str, real_vllm: RealVllm, tmp_path: Path
+) -> None:
     done = await demo(
-        tmp_path / "run", real_vllm, f"tasks.path={MIRROR / 'example.jsonl'}", f"rubrics.abstention.profile={profile}",
-        f"assets.mirror={MIRROR}", f"assets.cache={tmp_path / 'assets'}", "assets.offline=true", "failure.max_ungraded_fraction=1.0",
-    )  # fmt: skip
+        tmp_path / "run",
+        real_vllm,
+        f"tasks.path={MIRROR / 'example.jsonl'}",
+        f"rubrics.abstention.profile={profile}",
+        f"assets.mirror={MIRROR}",
+        f"assets.cache={tmp_path / 'assets'}",
+        "assets.offline=true",
+        "failure.max_ungraded_fraction=1.0",
+    )
     assert done.code in (0, 3), done.out + done.err
     graded, failed = rows(tmp_path / "run"), rows(tmp_path / "run", "errors.jsonl")
     planned = {orjson.loads(line)["id"] for line in (MIRROR / "example.jsonl").read_bytes().splitlines()}

@@ -63,16 +63,22 @@ def judge_of(folder: Path) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(("key", "change"), [("policy", policy_of), ("judge", judge_of)])
-async def test_a_resumed_folder_starts_nothing_it_names(tmp_path: Path, key: str, change: Callable[[Path], Any]) -> None:
+async def test_a_resumed_folder_starts_nothing_it_names(
+    tmp_path: Path, key: str, change: Callable[[Path], Any]
+) -> None:
     async with FaultServer(reply=reply) as server:
         run = await made(tmp_path, server.base_url, change(tmp_path), limit=4)
         shutil.rmtree(run / "logs", ignore_errors=True)
         (run / "results.jsonl").write_bytes(b"")
-        (run / "transcripts.jsonl").write_bytes(b"")  # nothing is done: the run may begin anew under the stored identity
+        (run / "transcripts.jsonl").write_bytes(
+            b""
+        )  # nothing is done: the run may begin anew under the stored identity
         done = await gavel("rollout", str(run))
         names(done, f"{key}.python={tmp_path}/env/python", f"{key}.engine_args")
         assert not (tmp_path / "STARTED").exists()
-        again = await gavel("rollout", str(run), f"{key}.max_in_flight=3")  # what the refused command wrote makes nothing ours
+        again = await gavel(
+            "rollout", str(run), f"{key}.max_in_flight=3"
+        )  # what the refused command wrote makes nothing ours
         names(again, f"{key}.python=")
         assert (await gavel("rollout", str(run), "dry_run=true")).code == 0
         assert not (tmp_path / "STARTED").exists()
@@ -119,10 +125,19 @@ async def test_a_command_that_starts_nothing_does_not_make_a_folder_ours(tmp_pat
 async def test_a_folder_of_our_own_is_never_asked_about(tmp_path: Path) -> None:
     own = managed(tmp_path)
     words = [
-        "rollout", f"run.dir={tmp_path / 'run'}", f"tasks.path={write_tasks(tmp_path / 't.jsonl', 2)}", "env=abstention",
-        "rubrics.abstention.profile=gavel/qa-abstention-v1", "policy=external", "policy.model=policy-model", "judge=smollm2",
-        f"judge.model={own['model']}", "judge.revision=null", f"judge.python={own['python']}", "judge.engine_args={reply: CORRECT}",
-    ]  # fmt: skip
+        "rollout",
+        f"run.dir={tmp_path / 'run'}",
+        f"tasks.path={write_tasks(tmp_path / 't.jsonl', 2)}",
+        "env=abstention",
+        "rubrics.abstention.profile=gavel/qa-abstention-v1",
+        "policy=external",
+        "policy.model=policy-model",
+        "judge=smollm2",
+        f"judge.model={own['model']}",
+        "judge.revision=null",
+        f"judge.python={own['python']}",
+        "judge.engine_args={reply: CORRECT}",
+    ]
     async with FaultServer(reply=reply) as server:
         done = await gavel(*words, f"policy.base_url={server.base_url}")
         assert "trust" not in done.err
@@ -130,7 +145,9 @@ async def test_a_folder_of_our_own_is_never_asked_about(tmp_path: Path) -> None:
         again = await gavel("rollout", str(moved), "tasks.limit=2", "retry=given_up")
         assert "trust" not in again.err
         text = orjson.loads((moved / "manifest.json").read_bytes())
-        (moved / "manifest.json").write_bytes(orjson.dumps({**text, "config_mark": None}))  # as an older version wrote it
+        (moved / "manifest.json").write_bytes(
+            orjson.dumps({**text, "config_mark": None})
+        )  # as an older version wrote it
         (moved / "results.jsonl").write_bytes(b"")
         (moved / "transcripts.jsonl").write_bytes(b"")
         names(await gavel("rollout", str(moved)), "judge.python=")

@@ -1,4 +1,6 @@
-"""What a person can mend exits with 2, names the key and says how; nothing is left behind, and no secret is shown or stored."""
+"""What a person can mend exits with 2, names the key and says how; nothing is left behind, and no secret is shown or
+stored.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A rollout that would work but for its models, which do not listen; run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     found = arguments(
-        write_tasks(tmp_path / "t.jsonl", 2), Path("run"), "http://127.0.0.1:9/v1", "policy.attempts=1", "judge.attempts=1"
+        write_tasks(tmp_path / "t.jsonl", 2),
+        Path("run"),
+        "http://127.0.0.1:9/v1",
+        "policy.attempts=1",
+        "judge.attempts=1",
     )
     return [word for word in found if not word.startswith("run.dir")]
 
@@ -82,11 +88,17 @@ SECRET = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456"
 @pytest.mark.parametrize(
     "more",
     [
-        [f"policy.api_key_env={SECRET}"], [f"policy.api_key_env=[{SECRET}]"], [f"policy.api_key_env=[{SECRET}"], [f"policy.{SECRET}=1"],
-        [f"policy.base_url=http://127.0.0.1:9/v1?api-key={SECRET}"], [f"judge.engine_args={{hf_token: {SECRET}}}"], ["x=1", SECRET],
-        [f"policy.sampling.extra={{user: {SECRET}}}"], [f"policy.default_headers={{X-Team: {SECRET}}}"],
+        [f"policy.api_key_env={SECRET}"],
+        [f"policy.api_key_env=[{SECRET}]"],
+        [f"policy.api_key_env=[{SECRET}"],
+        [f"policy.{SECRET}=1"],
+        [f"policy.base_url=http://127.0.0.1:9/v1?api-key={SECRET}"],
+        [f"judge.engine_args={{hf_token: {SECRET}}}"],
+        ["x=1", SECRET],
+        [f"policy.sampling.extra={{user: {SECRET}}}"],
+        [f"policy.default_headers={{X-Team: {SECRET}}}"],
     ],
-)  # fmt: skip
+)
 def test_a_key_on_the_command_line_is_neither_shown_nor_stored(
     words: list[str], more: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
@@ -122,10 +134,16 @@ def test_a_cache_that_is_a_file_names_its_key(words: list[str], capsys: Capture)
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.ENOTDIR, "is a file"), (errno.EEXIST, "a file stands"), (errno.EISDIR, "a folder stands"),
-     (errno.EROFS, "nothing can be written")],
-)  # fmt: skip
-def test_every_usual_refusal_of_the_system_has_a_remedy_and_the_longest_path_names_the_key(number: int, remedy: str) -> None:
+    [
+        (errno.ENOTDIR, "is a file"),
+        (errno.EEXIST, "a file stands"),
+        (errno.EISDIR, "a folder stands"),
+        (errno.EROFS, "nothing can be written"),
+    ],
+)
+def test_every_usual_refusal_of_the_system_has_a_remedy_and_the_longest_path_names_the_key(
+    number: int, remedy: str
+) -> None:
     config = {"run": {"dir": "/a/run"}, "assets": {"cache": "/a"}, "runs": ["/b"], "env": {"name": "/"}}
     failed = explain_os_error(OSError(number, os.strerror(number), "/a/run/manifest.json"), config)
     assert (failed.field, failed.where) == ("run.dir", "/a/run/manifest.json")

@@ -20,11 +20,21 @@ SERVED = ("base_url=http://127.0.0.1:1/v1", "model=m")
 
 def test_the_probe_command_has_the_words_that_choose_the_judge_and_composes() -> None:
     words = [
-        "env=abstention", "judge=external", *(f"judge.{word}" for word in SERVED), "rubrics.abstention.max_response_tokens=32",
-        "services.second.mode=external", *(f"services.second.{word}" for word in SERVED), "certificates=my certificates",
-        "reward=tiered", "reward.abstain=0.3", "trainer.model=p", "cluster=slurm", "run.dir=runs/first", "tasks.path=t.jsonl",
+        "env=abstention",
+        "judge=external",
+        *(f"judge.{word}" for word in SERVED),
+        "rubrics.abstention.max_response_tokens=32",
+        "services.second.mode=external",
+        *(f"services.second.{word}" for word in SERVED),
+        "certificates=my certificates",
+        "reward=tiered",
+        "reward.abstain=0.3",
+        "trainer.model=p",
+        "cluster=slurm",
+        "run.dir=runs/first",
+        "tasks.path=t.jsonl",
         "dry_run=true",
-    ]  # fmt: skip
+    ]
     command = probe_command(words, ["my conf"])
     assert command.startswith("gavel probe --config-dir 'my conf' env=abstention judge=external")
     assert "'certificates=my certificates'" in command
@@ -34,16 +44,23 @@ def test_the_probe_command_has_the_words_that_choose_the_judge_and_composes() ->
 
 def test_a_message_without_a_probe_in_it_stays_as_it_is() -> None:
     assert spell_out("an error", ["env=abstention"]) == "an error"
-    assert spell_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
+    assert (
+        spell_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
+    )
 
 
-def test_a_training_without_certificate_and_tasks_is_told_the_commands_that_make_both(tmp_path: Path, capsys: Capture) -> None:
+def test_a_training_without_certificate_and_tasks_is_told_the_commands_that_make_both(
+    tmp_path: Path, capsys: Capture
+) -> None:
     words = ["env=abstention", STRICT, "judge=external", *(f"judge.{word}" for word in SERVED)]
     code = main(["train", *words, f"tasks.path={tmp_path}/made/tasks.jsonl", f"run.dir={tmp_path}/run", "dry_run=true"])
     text = capsys.readouterr().err
     assert code == 2
     assert f"run `{shlex.join(['gavel', 'probe', *words])}`" in text
-    assert f"gavel prepare env=abstention source.path=SOURCE.jsonl 'source.protected=[BENCHMARK.jsonl]' out={tmp_path}/made" in text
+    assert (
+        f"gavel prepare env=abstention source.path=SOURCE.jsonl 'source.protected=[BENCHMARK.jsonl]' "
+        f"out={tmp_path}/made" in text
+    )
 
 
 def test_a_variable_that_is_not_set_is_told_as_it_is_written_in_a_shell(

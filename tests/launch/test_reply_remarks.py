@@ -36,7 +36,11 @@ async def test_most_replies_without_an_answer_name_the_setting(environment: str,
         return answer if body["model"] == POLICY else '{"reasoning": "No.", "verdict": "NO"}'
 
     async with FaultServer(reply=said) as server:
-        words_of_run = [word for word in arguments(tasks, tmp_path / "run", server.base_url) if word not in ("env=abstention", STRICT)]
+        words_of_run = [
+            word
+            for word in arguments(tasks, tmp_path / "run", server.base_url)
+            if word not in ("env=abstention", STRICT)
+        ]
         done = await gavel(*words_of_run, f"env={environment}")
     assert "4 of 4 replies of the policy" in " ".join(done.out.split()), done.out + done.err
     assert words in " ".join(done.out.split())
@@ -50,7 +54,9 @@ async def test_few_such_replies_are_no_remark_and_flagged_prompts_and_other_name
         return Answer(reply(body), model="gpt-4.1-2025-04-14") if body["model"] == POLICY else reply(body)
 
     def flags(body: dict[str, Any], n: int) -> Fault | None:
-        return Fault("flagged") if body["model"] == JUDGE and "kilometre 1 of" in body["messages"][-1]["content"] else None
+        return (
+            Fault("flagged") if body["model"] == JUDGE and "kilometre 1 of" in body["messages"][-1]["content"] else None
+        )
 
     async with FaultServer(reply=said, choose=flags) as server:
         done = await gavel(*arguments(tasks, tmp_path / "run", server.base_url))

@@ -37,15 +37,24 @@ async def test_a_rollout_leaves_a_report_with_every_row_and_its_story(tmp_path: 
     found = blocks((run / "report.html").read_text())
     overview, index = found["overview"], found["index"]
     assert overview["rows"] == {"planned": 12, "graded": 9, "ungraded": 3, "skipped": 1, "missing": 0}
-    assert {share["name"]: share["count"] for share in overview["labels"]} == {"correct": 3, "incorrect": 3, "abstained": 3}
+    assert {share["name"]: share["count"] for share in overview["labels"]} == {
+        "correct": 3,
+        "incorrect": 3,
+        "abstained": 3,
+    }
     assert overview["reward"]["value"] == pytest.approx(0.5)  # (3 * 1 + 3 * 0.5) / 9
-    assert {one["name"]: one["metric"]["value"] for one in overview["rewards"]} == {"tiered": pytest.approx(0.5), "omniscience": 0.0}
+    assert {one["name"]: one["metric"]["value"] for one in overview["rewards"]} == {
+        "tiered": pytest.approx(0.5),
+        "omniscience": 0.0,
+    }
     assert {one["kind"]: (one["count"], one["again"]) for one in overview["failures"]} == {
-        "judge_unparseable": (3, True), "gavel:task_schema": (1, False),
-    }  # fmt: skip
+        "judge_unparseable": (3, True),
+        "gavel:task_schema": (1, False),
+    }
     assert overview["histogram"] == {
-        "edges": [0.0, 0.5, 1.0], "counts": {"abstained": [0, 3, 0], "correct": [0, 0, 3], "incorrect": [3, 0, 0]},
-    }  # fmt: skip
+        "edges": [0.0, 0.5, 1.0],
+        "counts": {"abstained": [0, 3, 0], "correct": [0, 0, 3], "incorrect": [3, 0, 0]},
+    }
     assert len(index["task"]) == 13
     labels = [index["label"]["names"][code] for code in index["label"]["codes"]]
     assert set(labels[:4]) == {"ungraded", "skipped"}, "failures first"
@@ -85,18 +94,24 @@ async def test_a_story_has_prompt_raw_reply_receipts_and_every_reward(tmp_path: 
     (answer,) = story["answers"]
     assert answer["raw"] == f"I would rather not say {HOSTILE}"
     prompt = "".join(
-        (found["heads"][part["head"]] if part["head"] is not None else "") + story["texts"][part["text"]] for part in answer["prompt"]
+        (found["heads"][part["head"]] if part["head"] is not None else "") + story["texts"][part["text"]]
+        for part in answer["prompt"]
     )
     assert "Which town lies at kilometre 3 of the old road?" in prompt
     assert "Hamlet" in prompt
     assert "Town 3" in prompt
     assert [receipt["role"] for receipt in story["receipts"]] == ["policy", "judge", "judge"]
-    assert [receipt["service"] for receipt in story["receipts"]] == ["policy", "judge", "judge"], "as the config calls them"
+    assert [receipt["service"] for receipt in story["receipts"]] == ["policy", "judge", "judge"], (
+        "as the config calls them"
+    )
     assert story["failure"]["kind"] == "judge_unparseable"
     assert story["reward"] is None
     assert story["rewards"] == []
     number = found["index"]["number"][found["index"]["task"].index("q-2")]
-    assert {one["name"]: one["value"] for one in found[f"story-{number}"]["rewards"]} == {"tiered": 0.5, "omniscience": 0.0}
+    assert {one["name"]: one["value"] for one in found[f"story-{number}"]["rewards"]} == {
+        "tiered": 0.5,
+        "omniscience": 0.0,
+    }
 
 
 @given(st.text())
@@ -120,13 +135,19 @@ async def test_texts_stand_in_data_alone_and_the_policy_allows_one_script(tmp_pa
     assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page), "nothing is fetched"
 
 
-async def test_the_file_keeps_to_its_limits_and_says_what_it_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_file_keeps_to_its_limits_and_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = enlarge(await hostile_run(tmp_path), tmp_path / "many", 60)
     monkeypatch.setattr(pages, "MOST_ROWS", 50)
     monkeypatch.setattr(pages, "MOST_STORIES", 10)
     found = blocks(make_report(opened(run)).decode())
     assert (len(found["index"]["task"]), found["meta"]["rows"], found["meta"]["stories"]) == (50, 60, 10)
-    rewards = [found["index"]["reward"][found["index"]["number"].index(int(name[6:]))] for name in found if name.startswith("story-")]
+    rewards = [
+        found["index"]["reward"][found["index"]["number"].index(int(name[6:]))]
+        for name in found
+        if name.startswith("story-")
+    ]
     assert rewards == [0.0] * 10, "the least rewarded first"
     monkeypatch.setattr(pages, "MOST_BYTES", pages.ROOM + 30_000)
     assert len(make_report(opened(run))) < pages.ROOM + 30_000
@@ -148,10 +169,14 @@ async def test_a_rescored_run_shows_what_its_parents_judge_said(tmp_path: Path) 
 
 async def test_sensitive_texts_are_in_no_list_and_every_form_carries_the_note(tmp_path: Path) -> None:
     def judge(body: dict[str, object]) -> object:
-        return vera.verdict("Yes") if body["model"] == vera.JUDGE and "Yes" in vera.options_of(body) else vera.reply(body)
+        return (
+            vera.verdict("Yes") if body["model"] == vera.JUDGE and "Yes" in vera.options_of(body) else vera.reply(body)
+        )
 
     async with FaultServer(reply=judge) as server:
-        words = vera.arguments(vera.write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "env.max_turns=2")
+        words = vera.arguments(
+            vera.write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url, "env.max_turns=2"
+        )
         assert (await gavel(*words)).code == 0
     run = tmp_path / "run"
     found = blocks((run / "report.html").read_text())
@@ -178,8 +203,10 @@ async def test_csv_has_a_line_for_each_row_and_nothing_a_spreadsheet_would_compu
         assert (refused.code, "out: no file can be written there" in refused.err) == (2, True), refused.err
     lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
     assert {line["task_id"]: (line["label"], line["reward"]) for line in lines} == {
-        "'=1+1": ("correct", "1.0"), "q-1": ("incorrect", "0.0"), "q-2": ("abstained", "0.5"),
-    }  # fmt: skip
+        "'=1+1": ("correct", "1.0"),
+        "q-1": ("incorrect", "0.0"),
+        "q-2": ("abstained", "0.5"),
+    }
 
 
 @pytest.mark.parametrize("name", ["results.jsonl", "errors.jsonl", "inputs.jsonl"])

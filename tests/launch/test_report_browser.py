@@ -1,4 +1,6 @@
-"""The report in a real browser: nothing hostile runs, filters work, 100,000 rows do not hold it up, the server's page follows."""
+"""The report in a real browser: nothing hostile runs, filters work, 100,000 rows do not hold it up, the server's page
+follows.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ async def test_nothing_a_model_said_runs_and_nothing_is_fetched(tmp_path: Path) 
         await page.until(f"{ROWS} === 13")
         assert HOSTILE_ID in await page.run("document.querySelector('.list').textContent")
         number = await page.run(
-            f"[...document.querySelectorAll('.row')].find(row => row.textContent.includes({HOSTILE_ID!r})).dataset.number"
+            f"[...document.querySelectorAll('.row')].find(row => "
+            f"row.textContent.includes({HOSTILE_ID!r})).dataset.number"
         )
         await to(page, f"#/row/{number}")
         await page.until("document.querySelector('.bubble.ours') !== null")
@@ -60,9 +63,13 @@ async def test_filters_search_pages_and_keys(tmp_path: Path) -> None:
         await page.press("n")
         await page.until("document.querySelector('.pager').textContent.includes('page 2 of 3')")
         for place, count in (
-            ("#/rows?label=incorrect", 30), ("#/rows?kind=judge_unparseable", 30), ("#/rows?check=verdict&mark=1", 30),
-            ("#/rows?low=0.4&high=0.6", 30), ("#/rows?q=kilometre+77+of", 1), ("#/rows?label=correct&q=nowhere", 0),
-        ):  # fmt: skip
+            ("#/rows?label=incorrect", 30),
+            ("#/rows?kind=judge_unparseable", 30),
+            ("#/rows?check=verdict&mark=1", 30),
+            ("#/rows?low=0.4&high=0.6", 30),
+            ("#/rows?q=kilometre+77+of", 1),
+            ("#/rows?label=correct&q=nowhere", 0),
+        ):
             await to(page, place)
             await page.until(f"{COUNT}.startsWith('{count} of 121')")
         await to(page, "#/rows?label=correct")
@@ -91,7 +98,8 @@ async def test_pages_fit_the_screen_and_contrast_in_light_and_dark(tmp_path: Pat
             await to(page, place)
             assert await page.run("document.documentElement.scrollWidth") <= width
         colours = await page.run(
-            "(({ color }) => [color, getComputedStyle(document.documentElement).backgroundColor])(getComputedStyle(document.body))"
+            "(({ color }) => [color, "
+            "getComputedStyle(document.documentElement).backgroundColor])(getComputedStyle(document.body))"
         )
         ink, ground = (sum(int(part) for part in re.findall(r"\d+", colour)[:3]) for colour in colours)
         assert (ink > ground + 300) if dark else (ground > ink + 300)
@@ -195,7 +203,9 @@ async def test_a_comparison_puts_changed_rows_first_and_their_texts_side_by_side
     async with Browser.start(tmp_path) as browser:
         overview = await browser.open((tmp_path / "out" / "compare.html").as_uri())
         await overview.until(READY)
-        scales = await overview.run("[...document.querySelectorAll('.line.axis .ends')].map((one) => one.textContent).join('|')")
+        scales = await overview.run(
+            "[...document.querySelectorAll('.line.axis .ends')].map((one) => one.textContent).join('|')"
+        )
         assert len(scales.split("|")) == 2, "one for the summary of the runs, one for the panel of the run"
         assert len(set(scales.split("|"))) == 1, "the same scale in every panel"
         assert "Mean reward of each run" in await overview.run("document.querySelector('h2').textContent")

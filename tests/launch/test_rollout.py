@@ -7,24 +7,16 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.fault_server import FaultServer
-from tests.support.runs import (
-    POLICY,
-    arguments,
-    essence,
-    expected_label,
-    gavel,
-    reply,
-    rows,
-    source_row,
-    write_tasks,
-)
+from tests.support.runs import POLICY, arguments, essence, expected_label, gavel, reply, rows, source_row, write_tasks
 
 REWARDS = {"correct": 1.0, "incorrect": 0.0, "abstained": 0.5}
 
 
 async def test_every_row_is_graded_rewarded_and_counted(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 40), tmp_path / "run", server.base_url, "rollouts_per_task=2"))
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 40), tmp_path / "run", server.base_url, "rollouts_per_task=2")
+        )
     assert done.code == 0, done.out + done.err
     found = rows(tmp_path / "run")
     assert len(found) == 80
@@ -59,7 +51,9 @@ async def test_raising_the_limit_and_the_rollouts_extends_a_run(tmp_path: Path) 
         asked = [seen for seen in server.requests if seen.body["model"] == POLICY]
     assert len(asked) == 20  # the four of the first run are not asked again
     inputs = rows(tmp_path / "run", "inputs.jsonl")
-    assert [(line["task_index"], line["rollout_index"]) for line in inputs] == [(task, k) for task in range(10) for k in range(2)]
+    assert [(line["task_index"], line["rollout_index"]) for line in inputs] == [
+        (task, k) for task in range(10) for k in range(2)
+    ]
     assert len(essence(tmp_path / "run")) == 20
 
 
@@ -129,7 +123,10 @@ async def test_dry_run_asks_and_writes_nothing(tmp_path: Path) -> None:
 async def test_a_judge_failure_is_no_reward_and_is_graded_on_resume_without_asking_the_policy(tmp_path: Path) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 8), tmp_path / "run"]
     patient = ["failure.max_ungraded_fraction=1.0", "judge.attempts=1"]
-    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 3 else None) as judge:
+    async with (
+        FaultServer(reply=reply) as policy,
+        FaultServer(reply=reply, choose=lambda body, n: "500" if n <= 3 else None) as judge,
+    ):
         first = await gavel(*arguments(*words, policy.base_url, *patient, judge_url=judge.base_url))
         assert first.code == 3
         errors = rows(tmp_path / "run", "errors.jsonl")
@@ -146,7 +143,9 @@ async def test_a_judge_failure_is_no_reward_and_is_graded_on_resume_without_aski
         again = await gavel("regrade", str(tmp_path / "run"))
         assert again.code == 0, again.out + again.err
         assert policy.count == asked == 8
-    assert {key[0]: value[1] for key, value in essence(tmp_path / "run").items()} == {f"q-{n}": expected_label(n) for n in range(8)}
+    assert {key[0]: value[1] for key, value in essence(tmp_path / "run").items()} == {
+        f"q-{n}": expected_label(n) for n in range(8)
+    }
 
 
 async def test_a_row_that_failed_three_times_is_given_up(tmp_path: Path) -> None:
@@ -154,7 +153,13 @@ async def test_a_row_that_failed_three_times_is_given_up(tmp_path: Path) -> None
     async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500") as judge:
         for _ in range(4):
             done = await gavel(
-                *arguments(*words, policy.base_url, "judge.attempts=1", "failure.max_ungraded_fraction=1", judge_url=judge.base_url)
+                *arguments(
+                    *words,
+                    policy.base_url,
+                    "judge.attempts=1",
+                    "failure.max_ungraded_fraction=1",
+                    judge_url=judge.base_url,
+                )
             )
             assert done.code == 3
         assert (policy.count, judge.count) == (2, 6)
@@ -163,8 +168,13 @@ async def test_a_row_that_failed_three_times_is_given_up(tmp_path: Path) -> None
 
 async def test_strict_stops_at_the_first_ungraded_row(tmp_path: Path) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 30), tmp_path / "run"]
-    async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "401" if n == 5 else None) as judge:
-        done = await gavel(*arguments(*words, policy.base_url, "failure=strict", "concurrency=1", judge_url=judge.base_url))
+    async with (
+        FaultServer(reply=reply) as policy,
+        FaultServer(reply=reply, choose=lambda body, n: "401" if n == 5 else None) as judge,
+    ):
+        done = await gavel(
+            *arguments(*words, policy.base_url, "failure=strict", "concurrency=1", judge_url=judge.base_url)
+        )
         assert done.code == 4
         kinds = [row["outcome"]["failure"]["kind"] for row in rows(tmp_path / "run", "errors.jsonl")]
         graded = len(rows(tmp_path / "run"))
@@ -179,7 +189,11 @@ async def test_strict_stops_at_the_first_ungraded_row(tmp_path: Path) -> None:
 async def test_a_run_named_alone_goes_on_with_its_own_config(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
         words = arguments(
-            write_tasks(tmp_path / "t.jsonl", 6), tmp_path / "run", server.base_url, "tasks.limit=2", "reward.abstain=0.3"
+            write_tasks(tmp_path / "t.jsonl", 6),
+            tmp_path / "run",
+            server.base_url,
+            "tasks.limit=2",
+            "reward.abstain=0.3",
         )
         assert (await gavel(*words)).code == 0
         done = await gavel("rollout", str(tmp_path / "run"), "tasks.limit=5")
@@ -192,7 +206,9 @@ async def test_a_run_named_alone_goes_on_with_its_own_config(tmp_path: Path) -> 
 async def test_looking_at_a_row_that_failed_costs_it_no_attempt(tmp_path: Path) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run"]
     async with FaultServer(reply=reply) as policy, FaultServer(reply=reply, choose=lambda body, n: "500") as judge:
-        assert (await gavel(*arguments(*words, policy.base_url, "judge.attempts=1", judge_url=judge.base_url))).code == 3
+        assert (
+            await gavel(*arguments(*words, policy.base_url, "judge.attempts=1", judge_url=judge.base_url))
+        ).code == 3
         before = (policy.count, judge.count)
         done = await gavel("rollout", str(tmp_path / "run"), "inspect=q-1")
         assert done.code == 3
@@ -203,8 +219,12 @@ async def test_looking_at_a_row_that_failed_costs_it_no_attempt(tmp_path: Path) 
 
 async def test_a_long_text_is_told_whole_when_the_output_is_a_file(tmp_path: Path) -> None:
     long = " ".join(f"word{n}" for n in range(300))
-    async with FaultServer(reply=lambda body: f"\\boxed{{{long}}}" if body["model"] == POLICY else "INCORRECT") as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0"))
+    async with FaultServer(
+        reply=lambda body: f"\\boxed{{{long}}}" if body["model"] == POLICY else "INCORRECT"
+    ) as server:
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "inspect=q-0")
+        )
     assert all(f"word{n}" in done.out for n in range(300))
 
 
@@ -221,5 +241,7 @@ async def test_a_run_without_a_row_may_begin_anew_with_other_models(tmp_path: Pa
 
 async def test_the_end_of_a_run_says_whether_its_judge_qualified(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url), cwd=tmp_path)
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url), cwd=tmp_path
+        )
     assert "judge of abstention: never probed" in done.out

@@ -1,4 +1,6 @@
-"""Run folders: extended in any order, resumed after a kill at any step of their making, damage named by file, line and field."""
+"""Run folders: extended in any order, resumed after a kill at any step of their making, damage named by file, line and
+field.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ async def test_more_rollouts_of_tasks_in_another_order_extend_a_run(tmp_path: Pa
     assert all((line["task"] is not None) == (line["rollout_index"] == 0) for line in inputs)
 
 
-@pytest.mark.parametrize("left", [(), ("config.yaml",), ("config.yaml", "transcripts.jsonl", "results.jsonl", "errors.jsonl", ".lock")])
+@pytest.mark.parametrize(
+    "left", [(), ("config.yaml",), ("config.yaml", "transcripts.jsonl", "results.jsonl", "errors.jsonl", ".lock")]
+)
 async def test_what_a_kill_left_before_the_manifest_stood_is_no_obstacle(tmp_path: Path, left: tuple[str, ...]) -> None:
     (tmp_path / "run").mkdir()
     for name in left:
@@ -53,7 +57,11 @@ async def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ("manifest.json", lambda text: "", "not a JSON object"),
         ("manifest.json", lambda text: text.replace('"created": ', '"created": "x" , "x": '), "created"),
         ("inputs.jsonl", lambda text: text.replace('"task_digest"', '"task_digset"', 1), "inputs.jsonl:1: task_dig"),
-        ("inputs.jsonl", lambda text: text.replace('"rollout_index":0', '"rollout_index":"x"', 1), "inputs.jsonl:1: rollout_index"),
+        (
+            "inputs.jsonl",
+            lambda text: text.replace('"rollout_index":0', '"rollout_index":"x"', 1),
+            "inputs.jsonl:1: rollout_index",
+        ),
         ("inputs.jsonl", lambda text: text.replace('"task":{', '"task":null,"x":{', 1), "inputs.jsonl:1"),
         ("transcripts.jsonl", lambda text: text.replace('"event"', '"evnt"', 1), "transcripts.jsonl:1: ev"),
         (
@@ -61,8 +69,16 @@ async def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
             lambda text: text.replace('"rollout_index":0', '"rollout_index":"x"', 1),
             "transcripts.jsonl:1: rollout_index",
         ),
-        ("transcripts.jsonl", lambda text: text.replace('"rollout_index":0', '"rollout_index":[]', 1), "sonl:1: rollout_index"),
-        ("results.jsonl", lambda text: text.replace('"status":"graded"', '"status":"fine"', 1), "results.jsonl:1: status"),
+        (
+            "transcripts.jsonl",
+            lambda text: text.replace('"rollout_index":0', '"rollout_index":[]', 1),
+            "sonl:1: rollout_index",
+        ),
+        (
+            "results.jsonl",
+            lambda text: text.replace('"status":"graded"', '"status":"fine"', 1),
+            "results.jsonl:1: status",
+        ),
     ],
 )
 async def test_damage_is_named_with_file_line_and_field(tmp_path: Path, name: str, change: object, told: str) -> None:

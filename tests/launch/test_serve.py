@@ -1,4 +1,6 @@
-"""``gavel serve`` as a process: one line when it listens, an end that loses nothing, and refusals before anything is started."""
+"""``gavel serve`` as a process: one line when it listens, an end that loses nothing, and refusals before anything is
+started.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def children(pid: int) -> list[int]:
 async def test_it_grades_and_a_sigterm_ends_it_after_what_is_in_flight(tmp_path: Path) -> None:
     async with (
         FaultServer(reply=lambda body: "CORRECT", latency=1.0) as judge,
-        service(*ABSTENTION, "also.following=env=instruction_following", *judged_at(judge.base_url), cwd=tmp_path) as (process, url),
+        service(*ABSTENTION, "also.following=env=instruction_following", *judged_at(judge.base_url), cwd=tmp_path) as (
+            process,
+            url,
+        ),
     ):
         _, quick = await post(url, "/v1/following/grade", rule_item())
         assert quick["reward"]["value"] == 1.0
@@ -220,12 +225,20 @@ def test_a_dry_run_says_what_would_be_served_and_starts_nothing(
     words = (*ABSTENTION, *NOWHERE, "also.following=env=instruction_following reward=mean", "dry_run=true")
     assert main(["serve", *words]) == 0
     out = capsys.readouterr().out
-    for line in ("/v1/abstention", "/v1/following", "reward mean", "none for thinking", "127.0.0.1:9400", "http://127.0.0.1:1/v1"):
+    for line in (
+        "/v1/abstention",
+        "/v1/following",
+        "reward mean",
+        "none for thinking",
+        "127.0.0.1:9400",
+        "http://127.0.0.1:1/v1",
+    ):
         assert line in out
     simulators = [
-        f"services.{name}.{key}" for name in ("simulator_gpt", "simulator_claude")
+        f"services.{name}.{key}"
+        for name in ("simulator_gpt", "simulator_claude")
         for key in ("mode=external", "base_url=http://127.0.0.1:1/v1", "model=m")
-    ]  # fmt: skip
+    ]
     assert main(["serve", *words, also, *simulators]) == 0
     assert "/v1/talks" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
@@ -254,7 +267,11 @@ async def test_the_example_of_the_page_prints_what_the_page_says(tmp_path: Path)
         service(*ABSTENTION, *judged_at(judge.base_url), cwd=tmp_path) as (_, url),
     ):
         run = await asyncio.create_subprocess_exec(
-            sys.executable, str(tmp_path / "example.py"), url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            str(tmp_path / "example.py"),
+            url,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         out, err = await run.communicate()
     assert (out.decode().strip(), run.returncode) == (printed, 0), err.decode()
@@ -268,11 +285,17 @@ def test_the_page_says_every_bound_with_its_default_and_every_status() -> None:
     assert len(stated) == 7
     described = make_document(["x"], HttpOptions(loopback_hosts=True), {})["paths"]["/v1/x/grade"]["post"]["responses"]
     errors = re.findall(r"^\| (\d{3}(?:, \d{3})*) \|", page, re.MULTILINE)
-    assert {number for cell in errors for number in cell.split(", ")} == {*described, "401", "404", "405", "500"} - {"200"}
+    assert {number for cell in errors for number in cell.split(", ")} == {*described, "401", "404", "405", "500"} - {
+        "200"
+    }
 
 
 async def test_a_judge_served_here_is_started_and_its_death_ends_the_service(tmp_path: Path) -> None:
-    judge = ("judge=smollm2", f"judge.model={model_directory(tmp_path / 'tiny')}", f"judge.python={fake_python(tmp_path / 'bin')}")
+    judge = (
+        "judge=smollm2",
+        f"judge.model={model_directory(tmp_path / 'tiny')}",
+        f"judge.python={fake_python(tmp_path / 'bin')}",
+    )
     process = await start("serve", "http.port=0", *ABSTENTION, *judge, f"run.dir={tmp_path / 'run'}", cwd=tmp_path)
     assert process.stdout is not None
     try:
@@ -321,7 +344,10 @@ async def slowest_health(url: str, until: asyncio.Task[Any]) -> float:
 
 @pytest.mark.parametrize("unit", ["x <\n", "a\u200e", "<", "<candidate>", "\\boxed{", "<think >", "\u05d0\u200f"])
 async def test_the_service_answers_while_a_megabyte_of_hostile_text_is_in_work(unit: str) -> None:
-    async with FaultServer(reply=lambda body: "INCORRECT") as judge, service(*ABSTENTION, *judged_at(judge.base_url)) as (_, url):
+    async with (
+        FaultServer(reply=lambda body: "INCORRECT") as judge,
+        service(*ABSTENTION, *judged_at(judge.base_url)) as (_, url),
+    ):
         # As large, and nothing to do: what the transport and this machine cost.
         plain = asyncio.create_task(post(url, "/v1/abstention/grade", judged_item(0, "a " * 500_000)))
         idle = await slowest_health(url, plain)

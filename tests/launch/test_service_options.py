@@ -1,4 +1,6 @@
-"""The options of the groups ``policy`` and ``judge``: all have every key of a service, and each is one that can work."""
+"""The options of the groups ``policy`` and ``judge``: all have every key of a service, and each is one that can
+work.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_a_service_has_one_url_or_a_list_of_its_replicas(word: str, urls: tuple[
 
 def test_the_number_of_replicas_bounds_the_least() -> None:
     with pytest.raises(ConfigError, match=r"policy\.min_replicas"):
-        compose_config("rollout", ["policy.base_url=http://a/v1", "policy.model=p", "policy.min_replicas=2", "judge=smollm2"])
+        compose_config(
+            "rollout", ["policy.base_url=http://a/v1", "policy.model=p", "policy.min_replicas=2", "judge=smollm2"]
+        )
 
 
 def read(group: str, name: str) -> dict[str, Any]:

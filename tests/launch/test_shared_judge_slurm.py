@@ -1,4 +1,5 @@
-"""A judge that many jobs share, against a real Slurm: what becomes of it and of its runs when jobs are requeued, end or lose a node.
+"""A judge that many jobs share, against a real Slurm: what becomes of it and of its runs when jobs are requeued, end or
+lose a node.
 
 Every story waits on Slurm's own clocks for most of its time, so they play side by side; each submits sweeps of its own.
 """
@@ -29,7 +30,17 @@ HELD = "trainer.overrides={steps: 6, hold_at: 3}"
 def sweep(slurm: Slurm, folder: Path, *words: str) -> tuple[list[Path], list[str], Path]:
     """Submit a sweep of two seeds; return its runs, their jobs, and the judge's folder."""
     place = folder / "sweep"
-    command = ["train", "-m", *COMMON[:-1], *WORDS, *judge_words(folder), f"run.dir={place}", "seed=1,2", HEALTHY, *words]
+    command = [
+        "train",
+        "-m",
+        *COMMON[:-1],
+        *WORDS,
+        *judge_words(folder),
+        f"run.dir={place}",
+        "seed=1,2",
+        HEALTHY,
+        *words,
+    ]
     done = gavel(command, folder, slurm.environment)
     assert done.returncode == 0, done.stderr + done.stdout
     runs = [place / point.name for point in read_index(place).points]
@@ -51,7 +62,11 @@ def states(run: Path) -> list[str]:
 
 
 def reached(runs: Sequence[Path], step: int, timeout: float = 90) -> None:
-    wait_until(lambda: all(any(f"step {step}:" in log_of(run, n) for n in range(1, 9)) for run in runs), timeout, f"step {step} of all")
+    wait_until(
+        lambda: all(any(f"step {step}:" in log_of(run, n) for n in range(1, 9)) for run in runs),
+        timeout,
+        f"step {step} of all",
+    )
 
 
 def queued(slurm: Slurm, *jobs: str) -> list[str]:
@@ -59,13 +74,20 @@ def queued(slurm: Slurm, *jobs: str) -> list[str]:
 
 
 def explain(runs: Sequence[Path], judge: Path) -> str:
-    files = [*(path for run in runs for path in sorted((run / "logs").glob("slurm-*.out"))), *sorted(judge.glob("slurm-*.out"))]
+    files = [
+        *(path for run in runs for path in sorted((run / "logs").glob("slurm-*.out"))),
+        *sorted(judge.glob("slurm-*.out")),
+    ]
     return "\n".join(f"--- {path}\n{path.read_text()}" for path in files)
 
 
 def all_over(slurm: Slurm, folder: Path, runs: Sequence[Path], jobs: Sequence[str], judge: Path) -> None:
     """Wait until every run has done its last step, and see that nothing is left in the queue or running."""
-    wait_until(lambda: all(states(run)[-1:] == ["finished"] for run in runs), 150, f"the last step of all: {explain(runs, judge)}")
+    wait_until(
+        lambda: all(states(run)[-1:] == ["finished"] for run in runs),
+        150,
+        f"the last step of all: {explain(runs, judge)}",
+    )
     wait_until(lambda: not queued(slurm, *jobs, job_of(judge)), 60, "an empty queue")
     wait_until(lambda: matching(str(folder)) == [], 30, "the end of every process")
     for run in runs:
@@ -91,7 +113,9 @@ def requeued(slurm: Slurm, folder: Path) -> None:
     slurm.run("scontrol", "requeuehold", ",".join(jobs))
     wait_until(lambda: all(states(run) == ["interrupted"] for run in runs), 30, "the end of the first starts")
     begun = (judge / "clock").stat().st_mtime
-    wait_until(lambda: (judge / "clock").stat().st_mtime > begun + LINGER_S + 5, 60, "the judge to wait longer than for nobody")
+    wait_until(
+        lambda: (judge / "clock").stat().st_mtime > begun + LINGER_S + 5, 60, "the judge to wait longer than for nobody"
+    )
     slurm.run("scontrol", "release", ",".join(jobs))
     release(runs)
     all_over(slurm, folder, runs, jobs, judge)
@@ -124,7 +148,9 @@ def downed(slurm: Slurm, folder: Path) -> None:
     assert slurm.show(job_of(judge))["NodeList"] == "n3"
     slurm.run("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
     lost_by_all(runs)
-    wait_until(lambda: all("PENDING" in line for line in queued(slurm, *jobs)), 30, "both points to give their nodes back")
+    wait_until(
+        lambda: all("PENDING" in line for line in queued(slurm, *jobs)), 30, "both points to give their nodes back"
+    )
     slurm.run("scontrol", "update", "NodeName=n3", "State=RESUME")
     release(runs)
     all_over(slurm, folder, runs, jobs, judge)

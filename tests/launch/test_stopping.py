@@ -1,4 +1,6 @@
-"""Every verb ends on SIGINT and SIGTERM, however it was started; closed descriptors and readers that went away end no command."""
+"""Every verb ends on SIGINT and SIGTERM, however it was started; closed descriptors and readers that went away end no
+command.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ async def test_a_rollout_ends_on_either_signal_though_sigint_was_ignored(
 
 
 @pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("verb", [("serve", "env=abstention", "judge=external", "judge.base_url=URL", "judge.model=m", "http.port=0")])
-async def test_a_service_ends_on_either_signal_though_sigint_was_ignored(verb: tuple[str, ...], stop: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "verb", [("serve", "env=abstention", "judge=external", "judge.base_url=URL", "judge.model=m", "http.port=0")]
+)
+async def test_a_service_ends_on_either_signal_though_sigint_was_ignored(
+    verb: tuple[str, ...], stop: signal.Signals
+) -> None:
     async with FaultServer(reply=reply) as server:
         process = await start(*(word.replace("URL", server.base_url) for word in verb), preexec_fn=_ignoring)
         assert process.stdout is not None
@@ -106,5 +112,7 @@ async def test_closed_descriptors_are_given_something_to_be(tmp_path: Path, clos
 @pytest.mark.parametrize("words", [("list",), ("--help",), ("rollout", "--help")])
 def test_a_reader_that_went_away_gives_141(words: tuple[str, ...]) -> None:
     command = shlex.join([sys.executable, "-m", "gavel.launch.cli", *words])
-    done = subprocess.run(["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, check=False, timeout=60
+    )
     assert done.returncode == 141, done.stderr.decode()

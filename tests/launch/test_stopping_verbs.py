@@ -1,4 +1,6 @@
-"""Every verb that waits for something ends soon after SIGTERM and SIGINT, also as a job of a script: SIGINT ignored, stdin closed."""
+"""Every verb that waits for something ends soon after SIGTERM and SIGINT, also as a job of a script: SIGINT ignored,
+stdin closed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def job_of_a_script() -> None:
 WAITING = {
     "rollout": lambda folder, url: arguments(write_tasks(folder / "t.jsonl", 9), folder / "new", url),
     "regrade": lambda folder, url: ["regrade", str(folder / "run"), "only=all", f"into={folder / 'into'}"],
-    "probe": lambda folder, url: ["probe", *JUDGED, f"judge.base_url={url}", f"run.dir={folder / 'p'}", f"certificates={folder / 'c'}"],
+    "probe": lambda folder, url: ["probe", *JUDGED, f"judge.base_url={url}", f"run.dir={folder / 'p'}", f"certificates={folder / 'c'}"],  # noqa: E501
     "calibrate": lambda folder, url: [
         "calibrate", *JUDGED, f"judge.base_url={url}", f"run.dir={folder / 'p'}", f"certificates={folder / 'c'}",
     ],
@@ -34,7 +36,7 @@ WAITING = {
 """Commands that wait for a server which does not answer."""
 SERVING = {
     "judge": (
-        lambda folder: ["judge", "judge=smollm2", "judge.revision=null", *judge_words(folder), f"run.dir={folder / 'j'}"],
+        lambda folder: ["judge", "judge=smollm2", "judge.revision=null", *judge_words(folder), f"run.dir={folder / 'j'}"],  # noqa: E501
         "Ctrl-C", (0,),
     ),
     "view": (lambda folder: ["view", str(folder / "run")], "http://", (0, 130)),
@@ -49,11 +51,18 @@ SERVING = {
 """Commands that go on until they are told to end: the words, what they say once they do, and their exit codes."""
 HOW = pytest.mark.parametrize(
     ("stop", "before"),
-    [(signal.SIGTERM, None), (signal.SIGINT, None), (signal.SIGTERM, job_of_a_script), (signal.SIGINT, job_of_a_script)],
+    [
+        (signal.SIGTERM, None),
+        (signal.SIGINT, None),
+        (signal.SIGTERM, job_of_a_script),
+        (signal.SIGINT, job_of_a_script),
+    ],
 )
 
 
-async def ends(process: asyncio.subprocess.Process, stop: signal.Signals, started_s: float, codes: tuple[int, ...]) -> str:
+async def ends(
+    process: asyncio.subprocess.Process, stop: signal.Signals, started_s: float, codes: tuple[int, ...]
+) -> str:
     begun = time.monotonic()
     process.send_signal(stop)
     out, err = await asyncio.wait_for(process.communicate(), 60)
@@ -64,10 +73,14 @@ async def ends(process: asyncio.subprocess.Process, stop: signal.Signals, starte
 
 @HOW
 @pytest.mark.parametrize("verb", list(WAITING))
-async def test_a_verb_that_waits_for_a_model_ends(tmp_path: Path, verb: str, stop: signal.Signals, before: object) -> None:
+async def test_a_verb_that_waits_for_a_model_ends(
+    tmp_path: Path, verb: str, stop: signal.Signals, before: object
+) -> None:
     async with FaultServer(reply=reply) as server:
         if verb == "regrade":
-            assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))).code == 0
+            assert (
+                await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))
+            ).code == 0
         server.latency, asked, begun = 600.0, server.count, time.monotonic()
         process = await start(*WAITING[verb](tmp_path, server.base_url), preexec_fn=before)
         await server.until(asked + 1, timeout=60)
@@ -77,11 +90,15 @@ async def test_a_verb_that_waits_for_a_model_ends(tmp_path: Path, verb: str, sto
 
 @HOW
 @pytest.mark.parametrize("verb", list(SERVING))
-async def test_a_verb_that_goes_on_until_it_is_told_ends(tmp_path: Path, verb: str, stop: signal.Signals, before: object) -> None:
+async def test_a_verb_that_goes_on_until_it_is_told_ends(
+    tmp_path: Path, verb: str, stop: signal.Signals, before: object
+) -> None:
     words, said, codes = SERVING[verb]
     if verb == "view":
         async with FaultServer(reply=reply) as server:
-            assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))).code == 0
+            assert (
+                await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))
+            ).code == 0
     begun = time.monotonic()
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
     process = await start(*words(tmp_path), preexec_fn=before, env=env)

@@ -22,7 +22,11 @@ SHOWN = r"\x1b[2J\x1b]0;owned\x07 \x9b31m[red]\x08[/]"
 
 
 def controls(text: str) -> set[str]:
-    return {character for character in text if (ord(character) < 32 and character not in "\n\t") or 127 <= ord(character) < 160}
+    return {
+        character
+        for character in text
+        if (ord(character) < 32 and character not in "\n\t") or 127 <= ord(character) < 160
+    }
 
 
 async def test_a_story_shows_control_characters_written_out(tmp_path: Path) -> None:

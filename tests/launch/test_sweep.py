@@ -23,7 +23,9 @@ from gavel.models.errors import ConfigError
 
 async def _run(tmp_path: Path) -> Path:
     async with FaultServer(reply=reply) as server:
-        assert (await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 8), tmp_path / "run", server.base_url))).code == 0
+        assert (
+            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 8), tmp_path / "run", server.base_url))
+        ).code == 0
     return tmp_path / "run"
 
 
@@ -33,8 +35,9 @@ async def test_rescoring_at_many_points_makes_a_child_for_each_without_a_call(tm
     assert done.code == 0, done.out + done.err
     points = read_index(tmp_path / "sweep").points
     assert [(point.name, point.state) for point in points] == [
-        ("000-reward.abstain=0.3", "finished"), ("001-reward.abstain=0.7", "finished")
-    ]  # fmt: skip
+        ("000-reward.abstain=0.3", "finished"),
+        ("001-reward.abstain=0.7", "finished"),
+    ]
     for point, value in zip(points, (0.3, 0.7), strict=True):
         child = tmp_path / "sweep" / point.name
         assert {row["reward"]["value"] for row in rows(child) if row["outcome"]["label"] == "abstained"} == {value}
@@ -87,8 +90,9 @@ async def test_rescoring_many_points_prints_one_line_each_and_how_to_compare_the
     lines = [line for line in done.out.splitlines() if line.startswith("[")]
     # of 8 rows 2 are correct and 4 abstain: (2 + 4 * 0.3) / 8 and (2 + 4 * 0.7) / 8
     assert [line.partition(" [0")[0] for line in lines] == [
-        "[1 of 2] reward.abstain=0.3: mean reward 0.400", "[2 of 2] reward.abstain=0.7: mean reward 0.600"
-    ]  # fmt: skip
+        "[1 of 2] reward.abstain=0.3: mean reward 0.400",
+        "[2 of 2] reward.abstain=0.7: mean reward 0.600",
+    ]
     assert all(line.endswith(", 8 graded") for line in lines)
     assert "calls" not in done.out
     assert done.out.rstrip().endswith(f"compare: gavel compare {tmp_path / 'sweep'}")
@@ -121,7 +125,15 @@ def test_numbers_of_points_are_told_in_ranges() -> None:
 
 def _sweep(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return training(
-        ["train", "-m", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'sweep'}", "trainer.overrides={steps: 2}", *words],
+        [
+            "train",
+            "-m",
+            *COMMON,
+            *judge_words(tmp_path),
+            f"run.dir={tmp_path / 'sweep'}",
+            "trainer.overrides={steps: 2}",
+            *words,
+        ],
         tmp_path,
     )
 
@@ -156,7 +168,9 @@ async def test_a_sweep_of_which_nothing_began_may_become_another(tmp_path: Path)
     assert (await gavel("train", "-m", "trainer=cpu_smoke", "trainer.lr=1e-6,2e-6", place)).code == 2
     assert len(read_index(tmp_path / "sweep").points) == 2
     assert (await gavel("train", "-m", "trainer=cpu_smoke", "trainer.rate=1,2,3", place)).code == 2
-    assert [point.overrides for point in read_index(tmp_path / "sweep").points] == [(f"trainer.rate={n}",) for n in (1, 2, 3)]
+    assert [point.overrides for point in read_index(tmp_path / "sweep").points] == [
+        (f"trainer.rate={n}",) for n in (1, 2, 3)
+    ]
 
 
 async def test_points_that_never_began_are_left_out_and_those_that_did_keep_their_folders(tmp_path: Path) -> None:
@@ -164,16 +178,23 @@ async def test_points_that_never_began_are_left_out_and_those_that_did_keep_thei
     assert (await gavel("rescore", str(run), "-m", "reward=nonsense,tiered", place)).code == 3
     assert (await gavel("rescore", str(run), "-m", "reward=omniscience,tiered", place)).code == 0
     assert [(point.name, point.state) for point in read_index(tmp_path / "sweep").points] == [
-        ("001-reward=tiered", "finished"), ("002-reward=omniscience", "finished"),
-    ]  # fmt: skip
+        ("001-reward=tiered", "finished"),
+        ("002-reward=omniscience", "finished"),
+    ]
 
 
-def test_the_status_of_a_sweep_has_rewards_steps_of_total_judge_ungraded_share_and_why_a_point_failed(tmp_path: Path) -> None:
+def test_the_status_of_a_sweep_has_rewards_steps_of_total_judge_ungraded_share_and_why_a_point_failed(
+    tmp_path: Path,
+) -> None:
     done = _sweep(tmp_path, "reward.abstain=0.3,0.5", "seed=1", "trainer.max_steps=2")
     assert done.returncode == 0, done.stdout + done.stderr
     broken = tmp_path / "sweep" / "001-reward.abstain=0.5"
     attempt = broken / "attempts" / "1.json"
-    value = orjson.loads(attempt.read_bytes()) | {"state": "failed", "code": 9, "reason": "the trainer ended: no luck\nand a traceback"}
+    value = orjson.loads(attempt.read_bytes()) | {
+        "state": "failed",
+        "code": 9,
+        "reason": "the trainer ended: no luck\nand a traceback",
+    }
     attempt.write_bytes(orjson.dumps(value))
     shown = training(["status", str(tmp_path / "sweep")], tmp_path, {"COLUMNS": "200"})
     assert shown.returncode == 0, shown.stderr
@@ -181,8 +202,12 @@ def test_the_status_of_a_sweep_has_rewards_steps_of_total_judge_ungraded_share_a
     assert re.search(r"finished .* 2 of 2 .* 1\.000 .* 0\.0%", first), shown.stdout
     assert "failed" in second
     assert "point 1 failed: the trainer ended: no luck\n" in shown.stdout
-    assert re.search(r"judge \S+: process \d+ (runs|is over), \d of \d published replicas answer", shown.stdout), shown.stdout
-    one = " ".join(training(["status", f"run.dir='{tmp_path / 'sweep' / '000-reward.abstain=0.3'}'"], tmp_path).stdout.split())
+    assert re.search(r"judge \S+: process \d+ (runs|is over), \d of \d published replicas answer", shown.stdout), (
+        shown.stdout
+    )
+    one = " ".join(
+        training(["status", f"run.dir='{tmp_path / 'sweep' / '000-reward.abstain=0.3'}'"], tmp_path).stdout.split()
+    )
     assert "2 of 2" in one
     assert "1.000 [" in one
 
@@ -192,7 +217,10 @@ def test_a_range_of_a_sweep_has_the_values_that_were_meant() -> None:
         (f"reward.abstain={value}",) for value in ("0", "0.05", "0.1", "0.15")
     ]
     assert expand_points(["seed=range(1,4)"]) == [("seed=1",), ("seed=2",), ("seed=3",)]
-    assert shorten_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == ["abstain=0.15", "abstain=0.2"]
+    assert shorten_names(["000-reward.abstain=0.15000000000000002", "001-reward.abstain=0.2"]) == [
+        "abstain=0.15",
+        "abstain=0.2",
+    ]
 
 
 def test_a_glob_is_the_choices_of_its_group_that_fit() -> None:

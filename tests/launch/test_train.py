@@ -1,4 +1,6 @@
-"""``gavel train`` on one machine: what is found before anything starts, the run folder, the judge beside a stand-in trainer."""
+"""``gavel train`` on one machine: what is found before anything starts, the run folder, the judge beside a stand-in
+trainer.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,13 @@ from gavel.launch.training.sweep.run import expand_points
 from gavel.launch.training.trainer_config import with_addresses
 
 WHOLE = ["qualification.required=false", "hygiene_required=false", "tasks.path=pkg:envs/abstention/data/samples.jsonl"]
-QWEN = ["env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "judge=qwen3_32b", "trainer.prompts_per_step=24", *WHOLE]
+QWEN = [
+    "env=abstention",
+    "rubrics.abstention.profile=gavel/qa-abstention-v1",
+    "judge=qwen3_32b",
+    "trainer.prompts_per_step=24",
+    *WHOLE,
+]
 
 
 @pytest.fixture
@@ -63,22 +71,45 @@ def found(words: list[str], root: Path | None, run: Path) -> str:
 
 
 def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
-    samples = (ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl").read_text().splitlines()[:2]  # their prompts are the same
-    (tmp_path / "tasks.jsonl").write_text("".join(line.replace("vera_mh/vera_mh", "vera_mh/other") + "\n" for line in samples))
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"tasks.jsonl": {"sha256": "sha256:0"}}, "hygiene": None}))
+    samples = (
+        (ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl").read_text().splitlines()[:2]
+    )  # their prompts are the same
+    (tmp_path / "tasks.jsonl").write_text(
+        "".join(line.replace("vera_mh/vera_mh", "vera_mh/other") + "\n" for line in samples)
+    )
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"files": {"tasks.jsonl": {"sha256": "sha256:0"}}, "hygiene": None})
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         began = os.times()
-        text = found([
-            "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "judge=qwen3_32b", f"tasks.path={tmp_path}/tasks.jsonl",
-            "cluster.gpus_per_node=2", f"judge.port={port}", "env.max_turns=6", "env.simulators=[{service: simulator}]",
-            "services.simulator.mode=external", "services.simulator.base_url=http://127.0.0.1:1/v1", "services.simulator.model=m",
-            "services.simulator.api_key_env=GAVEL_TEST_UNSET", "placement.folder=/proc/nowhere/judge",
-            "trainer.overrides.grpo.max_rollout_turns=2", "trainer.max_new_tokens=4096", "judge.max_context_length=40960",
-        ], root, Path("/proc/nowhere/run"))  # fmt: skip
-        seconds = sum(os.times()[:4]) - sum(began[:4])  # of the CPU, ours and our children's: whatever else the machine does
+        text = found(
+            [
+                "env=vera_mh",
+                "rubrics.vera_mh.profile=gavel/vera-mh-small",
+                "judge=qwen3_32b",
+                f"tasks.path={tmp_path}/tasks.jsonl",
+                "cluster.gpus_per_node=2",
+                f"judge.port={port}",
+                "env.max_turns=6",
+                "env.simulators=[{service: simulator}]",
+                "services.simulator.mode=external",
+                "services.simulator.base_url=http://127.0.0.1:1/v1",
+                "services.simulator.model=m",
+                "services.simulator.api_key_env=GAVEL_TEST_UNSET",
+                "placement.folder=/proc/nowhere/judge",
+                "trainer.overrides.grpo.max_rollout_turns=2",
+                "trainer.max_new_tokens=4096",
+                "judge.max_context_length=40960",
+            ],
+            root,
+            Path("/proc/nowhere/run"),
+        )
+        seconds = sum(os.times()[:4]) - sum(
+            began[:4]
+        )  # of the CPU, ours and our children's: whatever else the machine does
     blocks = text.split("\n\n")
     for field, needle in (
         ("tasks.path", "this file is not the one its manifest describes"),
@@ -93,7 +124,7 @@ def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path,
         ("hygiene_required", "these tasks were never compared with a protected set"),
         ("trainer.max_new_tokens", "a reply of full length leaves no room for its prompt"),
         ("judge.max_context_length", "at most 24708"),
-    ):  # fmt: skip
+    ):
         assert any(field in block and needle in block for block in blocks), f"{field}: {needle} is not in\n{text}"
     assert seconds < 5
 
@@ -116,7 +147,9 @@ def test_training_refuses_tasks_that_were_never_compared_with_a_protected_set(tm
     shutil.copy(tmp_path / "with" / "tasks.jsonl", tmp_path / "with" / "other.jsonl")
     assert refused in findings("with", "other.jsonl"), "the manifest does not speak of this file"
     manifest = json.loads((tmp_path / "with" / "manifest.json").read_text())
-    (tmp_path / "with" / "manifest.json").write_text(json.dumps({**manifest, "hygiene": {"protected": [], "dropped": {}}}))
+    (tmp_path / "with" / "manifest.json").write_text(
+        json.dumps({**manifest, "hygiene": {"protected": [], "dropped": {}}})
+    )
     assert refused in findings("with"), "compared with nothing"
     (tmp_path / "with" / "manifest.json").unlink()
     assert refused in findings("with")
@@ -124,11 +157,20 @@ def test_training_refuses_tasks_that_were_never_compared_with_a_protected_set(tm
 
 def test_a_turn_cap_below_what_an_episode_takes_is_found(tmp_path: Path, root: Path) -> None:
     words = [
-        "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "tasks.path=pkg:envs/vera_mh/data/samples.jsonl", *WHOLE[:2],
-        "judge=external", "judge.base_url=http://h:9/v1", "judge.model=m", "env.max_turns=6",
-        "env.simulators=[{service: simulator}]", "services.simulator.mode=external", "services.simulator.base_url=http://h:9/v1",
-        "services.simulator.model=m", "trainer.overrides.grpo.max_rollout_turns=2",
-    ]  # fmt: skip
+        "env=vera_mh",
+        "rubrics.vera_mh.profile=gavel/vera-mh-small",
+        "tasks.path=pkg:envs/vera_mh/data/samples.jsonl",
+        *WHOLE[:2],
+        "judge=external",
+        "judge.base_url=http://h:9/v1",
+        "judge.model=m",
+        "env.max_turns=6",
+        "env.simulators=[{service: simulator}]",
+        "services.simulator.mode=external",
+        "services.simulator.base_url=http://h:9/v1",
+        "services.simulator.model=m",
+        "trainer.overrides.grpo.max_rollout_turns=2",
+    ]
     assert "set grpo.max_rollout_turns: 3" in found(words, root, tmp_path / "run")
 
 
@@ -159,7 +201,9 @@ def test_without_a_checkout_the_other_findings_are_still_told(tmp_path: Path) ->
         (["judge.gpus=2", "judge.replicas=3", "placement.nodes=2"], "cannot be shared out evenly"),
     ],
 )
-def test_gpus_that_do_not_add_up_are_refused_with_the_numbers(words: list[str], needle: str, tmp_path: Path, root: Path) -> None:
+def test_gpus_that_do_not_add_up_are_refused_with_the_numbers(
+    words: list[str], needle: str, tmp_path: Path, root: Path
+) -> None:
     shape = ["cluster=slurm", "cluster.nodes=4", "placement.mode=het"]
     assert needle in found([*QWEN, *shape, *words], root, tmp_path / "run")
 
@@ -180,7 +224,9 @@ def test_gpus_that_do_not_add_up_are_refused_with_the_numbers(words: list[str], 
 def test_keys_of_another_placement_are_refused(key: str, words: list[str], tmp_path: Path, root: Path) -> None:
     said = found([*QWEN, "judge.gpus=1", "cluster.gpus_per_node=8", *words], root, tmp_path / "run")
     assert f"{key}: this key has no effect here" in said
-    assert "no effect" not in found([*QWEN, "judge.gpus=1", "cluster.gpus_per_node=8", *words[:-1]], root, tmp_path / "run")
+    assert "no effect" not in found(
+        [*QWEN, "judge.gpus=1", "cluster.gpus_per_node=8", *words[:-1]], root, tmp_path / "run"
+    )
 
 
 SHAPES = {
@@ -192,7 +238,9 @@ SHAPES = {
 }  # fmt: skip
 
 
-def test_an_environment_that_declares_no_turns_is_not_trained(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_declares_no_turns_is_not_trained(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(AbstentionConfig, "info", EnvironmentInfo(binding="abstention"))
     text = found([*QWEN], root, tmp_path / "run")
     assert "env.name: this environment does not say how many replies an episode takes" in text
@@ -207,7 +255,8 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
 ) -> None:
     words, nodes, gpus = SHAPES[shape]
     config = compose_config(
-        "train", [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"]
+        "train",
+        [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"],
     )
     assert "there is no Slurm here" in str(check_run(config, tmp_path / "run").findings) or shutil.which("sbatch")
     checked = check_run(config, tmp_path / "run")
@@ -253,7 +302,14 @@ def test_every_point_of_every_shipped_sweep_composes() -> None:
         for point in points:
             config = compose_config(
                 "train",
-                [*(word for word in words if not any(word.partition("=")[0] == one.partition("=")[0] for one in point)), *point],
+                [
+                    *(
+                        word
+                        for word in words
+                        if not any(word.partition("=")[0] == one.partition("=")[0] for one in point)
+                    ),
+                    *point,
+                ],
             )
             for word in point:
                 key, _, value = word.partition("=")
@@ -262,12 +318,19 @@ def test_every_point_of_every_shipped_sweep_composes() -> None:
 
 
 def test_values_of_a_sweep_are_those_of_hydras_grammar() -> None:
-    assert expand_points(["a=1,2", "b=x", "c=range(1,3)"]) == [("a=1", "c=1"), ("a=1", "c=2"), ("a=2", "c=1"), ("a=2", "c=2")]
+    assert expand_points(["a=1,2", "b=x", "c=range(1,3)"]) == [
+        ("a=1", "c=1"),
+        ("a=1", "c=2"),
+        ("a=2", "c=1"),
+        ("a=2", "c=2"),
+    ]
     assert expand_points(["a=[1,2]", "b='x,y'"]) == []
 
 
 def run_here(tmp_path: Path, *words: str, folder: str = "run", timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    return gavel(["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *words], tmp_path, timeout=timeout)
+    return gavel(
+        ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *words], tmp_path, timeout=timeout
+    )
 
 
 def test_a_run_here_trains_with_its_judge_and_can_be_started_by_hand(tmp_path: Path) -> None:
@@ -300,10 +363,21 @@ def test_the_same_command_goes_on_and_another_config_is_refused(tmp_path: Path) 
 
 def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
-         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "gavel.launch.cli",
+            "train",
+            *COMMON,
+            *judge_words(tmp_path),
+            f"run.dir={tmp_path / 'run'}",
+            "trainer.overrides={steps: 1000, pause: 0.1}",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 30, "the second step")
     for pid in matching("vllm.entrypoints"):
@@ -315,10 +389,21 @@ def test_a_judge_that_dies_stops_the_training_here_too(tmp_path: Path) -> None:
 
 def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", "train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}",
-         "trainer.overrides={steps: 1000, pause: 0.1}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "gavel.launch.cli",
+            "train",
+            *COMMON,
+            *judge_words(tmp_path),
+            f"run.dir={tmp_path / 'run'}",
+            "trainer.overrides={steps: 1000, pause: 0.1}",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 30, "the second step")
     process.send_signal(signal.SIGTERM)
@@ -329,11 +414,20 @@ def test_an_interrupt_tells_the_trainer_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_written_refuses_a_second_writer_and_one_that_was_killed_is_told_apart(tmp_path: Path) -> None:
-    words = ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}", "trainer.overrides={steps: 1000, pause: 0.1}"]
+    words = [
+        "train",
+        *COMMON,
+        *judge_words(tmp_path),
+        f"run.dir={tmp_path / 'run'}",
+        "trainer.overrides={steps: 1000, pause: 0.1}",
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gavel.launch.cli", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCES},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", "gavel.launch.cli", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = tmp_path / "run" / "logs" / "trainer-1.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
     assert describe_state(tmp_path / "run") == "training"
@@ -362,14 +456,22 @@ def test_status_reads_what_is_whole_and_names_what_is_damaged(tmp_path: Path) ->
 
 def test_points_of_a_sweep_share_a_judge_and_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
-    words = [*COMMON, *judge_words(tmp_path), f"run.dir={sweep}", "reward.abstain=0.3,0.5", "+trainer.overrides.fail_at=99,2"]
+    words = [
+        *COMMON,
+        *judge_words(tmp_path),
+        f"run.dir={sweep}",
+        "reward.abstain=0.3,0.5",
+        "+trainer.overrides.fail_at=99,2",
+    ]
     done = gavel(["train", "-m", *words], tmp_path)
     assert done.returncode == 3, done.stderr + done.stdout
     points = read_index(sweep).points
     assert [point.state for point in points] == ["finished", "failed", "finished", "failed"]
     for point in points:
         assert (sweep / point.name / "config.yaml").exists()
-        assert yaml.safe_load((sweep / point.name / "trainer.yaml").read_text())["gavel"]["run_dir"] == str(sweep / point.name)
+        assert yaml.safe_load((sweep / point.name / "trainer.yaml").read_text())["gavel"]["run_dir"] == str(
+            sweep / point.name
+        )
     (judge,) = sweep.glob("judge-*")
     wait_until(lambda: matching(str(tmp_path)) == [], 40, "the end of the judge")
     assert "nobody needs this judge any more" in (judge / "judge.out").read_text()
@@ -378,15 +480,27 @@ def test_points_of_a_sweep_share_a_judge_and_one_that_fails_stops_no_other(tmp_p
 
 def test_no_secret_is_in_any_file_or_output(tmp_path: Path) -> None:
     secret = "hunter2-" + "plum" * 5
-    words = ["services.other.mode=external", "services.other.base_url=http://127.0.0.1:1/v1", "services.other.model=m",
-             "services.other.api_key_env=PLANTED", "judging.bindings.abstention.judge=other"]  # fmt: skip
+    words = [
+        "services.other.mode=external",
+        "services.other.base_url=http://127.0.0.1:1/v1",
+        "services.other.model=m",
+        "services.other.api_key_env=PLANTED",
+        "judging.bindings.abstention.judge=other",
+    ]
     for extra in ([], words):
         folder = f"run{len(extra)}"
         done = gavel(
-            ["train", *COMMON, *judge_words(tmp_path), f"run.dir={tmp_path / folder}", *extra, "trainer.overrides={steps: 1}"],
+            [
+                "train",
+                *COMMON,
+                *judge_words(tmp_path),
+                f"run.dir={tmp_path / folder}",
+                *extra,
+                "trainer.overrides={steps: 1}",
+            ],
             tmp_path,
             {"PLANTED": secret},
-        )  # fmt: skip
+        )
         assert (tmp_path / folder / "trainer.yaml").exists(), done.stderr
         assert secret not in done.stdout + done.stderr
     hits = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
@@ -401,12 +515,15 @@ def test_no_secret_is_in_any_file_or_output(tmp_path: Path) -> None:
         (None, 1, 0, (["0"], [])),
     ],
 )
-def test_the_judge_of_the_same_node_gets_the_last_gpus(visible: str | None, trainer: int, judge: int, expected: Any) -> None:
+def test_the_judge_of_the_same_node_gets_the_last_gpus(
+    visible: str | None, trainer: int, judge: int, expected: Any
+) -> None:
     assert split_gpus(visible, trainer, judge) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("1-02:03:04", 93784.0), ("02:03:04", 7384.0), ("03:04", 184.0), ("UNLIMITED", None), ("INVALID", None)]
+    ("text", "seconds"),
+    [("1-02:03:04", 93784.0), ("02:03:04", 7384.0), ("03:04", 184.0), ("UNLIMITED", None), ("INVALID", None)],
 )
 def test_slurms_time_left_is_read(text: str, seconds: float | None) -> None:
     assert read_left(text) == seconds
@@ -421,10 +538,16 @@ def test_without_slurms_commands_the_time_left_is_what_the_job_was_told(monkeypa
 
 
 def test_addresses_and_the_last_moment_for_a_checkpoint_come_in_when_the_judge_is_there() -> None:
-    text = yaml.safe_dump({
-        "env": {"gavel_x": {"parts": {"services": {"general": {"base_url": ["http://general-0.judge.invalid:9000/v1"]}}}}},
-        "checkpointing": {"enabled": True, "checkpoint_must_save_by": None},
-    })  # fmt: skip
+    text = yaml.safe_dump(
+        {
+            "env": {
+                "gavel_x": {
+                    "parts": {"services": {"general": {"base_url": ["http://general-0.judge.invalid:9000/v1"]}}}
+                }
+            },
+            "checkpointing": {"enabled": True, "checkpoint_must_save_by": None},
+        }
+    )
     made = yaml.safe_load(with_addresses(text, {"general": ("http://n2:9100/v1",)}, "00:03:00:00"))
     assert made["env"]["gavel_x"]["parts"]["services"]["general"]["base_url"] == ["http://n2:9100/v1"]
     assert made["checkpointing"]["checkpoint_must_save_by"] == "00:03:00:00"

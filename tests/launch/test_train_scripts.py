@@ -1,4 +1,6 @@
-"""The scripts of jobs in containers and on several nodes: what NeMo-RL's own script and pyxis expect, and that signals come through."""
+"""The scripts of jobs in containers and on several nodes: what NeMo-RL's own script and pyxis expect, and that signals
+come through.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from gavel.launch.training.render import judge_script
 from gavel.launch.training.start import prepare_run
 
 WORDS = [
-    "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",
+    "env=abstention", "rubrics.abstention.profile=gavel/qa-abstention-v1", "qualification.required=false", "hygiene_required=false",  # noqa: E501
     "tasks.path=pkg:envs/abstention/data/samples.jsonl", "judge=qwen3_32b", "judge.gpus=2", "judge.replicas=4",
 ]  # fmt: skip
 JOB = ["cluster=slurm", "cluster.account=me", "placement.mode=het"]
@@ -48,7 +50,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def contained(tmp_path: Path, *more: str) -> list[str]:
-    return [*WORDS, *JOB, "cluster.container='/images/nemo rl.sqsh'", f"cluster.mounts=['{tmp_path}:{tmp_path}']", *more]
+    return [
+        *WORDS,
+        *JOB,
+        "cluster.container='/images/nemo rl.sqsh'",
+        f"cluster.mounts=['{tmp_path}:{tmp_path}']",
+        *more,
+    ]
 
 
 def script(words: list[str], root: Path, run: Path) -> str:
@@ -61,7 +69,10 @@ def script(words: list[str], root: Path, run: Path) -> str:
 
 def test_containers_on_several_nodes_are_started_by_nemo_rls_own_script(tmp_path: Path, root: Path) -> None:
     text = script(contained(tmp_path, "cluster.nodes=4"), root, tmp_path / "run")
-    assert f"export CONTAINER='/images/nemo rl.sqsh' MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8 BASE_LOG_DIR=\"$run/logs\"\n" in text
+    assert (
+        f"export CONTAINER='/images/nemo rl.sqsh' MOUNTS={tmp_path}:{tmp_path} GPUS_PER_NODE=8 "
+        f'BASE_LOG_DIR="$run/logs"\n' in text
+    )
     assert f"bash {root}/ray.sub &\n" in text
     assert "ray start" not in text
     judge = next(line for line in text.splitlines() if "gavel.launch.training.job judge" in line)
@@ -108,7 +119,11 @@ def test_what_is_handed_over_are_variables_that_nemo_rls_script_reads(tmp_path: 
 def test_the_pages_way_of_four_nodes_with_a_container_is_one_that_is_rendered(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8").partition("## Four nodes of eight GPUs in a container")[2]
+    page = (
+        (ROOT / "docs" / "slurm.md")
+        .read_text(encoding="utf-8")
+        .partition("## Four nodes of eight GPUs in a container")[2]
+    )
     commands = page.partition("```bash\n")[2].partition("```")[0].replace("\\\n", "").replace("/shared", str(tmp_path))
     (tmp_path / "RL").symlink_to(root)
     monkeypatch.chdir(tmp_path)
@@ -138,9 +153,22 @@ def test_without_a_number_of_cores_nemo_rls_script_takes_those_of_whole_nodes(tm
 def test_a_signal_reaches_a_trainer_behind_nemo_rls_script_as_a_file(tmp_path: Path, root: Path) -> None:
     run = tmp_path / "run"
     (run / "logs").mkdir(parents=True)
-    words = [*contained(tmp_path, "cluster.nodes=2", f"cluster.python={sys.executable}"), "placement.mode=external", "judge=external"]
-    text = script([*words[: words.index("judge=qwen3_32b")], *JOB[:2], *words[words.index("cluster.account=me") + 2 :],
-                   "judge.base_url=http://h:9/v1", "judge.model=m"], root, run)  # fmt: skip
+    words = [
+        *contained(tmp_path, "cluster.nodes=2", f"cluster.python={sys.executable}"),
+        "placement.mode=external",
+        "judge=external",
+    ]
+    text = script(
+        [
+            *words[: words.index("judge=qwen3_32b")],
+            *JOB[:2],
+            *words[words.index("cluster.account=me") + 2 :],
+            "judge.base_url=http://h:9/v1",
+            "judge.model=m",
+        ],
+        root,
+        run,
+    )
     (run / "train.sbatch").write_text(text)
     process = subprocess.Popen(["bash", run / "train.sbatch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: (run / "logs" / "seen").exists(), 20, "the start of ray.sub")
@@ -160,8 +188,10 @@ def test_the_end_file_ends_a_training_as_a_signal_does(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("fail_at: 1", "pause: 0.1"))
     process = subprocess.Popen(
         [sys.executable, "-m", "gavel.launch.training.job", "train", str(run), "--end-file", str(run / "end")],
-        env={**os.environ, "PYTHONPATH": SOURCES}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = run / "logs" / "trainer-2.log"
     wait_until(lambda: log.exists() and "step 2:" in log.read_text(), 60, "the second step")
     (run / "end").touch()
@@ -187,14 +217,24 @@ def test_places_that_a_container_does_not_see_are_found(tmp_path: Path, root: Pa
     shutil.copy(ROOT / "envs" / "abstention" / "data" / "samples.jsonl", tmp_path / "tasks.jsonl")
     model = tmp_path / "models" / "mine"
     words = contained(
-        tmp_path, "cluster.nodes=2", f"cluster.mounts=['{tmp_path}:/elsewhere','{root}']", f"tasks.path={tmp_path}/tasks.jsonl",
-        f"trainer.model={model}", f"judge.model={model}", f"cluster.hf_home={tmp_path}/hf",
-    )  # fmt: skip
+        tmp_path,
+        "cluster.nodes=2",
+        f"cluster.mounts=['{tmp_path}:/elsewhere','{root}']",
+        f"tasks.path={tmp_path}/tasks.jsonl",
+        f"trainer.model={model}",
+        f"judge.model={model}",
+        f"cluster.hf_home={tmp_path}/hf",
+    )
     found = fields(found_of(words, root, tmp_path / "run"))
     assert found == [
-        "run.dir", "tasks.path", "the working directory, in which the job begins", "trainer.model", "judge.model", "cluster.python",
+        "run.dir",
+        "tasks.path",
+        "the working directory, in which the job begins",
+        "trainer.model",
+        "judge.model",
+        "cluster.python",
         "gavel itself",
-    ]  # fmt: skip
+    ]
     (root / "ray.sub").unlink()
     assert any("ray.sub" in one for one in found_of(words, root, tmp_path / "run"))
 
@@ -202,22 +242,37 @@ def test_places_that_a_container_does_not_see_are_found(tmp_path: Path, root: Pa
 @pytest.mark.parametrize(
     ("mounts", "seen"),
     [
-        (("/a:/a",), True), (("/a",), True), (("/a/b/:/a/b/:ro",), True), (("/a:/a:ro",), True), ((), False), (("/a:/x",), False),
-        (("/x:/a",), False), (("/ab:/ab",), False), (("/a:/a", "/x:/a/b"), False), (("/x:/a", "/a/b:/a/b"), True), (("/:/",), True),
+        (("/a:/a",), True),
+        (("/a",), True),
+        (("/a/b/:/a/b/:ro",), True),
+        (("/a:/a:ro",), True),
+        ((), False),
+        (("/a:/x",), False),
+        (("/x:/a",), False),
+        (("/ab:/ab",), False),
+        (("/a:/a", "/x:/a/b"), False),
+        (("/x:/a", "/a/b:/a/b"), True),
+        (("/:/",), True),
     ],
-)  # fmt: skip
-def test_a_place_is_seen_where_its_innermost_mount_is_one_to_its_own_name(mounts: tuple[str, ...], *, seen: bool) -> None:
+)
+def test_a_place_is_seen_where_its_innermost_mount_is_one_to_its_own_name(
+    mounts: tuple[str, ...], *, seen: bool
+) -> None:
     assert is_mounted(Path("/a/b/c"), mounts) == seen
 
 
 def test_an_interpreter_of_the_image_needs_no_mount_and_no_sources(tmp_path: Path, root: Path) -> None:
-    found = found_of(contained(tmp_path, "cluster.nodes=2", "cluster.python=/opt/nemo_rl_venv/bin/python"), root, tmp_path / "run")
+    found = found_of(
+        contained(tmp_path, "cluster.nodes=2", "cluster.python=/opt/nemo_rl_venv/bin/python"), root, tmp_path / "run"
+    )
     assert {"cluster.python", "gavel itself"}.isdisjoint(fields(found))
     ours = found_of(contained(tmp_path, "cluster.nodes=2"), root, tmp_path / "run")
     assert {"cluster.python", "gavel itself"} <= set(fields(ours))
 
 
-def test_models_of_the_hub_need_a_home_that_the_container_sees(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_the_hub_need_a_home_that_the_container_sees(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HF_HOME", raising=False)
     words = contained(tmp_path, "cluster.nodes=2", "trainer.model=Qwen/Qwen3-1.7B")
     assert fields(found_of(words, root, tmp_path / "run"), "the container has no home") == ["cluster.hf_home"]
@@ -227,7 +282,9 @@ def test_models_of_the_hub_need_a_home_that_the_container_sees(tmp_path: Path, r
         assert not any("cluster.hf_home" in one for one in found)
 
 
-def test_nemo_rls_script_wants_whole_nodes_and_an_account(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nemo_rls_script_wants_whole_nodes_and_an_account(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SBATCH_ACCOUNT", raising=False)
     words = [word for word in contained(tmp_path, "cluster.nodes=2") if word != "cluster.account=me"]
     found = found_of(words, root, tmp_path / "run")
@@ -246,17 +303,31 @@ def test_one_node_with_a_container_starts_the_trainer_in_it(tmp_path: Path, root
 
 
 @pytest.mark.timeout(240)
-def test_on_several_nodes_without_a_container_ray_runs_on_each_and_ends_with_the_job(slurm: Slurm, tmp_path: Path) -> None:
-    root, fakes, run = checkout(tmp_path / "nemo", script="raise SystemExit('no trainer here')"), tmp_path / "fakes", tmp_path / "run"
+def test_on_several_nodes_without_a_container_ray_runs_on_each_and_ends_with_the_job(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    root, fakes, run = (
+        checkout(tmp_path / "nemo", script="raise SystemExit('no trainer here')"),
+        tmp_path / "fakes",
+        tmp_path / "run",
+    )
     for name in ("ray", "torch", "nemo_rl"):
         (root / name).mkdir()
         (root / name / "__init__.py").touch()
     fakes.mkdir()
     (fakes / "ray").write_text(f'#!/bin/sh\necho "$SLURMD_NODENAME $*" >> {tmp_path}/ray.log\nexec sleep 600\n')
     (fakes / "ray").chmod(0o755)
-    words = ["judge=smollm2", "placement.mode=het", "cluster=slurm", "cluster.time=null", "cluster.nodes=2", *WORDS[:5],
-             "trainer.prompts_per_step=8",
-             *judge_words(tmp_path), f"cluster.setup=['export PATH={fakes}:$PATH']"]  # fmt: skip
+    words = [
+        "judge=smollm2",
+        "placement.mode=het",
+        "cluster=slurm",
+        "cluster.time=null",
+        "cluster.nodes=2",
+        *WORDS[:5],
+        "trainer.prompts_per_step=8",
+        *judge_words(tmp_path),
+        f"cluster.setup=['export PATH={fakes}:$PATH']",
+    ]
     done = gavel(["train", *words, f"trainer.nemo_rl_root={root}", f"run.dir={run}"], tmp_path, slurm.environment)
     assert done.returncode == 0, done.stderr + done.stdout
     log = tmp_path / "ray.log"
@@ -288,13 +359,30 @@ def test_options_of_sbatch_are_read_as_they_were_written(slurm: Slurm, tmp_path:
 
 def test_a_judge_of_its_own_is_asked_for_with_what_cluster_judge_names(tmp_path: Path, root: Path) -> None:
     judge = JudgeJob(partition="inference", time="08:00:00", gpus=4, account="us", directives=())
-    cluster = ClusterConfig("slurm", gpus_per_node=8, account="me", partition="train", qos="high", time="04:00:00", judge=judge,
-                            directives=("--reservation=mine",))  # fmt: skip
+    cluster = ClusterConfig(
+        "slurm",
+        gpus_per_node=8,
+        account="me",
+        partition="train",
+        qos="high",
+        time="04:00:00",
+        judge=judge,
+        directives=("--reservation=mine",),
+    )
     lines = judge_script(cluster, 2, tmp_path / "judge", tmp_path).splitlines()
-    for wanted in ("--nodes=2", "--gres=gpu:4", "--account=us", "--partition=inference", "--qos=high", "--time=08:00:00"):
+    for wanted in (
+        "--nodes=2",
+        "--gres=gpu:4",
+        "--account=us",
+        "--partition=inference",
+        "--qos=high",
+        "--time=08:00:00",
+    ):
         assert f"#SBATCH {wanted}" in lines
     assert not any("reservation" in line for line in lines)
-    words = contained(tmp_path, "cluster.judge.partition=inference", "cluster.judge.gpus=4", "cluster.judge.time='08:00:00'")
+    words = contained(
+        tmp_path, "cluster.judge.partition=inference", "cluster.judge.gpus=4", "cluster.judge.time='08:00:00'"
+    )
     het = script(words, root, tmp_path / "run").partition("#SBATCH hetjob")
     assert "--partition" not in het[0]
     assert "#SBATCH --partition=inference" in het[2]

@@ -1,4 +1,6 @@
-"""Training jobs against a real Slurm of two nodes: the judge on one part of a job, a stand-in for the trainer on the other."""
+"""Training jobs against a real Slurm of two nodes: the judge on one part of a job, a stand-in for the trainer on the
+other.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from gavel.launch.runs.sweep_index import read_index
 from gavel.launch.training.attempts import read_attempts
 
 pytestmark = pytest.mark.timeout(240)
-HET = ("cluster=slurm", "cluster.gpus_per_node=2", "placement.mode=het", "cluster.time=null")  # four such parts fit a node at once
+HET = (
+    "cluster=slurm",
+    "cluster.gpus_per_node=2",
+    "placement.mode=het",
+    "cluster.time=null",
+)  # four such parts fit a node at once
 LONG = "trainer.overrides={steps: 1000, pause: 0.2}"
 
 
@@ -58,7 +65,9 @@ def explain(run: Path) -> str:
 
 
 def judge_pids(folder: Path) -> list[int]:
-    return [pid for pid in matching("vllm.entrypoints") if str(folder) in Path(f"/proc/{pid}/cmdline").read_bytes().decode()]
+    return [
+        pid for pid in matching("vllm.entrypoints") if str(folder) in Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+    ]
 
 
 def test_a_job_of_two_parts_trains_on_one_node_with_the_judge_of_the_other(slurm: Slurm, tmp_path: Path) -> None:
@@ -76,7 +85,14 @@ def test_a_job_of_two_parts_trains_on_one_node_with_the_judge_of_the_other(slurm
 
 def test_a_run_with_any_name_is_found_in_the_queue_and_keeps_its_secrets(slurm: Slurm, tmp_path: Path) -> None:
     run, secret = tmp_path / "my run ünï 100%", "hunter2-" + "plum" * 5
-    words = ["train", *COMMON, *HET, *judge_words(tmp_path), f"run.dir='{run}'", "trainer.overrides={steps: 3, hold_at: 1}"]
+    words = [
+        "train",
+        *COMMON,
+        *HET,
+        *judge_words(tmp_path),
+        f"run.dir='{run}'",
+        "trainer.overrides={steps: 3, hold_at: 1}",
+    ]
     environment = {**slurm.environment, "PLANTED": secret}
     done = gavel(words, tmp_path, environment)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -114,9 +130,10 @@ def test_a_shell_that_exits_at_once_loses_nothing(slurm: Slurm, tmp_path: Path) 
     words = [*COMMON, *HET, *judge_words(tmp_path), f"run.dir={tmp_path / 'run'}"]
     command = [sys.executable, "-m", "gavel.launch.cli", "train", *words]
     shell = subprocess.Popen(
-        ["sh", "-c", 'setsid "$@" >out 2>&1 </dev/null &', "sh", *command], cwd=tmp_path,
+        ["sh", "-c", 'setsid "$@" >out 2>&1 </dev/null &', "sh", *command],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": SOURCES, **slurm.environment},
-    )  # fmt: skip
+    )
     assert shell.wait(5) == 0
     wait_until(lambda: (tmp_path / "run" / "job.json").exists(), 60, "the submission")
     wait_until(lambda: bool(read_attempts(tmp_path / "run")), 60, "the start")
@@ -193,8 +210,15 @@ def requeued(slurm: Slurm, folder: Path) -> None:
 
 
 def limited(slurm: Slurm, folder: Path) -> None:
-    """Its time is over three times: once by the clock, then as that clock signals it. The last time it ends by itself, with code 0."""
-    words = ("cluster.time='01:00:00'", "cluster.signal_seconds=60", "trainer.overrides={steps: 400, pause: 0.05, stop_at: 390}")
+    """Its time is over three times: once by the clock, then as that clock signals it.
+
+    The last time it ends by itself, with code 0.
+    """
+    words = (
+        "cluster.time='01:00:00'",
+        "cluster.signal_seconds=60",
+        "trainer.overrides={steps: 400, pause: 0.05, stop_at: 390}",
+    )
     run, job = submit(slurm, folder, *words)
     wait_until(lambda: "step 2:" in log_of(run), 90, "the second step")
     limit_soon(slurm, job)
@@ -233,18 +257,33 @@ def stuck(slurm: Slurm, folder: Path) -> None:
 def swept(slurm: Slurm, folder: Path) -> None:
     sweep = folder / "sweep"
     words = ["cluster=slurm", "cluster.gpus_per_node=0", "cluster.time=null", *judge_words(folder), f"run.dir={sweep}"]
-    command = ["train", "-m", *COMMON[:-1], *words, "trainer.overrides={steps: 3, hold_at: 3}", "reward.abstain=0.3,0.5", "seed=1,2"]
-    for _ in range(2):  # the second time, as after a submission that was interrupted: what is in the queue stays as it is
+    command = [
+        "train",
+        "-m",
+        *COMMON[:-1],
+        *words,
+        "trainer.overrides={steps: 3, hold_at: 3}",
+        "reward.abstain=0.3,0.5",
+        "seed=1,2",
+    ]
+    for _ in range(
+        2
+    ):  # the second time, as after a submission that was interrupted: what is in the queue stays as it is
         done = gavel(command, folder, slurm.environment)
         assert done.returncode == 0, done.stderr + done.stdout
         assert "4 submitted" in done.stdout
     points = read_index(sweep).points
     assert [point.overrides for point in points] == [
-        ("reward.abstain=0.3", "seed=1"), ("reward.abstain=0.3", "seed=2"),
-        ("reward.abstain=0.5", "seed=1"), ("reward.abstain=0.5", "seed=2"),
-    ]  # fmt: skip
+        ("reward.abstain=0.3", "seed=1"),
+        ("reward.abstain=0.3", "seed=2"),
+        ("reward.abstain=0.5", "seed=1"),
+        ("reward.abstain=0.5", "seed=2"),
+    ]
     (judge,) = sweep.glob("judge-*")
-    jobs = [json.loads((place / "job.json").read_text())["job"] for place in (judge, *(sweep / point.name for point in points))]
+    jobs = [
+        json.loads((place / "job.json").read_text())["job"]
+        for place in (judge, *(sweep / point.name for point in points))
+    ]
     assert len(set(jobs)) == 5, "one judge, and a job for each point"
     for point in points:
         (sweep / point.name / "go").touch()
@@ -283,7 +322,9 @@ def test_a_job_whose_time_is_limited_three_times_is_told_before_each_end_and_rea
     stories["limited"].result(200)
 
 
-def test_a_run_that_is_stuck_before_a_step_for_three_starts_has_failed_and_leaves_the_queue(stories: dict[str, Future[None]]) -> None:
+def test_a_run_that_is_stuck_before_a_step_for_three_starts_has_failed_and_leaves_the_queue(
+    stories: dict[str, Future[None]],
+) -> None:
     stories["stuck"].result(200)
 
 

@@ -1,4 +1,6 @@
-"""The state of a training is judged by the steps it reached: a trainer that ends by its time limit also ends with code 0."""
+"""The state of a training is judged by the steps it reached: a trainer that ends by its time limit also ends with code
+0.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ def config(run: Path, *, tasks: int = 12, kind: str = "grpo", **grpo: Any) -> di
     path = write_tasks(run / "tasks.jsonl", "abstention", tasks)
     return {
         "grpo": {"num_prompts_per_step": 2, "max_num_steps": 1000, "max_num_epochs": 100, **grpo},
-        "data": {"train": {"dataset_name": DATASET, "data_path": str(path), "env_name": "gavel_abstention", "env": "abstention"}},
+        "data": {
+            "train": {
+                "dataset_name": DATASET,
+                "data_path": str(path),
+                "env_name": "gavel_abstention",
+                "env": "abstention",
+            }
+        },
         "checkpointing": {"enabled": True, "checkpoint_dir": str(run / "checkpoints")},
         "gavel": {"run_dir": str(run), "kind": kind},
     }
@@ -91,7 +100,9 @@ def test_without_a_ledger_the_newest_whole_checkpoint_counts(tmp_path: Path) -> 
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     assert read_step(tmp_path) == 12
     assert judge_progress(tmp_path, config(tmp_path, kind="single_controller", max_num_steps=12), 0).state == "finished"
-    assert judge_progress(tmp_path, config(tmp_path, kind="single_controller", max_num_steps=13), 0).state == "interrupted"
+    assert (
+        judge_progress(tmp_path, config(tmp_path, kind="single_controller", max_num_steps=13), 0).state == "interrupted"
+    )
 
 
 def test_a_trainer_that_leaves_no_step_behind_is_believed(tmp_path: Path) -> None:

@@ -22,7 +22,22 @@ NEVER_ENDS = (sys.executable, "-c", "import time; time.sleep(3600)")
 def run(tmp_path: Path) -> Path:
     """A training without a judge, whose trainer would have an hour to end."""
     plan = RunPlan(
-        "0", 0.0, "d", "external", "trainer.yaml", NEVER_ENDS, str(tmp_path), None, None, 0, 0, {}, 1.0, 3600.0, 1.0, judged=False
+        "0",
+        0.0,
+        "d",
+        "external",
+        "trainer.yaml",
+        NEVER_ENDS,
+        str(tmp_path),
+        None,
+        None,
+        0,
+        0,
+        {},
+        1.0,
+        3600.0,
+        1.0,
+        judged=False,
     )
     write_plan(tmp_path / PLAN, plan)
     (tmp_path / "trainer.yaml").write_text("{}\n")

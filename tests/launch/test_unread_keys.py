@@ -45,7 +45,11 @@ def refused(verb: str, *words: str) -> str:
 )
 @pytest.mark.parametrize("verb", ["rollout", "probe", "regrade"])
 def test_a_judges_sampling_is_refused_with_the_key_that_is_read(verb: str, key: str, right: str) -> None:
-    words = ["judge=openai", "judge.model=m"] if verb == "regrade" else list(ELSEWHERE[1:] if verb == "probe" else ELSEWHERE)
+    words = (
+        ["judge=openai", "judge.model=m"]
+        if verb == "regrade"
+        else list(ELSEWHERE[1:] if verb == "probe" else ELSEWHERE)
+    )
     said = refused(verb, *words, f"judge.sampling.{key}")
     assert right in said
     written = said.split("write ")[1].split(";")[0].split("\n")[0].replace("rubrics.NAME", "rubrics.abstention")
@@ -55,7 +59,9 @@ def test_a_judges_sampling_is_refused_with_the_key_that_is_read(verb: str, key: 
 
 def test_a_further_services_sampling_is_refused_and_one_that_a_group_brings_is_not() -> None:
     second = ["judge@services.second=openai", "services.second.model=m", "judging.bindings.abstention.judge=second"]
-    assert "services.second.extra_body={seed: 5}" in refused("rollout", *SERVED, *second, "services.second.sampling.seed=5")
+    assert "services.second.extra_body={seed: 5}" in refused(
+        "rollout", *SERVED, *second, "services.second.sampling.seed=5"
+    )
     compose_config("rollout", [*SERVED, "policy@services.second=smollm2", "judging.bindings.abstention.judge=second"])
 
 
@@ -74,7 +80,11 @@ def test_no_advice_names_a_key_that_is_not_read(key: str) -> None:
         ("rollout", (*SERVED, "judge.base_url=http://h/v1"), "only an external service reads it"),
         ("rollout", (*SERVED, "judge.served_as=[m]"), "only an external service reads it"),
         ("rollout", (*SERVED, "policy.query={a: b}"), "only an external service reads it"),
-        ("rollout", (*ELSEWHERE, "judge.api=responses", "judge.max_tokens_field=max_tokens"), "one name for the output limit"),
+        (
+            "rollout",
+            (*ELSEWHERE, "judge.api=responses", "judge.max_tokens_field=max_tokens"),
+            "one name for the output limit",
+        ),
         ("rollout", (*ELSEWHERE, "judge.api_key_env=null", "judge.key_header=api-key"), "no api_key_env"),
         ("rollout", (*SERVED, "policy.cache=true"), "only a judge's calls read it"),
         ("rollout", (*SERVED, "policy.response_format=none"), "only a judge's calls read it"),
@@ -115,14 +125,19 @@ CONFIGS: dict[str, type[Any]] = {
 
 
 @pytest.mark.parametrize("env", CONFIGS)
-def test_every_key_of_an_environment_is_read_where_it_is_played_and_read_or_refused_where_tasks_are_prepared(env: str) -> None:
+def test_every_key_of_an_environment_is_read_where_it_is_played_and_read_or_refused_where_tasks_are_prepared(
+    env: str,
+) -> None:
     package = Path(str(files("gavel.envs"))) / env
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.glob("*.py")]
     read = {
-        node.attr for tree in trees for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute)
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name | ast.Attribute)
         and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) in ("config", "_config", "self")
-    }  # fmt: skip
+    }
     keys = {field.name for field in fields(CONFIGS[env])}
     assert keys <= read | {"name"}, "a key that no code of the environment reads"
     for key in keys - set(READS["prepare"][env]):
@@ -144,13 +159,14 @@ def test_keys_of_a_data_set_are_refused_for_a_local_file(key: str) -> None:
 
 def test_a_judge_that_grades_itself_may_be_a_policy_in_a_probe() -> None:
     assert compose_config(
-        "probe", [*SERVED[1:], "judging.bindings.abstention.judge=policy", "policy.base_url=http://h/v1", "policy.model=x"]
+        "probe",
+        [*SERVED[1:], "judging.bindings.abstention.judge=policy", "policy.base_url=http://h/v1", "policy.model=x"],
     )
 
 
 JUDGED = ("judge=openai", "judge.model=j")
 VERBS = {
-    "rollout": ("policy=openai", "policy.model=m", *JUDGED), "probe": JUDGED, "calibrate": JUDGED, "serve": JUDGED, "train": JUDGED,
+    "rollout": ("policy=openai", "policy.model=m", *JUDGED), "probe": JUDGED, "calibrate": JUDGED, "serve": JUDGED, "train": JUDGED,  # noqa: E501
     "regrade": JUDGED, "rescore": ("reward=tiered",), "prepare": (), "judge": ("judge=smollm2",), "export": (),
 }  # fmt: skip
 PLAYED = {
@@ -205,7 +221,9 @@ def test_each_verb_takes_the_keys_that_it_reads_and_no_others(verb: str) -> None
         words = (*VERBS[verb], *((f"env={env}",) if "env" in groups else ()))
         keys = accepted(verb, to_plain(compose_config(verb, words)))
         sections = {key.partition(".")[0] for key in keys}
-        plays = verb in ("rollout", "serve", "train") or (verb == "probe" and env in ("abstention", "instruction_following"))
+        plays = verb in ("rollout", "serve", "train") or (
+            verb == "probe" and env in ("abstention", "instruction_following")
+        )
         assert ({f"env.{key}" for key in PLAYED[env]} <= keys) == plays, env
         assert bool({f"env.{key}" for key in PLAYED[env]} & keys) == plays, env
         assert ("policy" in sections) == (verb == "rollout")
@@ -213,6 +231,9 @@ def test_each_verb_takes_the_keys_that_it_reads_and_no_others(verb: str) -> None
         assert ("judge" in sections) == (verb not in ("rescore", "prepare", "export"))
         assert ("reward" in sections) == (verb in ("rollout", "serve", "train", "rescore"))
         assert not {key for key in keys if key.startswith("judge.sampling.")}
-        served, called = {"judge.gpus", "judge.port", "judge.engine_args"}, {"judge.attempts", "judge.rpm", "judge.extra_body"}
+        served, called = (
+            {"judge.gpus", "judge.port", "judge.engine_args"},
+            {"judge.attempts", "judge.rpm", "judge.extra_body"},
+        )
         assert not (keys & (called if verb == "judge" else served))
         assert called <= keys or "judge" not in sections or verb == "judge"

@@ -1,4 +1,6 @@
-"""What stands in a run folder is what was written: edits of lines, rewards and stored replies are named with their right value."""
+"""What stands in a run folder is what was written: edits of lines, rewards and stored replies are named with their
+right value.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def edit(file: Path, old: bytes, new: bytes, *, digest: bool = False) -> int:
-    """Change the first line that holds ``old``; return its number. ``digest`` makes its digest fit, as a careful hand would."""
+    """Change the first line that holds ``old``; return its number.
+
+    ``digest`` makes its digest fit, as a careful hand would.
+    """
     lines = file.read_bytes().splitlines()
     place = next(place for place, line in enumerate(lines) if old in line)
     line = lines[place].replace(old, new)
@@ -69,9 +74,19 @@ def test_an_untouched_run_agrees_and_every_line_carries_a_digest(run: Path, caps
     ("name", "old", "new", "says"),
     [
         ("results.jsonl", b'"value":0.0', b'"value":1.0', "reward.value: found 1, right is 0"),
-        ("results.jsonl", b'"label":"incorrect"', b'"label":"correct"', "outcome.label: found correct, right is incorrect"),
+        (
+            "results.jsonl",
+            b'"label":"incorrect"',
+            b'"label":"correct"',
+            "outcome.label: found correct, right is incorrect",
+        ),
         ("results.jsonl", b"Village", b"Town", "transcript: found other messages"),
-        ("transcripts.jsonl", b'"raw":"INCORRECT"', b'"raw":"CORRECT"', "outcome.label: found incorrect, right is correct"),
+        (
+            "transcripts.jsonl",
+            b'"raw":"INCORRECT"',
+            b'"raw":"CORRECT"',
+            "outcome.label: found incorrect, right is correct",
+        ),
         ("results.jsonl", b'"task_digest":"sha256:', b'"task_digest":"sha256:0', "task_digest"),
     ],
     ids=["reward", "label", "reply", "judge", "task"],
@@ -109,7 +124,9 @@ def test_an_edited_run_is_not_resumed_and_its_report_says_so(
     assert "are not what was written: gavel verify" in report
 
 
-def test_a_reward_that_was_edited_with_its_digest_is_refused_on_resume(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reward_that_was_edited_with_its_digest_is_refused_on_resume(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edit(run / "results.jsonl", b'"value":0.0', b'"value":1.0', digest=True)
     assert main(["rollout", str(run), "rollouts_per_task=2"]) == 2
     failed = capsys.readouterr().err
@@ -118,7 +135,9 @@ def test_a_reward_that_was_edited_with_its_digest_is_refused_on_resume(run: Path
     assert "allowed: 0" in failed
 
 
-def test_a_folder_of_an_older_version_is_read_with_a_note(run: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_an_older_version_is_read_with_a_note(
+    run: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("results.jsonl", "transcripts.jsonl"):
         lines = [strip(line) for line in (run / name).read_bytes().splitlines()]
         (run / name).write_bytes(b"\n".join(lines) + b"\n")
@@ -176,8 +195,8 @@ RESULTS, JOURNAL, PLAN = "results.jsonl", "transcripts.jsonl", "inputs.jsonl"
 ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a row moved to the errors": (move_to_errors, "graded"),
     "a row twice": (rewrite(RESULTS, lambda rows: [*rows, rows[0]]), "a row that stands here twice"),
-    "a row of another task": (rewrite(RESULTS, lambda rows: [other(rows[0], b'"q-', b'"x-'), *rows[1:]]), "never planned"),
-    "a row under another's name": (rewrite(RESULTS, lambda rows: [other(rows[0], b'"q-', b'"q-1'), *rows[1:]]), "never planned"),
+    "a row of another task": (rewrite(RESULTS, lambda rows: [other(rows[0], b'"q-', b'"x-'), *rows[1:]]), "never planned"),  # noqa: E501
+    "a row under another's name": (rewrite(RESULTS, lambda rows: [other(rows[0], b'"q-', b'"q-1'), *rows[1:]]), "never planned"),  # noqa: E501
     "a BOM before the rows": (rewrite(RESULTS, lambda rows: [BOM + rows[0], *rows[1:]]), "not a JSON object"),
     "a BOM before the journal": (rewrite(JOURNAL, lambda rows: [BOM + rows[0], *rows[1:]]), "not a JSON object"),
     "a BOM before the plan": (rewrite(PLAN, lambda rows: [BOM + rows[0], *rows[1:]]), "not a JSON object"),
@@ -185,9 +204,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "the journal's, too": (rewrite(JOURNAL, lambda rows: [row[:-1] + b"\r\n" for row in rows]), "line_digest"),
     "a blank line": (rewrite(RESULTS, lambda rows: [rows[0], b"\n", *rows[1:]]), "not a JSON object"),
     "a very long line": (rewrite(RESULTS, lambda rows: [*rows, b'{"a":"' + b"x" * 9_000_000 + b'"}\n']), "schema"),
-    "a task that was changed": (rewrite(PLAN, lambda rows: [row.replace(b"Town", b"City") for row in rows]), "task_digest"),
-    "a lost reply of the judge": (rewrite(JOURNAL, lambda rows: [row for row in rows if b'"answer"' not in row]), "replies of a judge"),
-    "a lost reply of the policy": (rewrite(JOURNAL, lambda rows: [row for row in rows if b'"reply"' not in row]), "transcript"),
+    "a task that was changed": (rewrite(PLAN, lambda rows: [row.replace(b"Town", b"City") for row in rows]), "task_digest"),  # noqa: E501
+    "a lost reply of the judge": (rewrite(JOURNAL, lambda rows: [row for row in rows if b'"answer"' not in row]), "replies of a judge"),  # noqa: E501
+    "a lost reply of the policy": (rewrite(JOURNAL, lambda rows: [row for row in rows if b'"reply"' not in row]), "transcript"),  # noqa: E501
     "another model in the manifest": (change_identity, "identity"),
     "rows that stand elsewhere": (link_elsewhere(RESULTS), "a link to"),
     "a journal that stands elsewhere": (link_elsewhere(JOURNAL), "a link to"),
@@ -245,13 +264,17 @@ def test_forged_replies_are_told_on_the_next_start(run: Path, capsys: pytest.Cap
     assert f"gavel verify {run}" in out
 
 
-def test_a_comparison_does_not_believe_an_edited_reward(run: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_does_not_believe_an_edited_reward(
+    run: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edit(run / RESULTS, b'"value":0.0', b'"value":1.0', digest=True)
     assert main(["compare", str(finished), str(run)]) == 2
     assert "reward.value" in capsys.readouterr().err
 
 
-def test_a_rescored_run_is_checked_by_its_own_rewards(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rescored_run_is_checked_by_its_own_rewards(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["rescore", str(run), "reward=omniscience", f"into={tmp_path / 'child'}"]) == 0
     capsys.readouterr()
     assert main(["verify", str(tmp_path / "child")]) == 0
@@ -261,7 +284,15 @@ def test_a_rescored_run_is_checked_by_its_own_rewards(run: Path, tmp_path: Path,
 
 
 def test_what_models_said_is_not_for_every_account_of_a_machine(run: Path, finished: Path) -> None:
-    for name in ("results.jsonl", "transcripts.jsonl", "inputs.jsonl", "config.yaml", "manifest.json", "metrics.json", "report.html"):
+    for name in (
+        "results.jsonl",
+        "transcripts.jsonl",
+        "inputs.jsonl",
+        "config.yaml",
+        "manifest.json",
+        "metrics.json",
+        "report.html",
+    ):
         assert not (finished / name).stat().st_mode & stat.S_IRWXO, name
     assert not finished.stat().st_mode & stat.S_IRWXO
 

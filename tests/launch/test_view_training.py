@@ -1,4 +1,6 @@
-"""``gavel view TRAINRUN``: steps, groups with their siblings, what was lost, the judge's prompt and reply, while the training runs."""
+"""``gavel view TRAINRUN``: steps, groups with their siblings, what was lost, the judge's prompt and reply, while the
+training runs.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,17 @@ def test_a_training_that_grows_is_followed_and_a_new_start_takes_back_the_steps_
     write_ledger(run, {2: {"b": [0.25, None]}, 3: {"a": [1.0]}}, start="s2")
     assert source.refresh()
     assert [(step.step, told(source, step)) for step in source.list_steps()] == [
-        (1, {"a": [1.0]}), (2, {"b": [0.25, None]}), (3, {"a": [1.0]}),
-    ]  # fmt: skip
-    assert [entry.reward for entry in source.entries] == [1.0, 0.0, 0.25, None, 1.0]  # what was taken back can still be read
+        (1, {"a": [1.0]}),
+        (2, {"b": [0.25, None]}),
+        (3, {"a": [1.0]}),
+    ]
+    assert [entry.reward for entry in source.entries] == [
+        1.0,
+        0.0,
+        0.25,
+        None,
+        1.0,
+    ]  # what was taken back can still be read
 
 
 def test_a_sample_without_a_row_is_counted_as_cut_and_a_torn_line_is_waited_for(tmp_path: Path) -> None:
@@ -98,13 +108,17 @@ async def _step(grader: SampleGrader, steps: StepLedger, step: int, tasks: range
         for rollout, reply in enumerate(REPLIES):
             uid = f"s1-{step:03d}{number:03d}{rollout:03d}"
             uids.append(uid)
-            await grader.step_sample(reply, with_ending(stamp_info(make_info(row, "train", None, None), uid, rollout), ENDING))
+            await grader.step_sample(
+                reply, with_ending(stamp_info(make_info(row, "train", None, None), uid, rollout), ENDING)
+            )
     verdicts, _ = grader.take_verdicts(uids)
     steps.add(step, "train", {uid: float(v is not None and v.graded) for uid, v in zip(uids, verdicts, strict=True)})
 
 
 @needs_chromium
-async def test_the_browser_shows_steps_siblings_what_was_lost_and_the_judges_words_while_it_trains(tmp_path: Path) -> None:
+async def test_the_browser_shows_steps_siblings_what_was_lost_and_the_judges_words_while_it_trains(
+    tmp_path: Path,
+) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / PLAN).write_text("{}")
@@ -129,7 +143,10 @@ async def test_the_browser_shows_steps_siblings_what_was_lost_and_the_judges_wor
                 await page.shot(tmp_path / "steps.png")
                 await to(page, "#/steps/train/1")
                 await page.until("document.querySelectorAll('.group').length === 2")
-                siblings = "[...document.querySelector('.group').querySelectorAll('.sibling .over')].map(one => one.textContent)"
+                siblings = (
+                    "[...document.querySelector('.group').querySelectorAll('.sibling .over')].map(one => "
+                    "one.textContent)"
+                )
                 assert await page.run(siblings) == [
                     "1+0.333 against its group",
                     "0-0.667 against its group",
@@ -141,7 +158,9 @@ async def test_the_browser_shows_steps_siblings_what_was_lost_and_the_judges_wor
                 await page.run("document.querySelector('.sibling').click()")
                 await page.until("document.querySelector('.judged .reply') !== null")
                 assert "CORRECT" in await page.run("document.querySelector('.judged .reply').textContent")
-                assert "qx1 Town" in await page.run("document.querySelector('.judged .prompt:last-of-type, .judged').textContent")
+                assert "qx1 Town" in await page.run(
+                    "document.querySelector('.judged .prompt:last-of-type, .judged').textContent"
+                )
                 assert page.dialogs == 0
                 assert page.errors == []
             steps.close()

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from gavel.models.calls.cache import ReplyCache, StoredReply, find_file_system, is_cacheable, make_cache_key, make_cache_seed
+from gavel.models.calls.cache import (
+    ReplyCache,
+    StoredReply,
+    find_file_system,
+    is_cacheable,
+    make_cache_key,
+    make_cache_seed,
+)
 from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 from gavel.models.types import ChatRequest, Message, ResponseFormat, Sampling, Usage
@@ -22,7 +29,11 @@ COLD = Sampling(temperature=0.0)
 
 
 def key(
-    service: Service = MANAGED, sampling: Sampling = COLD, fmt: ResponseFormat | None = None, engine: str = "vllm 0.32", sample: int = 0
+    service: Service = MANAGED,
+    sampling: Sampling = COLD,
+    fmt: ResponseFormat | None = None,
+    engine: str = "vllm 0.32",
+    sample: int = 0,
 ) -> bytes:
     return make_cache_key(make_cache_seed(service, engine, sampling, fmt), b'[{"content":"x","role":"user"}]', sample)
 
@@ -46,7 +57,7 @@ def key(
         key(sample=1),
         make_cache_key(make_cache_seed(MANAGED, "vllm 0.32", COLD, None), b'[{"content":"y","role":"user"}]', 0),
     ],
-)  # fmt: skip
+)
 def test_everything_a_reply_depends_on_is_in_the_key(other: bytes) -> None:
     assert other != key()
 
@@ -120,7 +131,9 @@ def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
 
 def test_the_innermost_and_newest_mount_counts(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"a / ext4 rw 0 0\nb {tmp_path}/with\\040space nfs rw 0 0\nc {tmp_path} xfs rw 0 0\nd {tmp_path} tmpfs rw 0 0\n")
+    mounts.write_text(
+        f"a / ext4 rw 0 0\nb {tmp_path}/with\\040space nfs rw 0 0\nc {tmp_path} xfs rw 0 0\nd {tmp_path} tmpfs rw 0 0\n"
+    )
     assert find_file_system(tmp_path / "x", mounts) == "tmpfs"
     assert find_file_system(tmp_path / "with space" / "x", mounts) == "nfs"
     assert find_file_system(tmp_path, tmp_path / "nothing") == ""

@@ -25,7 +25,10 @@ COLD = Sampling(temperature=0.0, max_response_tokens=8)
 
 
 def external(server: FaultServer, **changes: Any) -> Service:
-    return replace(Service(mode="external", model="fake", base_url=server.base_url, timeout=Timeout(1.0, 2.0), deadline=5.0), **changes)
+    return replace(
+        Service(mode="external", model="fake", base_url=server.base_url, timeout=Timeout(1.0, 2.0), deadline=5.0),
+        **changes,
+    )
 
 
 async def one(server: FaultServer, request: ChatRequest, **changes: Any) -> Receipt:
@@ -35,9 +38,11 @@ async def one(server: FaultServer, request: ChatRequest, **changes: Any) -> Rece
 
 async def test_the_receipt_says_what_was_asked_and_what_came_back() -> None:
     usage = {
-        "prompt_tokens": 11, "completion_tokens": 3,
-        "prompt_tokens_details": {"cached_tokens": 8}, "completion_tokens_details": {"reasoning_tokens": 2},
-    }  # fmt: skip
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 8},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
     async with FaultServer(reply=lambda body: Answer("A", usage=usage, reasoning="because")) as server:
         service = external(server)
         async with ChatClient("general", service) as client:
@@ -45,7 +50,12 @@ async def test_the_receipt_says_what_was_asked_and_what_came_back() -> None:
     receipt = done.receipt
     assert done.reply.reasoning == "because"
     assert done.reply.usage == Usage(11, 3, 8, 2)
-    assert (receipt.service, receipt.role, receipt.requested_model, receipt.served_model) == ("general", "judge", "fake", "fake")
+    assert (receipt.service, receipt.role, receipt.requested_model, receipt.served_model) == (
+        "general",
+        "judge",
+        "fake",
+        "fake",
+    )
     assert (receipt.response_id, receipt.finish_reason, receipt.usage) == ("chatcmpl-1", "stop", Usage(11, 3, 8, 2))
     assert receipt.prompt_digest == compute_digest(
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it right?"}]
@@ -140,7 +150,10 @@ async def test_another_model_under_the_same_name_is_refused(requested: str, serv
     assert f"judge.served_as=[{served}]" in caught.value.reason.replace("services.", "")
     accepting = replace(external(server, model=requested), served_as=("another", served))
     again = FaultServer(reply=lambda body: Answer("A", model=served))
-    async with again as server, ChatClient("judge", replace(accepting, base_url=server.base_url), backoff=QUICK) as client:
+    async with (
+        again as server,
+        ChatClient("judge", replace(accepting, base_url=server.base_url), backoff=QUICK) as client,
+    ):
         assert (await client.complete(ChatRequest(PROMPT, "judge"))).receipt.served_model == served
 
 
@@ -158,9 +171,13 @@ async def test_the_first_variable_that_is_set_holds_the_key(monkeypatch: pytest.
     monkeypatch.setenv("GATEWAY_TOKEN", "topsecret-gate")
     async with FaultServer() as server:
         await one(
-            server, ChatRequest(PROMPT, "judge"), api_key_env=("FIRST_KEY", "SECOND_KEY"), header_env={"X-Gate": "GATEWAY_TOKEN"},
-            organization="org-1", default_headers={"X-Plain": "yes"},
-        )  # fmt: skip
+            server,
+            ChatRequest(PROMPT, "judge"),
+            api_key_env=("FIRST_KEY", "SECOND_KEY"),
+            header_env={"X-Gate": "GATEWAY_TOKEN"},
+            organization="org-1",
+            default_headers={"X-Plain": "yes"},
+        )
     sent = server.requests[0].headers
     assert (sent["authorization"], sent["x-gate"]) == ("Bearer topsecret-two", "topsecret-gate")
     assert (sent["openai-organization"], sent["x-plain"]) == ("org-1", "yes")
@@ -186,7 +203,9 @@ async def test_a_secret_that_a_server_repeats_is_in_no_failure_and_no_receipt(mo
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with ChatClient("judge", Service(mode="external", model="m", base_url=base, api_key_env="FIRST_KEY")) as client:
+    async with ChatClient(
+        "judge", Service(mode="external", model="m", base_url=base, api_key_env="FIRST_KEY")
+    ) as client:
         with pytest.raises(ModelFailure) as caught:
             await client.complete(ChatRequest(PROMPT, "judge"))
     server.close()

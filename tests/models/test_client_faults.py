@@ -131,7 +131,10 @@ async def test_a_refusal_for_too_many_requests_costs_no_attempt_and_trips_nothin
 
 async def test_refusals_that_last_end_at_the_deadline_and_name_the_keys() -> None:
     slow = service(server := FaultServer(choose=lambda body, n: "429"), attempts=1, deadline=0.3)
-    async with server, ChatClient("judge", replace(slow, base_url=server.base_url), backoff=Backoff(0.01, 0.05)) as client:
+    async with (
+        server,
+        ChatClient("judge", replace(slow, base_url=server.base_url), backoff=Backoff(0.01, 0.05)) as client,
+    ):
         began = time.monotonic()
         with pytest.raises(ModelFailure, match=r"judge\.deadline=0\.3 s.*judge\.rpm") as caught:
             await client.complete(ask())
@@ -142,7 +145,10 @@ async def test_refusals_that_last_end_at_the_deadline_and_name_the_keys() -> Non
 
 @pytest.mark.parametrize(("fault", "kind"), PERMANENT.items())
 async def test_a_permanent_fault_is_never_tried_again(fault: str, kind: str) -> None:
-    async with FaultServer() as server, ChatClient("judge", service(server, timeout=Timeout(1.0, 5.0)), backoff=QUICK) as client:
+    async with (
+        FaultServer() as server,
+        ChatClient("judge", service(server, timeout=Timeout(1.0, 5.0)), backoff=QUICK) as client,
+    ):
         server.script([fault])
         with pytest.raises(ModelFailure) as caught:
             await client.complete(ask())
@@ -178,7 +184,10 @@ async def test_a_policys_bad_reply_is_a_reply(fault: str, text: str, finish: str
 
 @pytest.mark.parametrize("word", UNFINISHED)
 async def test_a_policys_reply_that_the_engine_did_not_finish_is_never_a_reply(word: str) -> None:
-    async with FaultServer(reply=lambda body: "Paris") as server, ChatClient("policy", service(server), backoff=QUICK) as client:
+    async with (
+        FaultServer(reply=lambda body: "Paris") as server,
+        ChatClient("policy", service(server), backoff=QUICK) as client,
+    ):
         server.script([f"finish_{word or 'missing'}"])
         done = await client.complete(ask("policy"))
         assert (done.reply.finish_reason, server.count) == ("stop", 2)
@@ -198,12 +207,17 @@ async def test_a_simulators_incomplete_reply_is_a_failure_with_its_text(fault: s
         server.script([fault])
         with pytest.raises(ModelFailure) as caught:
             await client.complete(ask("simulator"))
-    assert caught.value.kind is (FailureKind.CONTENT_FILTERED if fault == "content_filter" else FailureKind.PROVIDER_UNAVAILABLE)
+    assert caught.value.kind is (
+        FailureKind.CONTENT_FILTERED if fault == "content_filter" else FailureKind.PROVIDER_UNAVAILABLE
+    )
     assert fault != "length" or caught.value.raw == "half "
 
 
 async def test_the_raw_text_of_an_unusable_reply_is_kept() -> None:
-    async with FaultServer(reply=lambda body: "verdict: A") as server, ChatClient("judge", service(server), backoff=QUICK) as client:
+    async with (
+        FaultServer(reply=lambda body: "verdict: A") as server,
+        ChatClient("judge", service(server), backoff=QUICK) as client,
+    ):
         server.script(["length", "reasoning_only", "not_json"] + ["not_json"] * 3)
         raws = []
         for _ in range(3):

@@ -102,7 +102,10 @@ async def test_a_long_queue_does_not_eat_the_deadline() -> None:
 
 async def test_the_wait_for_a_quota_that_others_use_does_not_eat_the_deadline() -> None:
     """Calls that were refused wait longer in all than their deadline, while the service answers others."""
-    async with FaultServer(choose=Quota(3, 0.2, hint=True)) as server, client_of(server, deadline=0.45, attempts=1) as client:
+    async with (
+        FaultServer(choose=Quota(3, 0.2, hint=True)) as server,
+        client_of(server, deadline=0.45, attempts=1) as client,
+    ):
         done = await asyncio.gather(*(client.complete(ask(str(n))) for n in range(24)))  # 8 windows, 1.6 s
         assert max(item.receipt.latency_s for item in done) > 0.9
 
@@ -194,7 +197,10 @@ async def test_a_failure_is_shared_like_a_reply() -> None:
 
 async def test_only_a_confirmed_reply_is_kept(tmp_path: Path) -> None:
     with ReplyCache(tmp_path / "replies.sqlite") as cache:
-        async with FaultServer(reply=lambda body: Answer("A", reasoning="why")) as server, client_of(server, cache) as client:
+        async with (
+            FaultServer(reply=lambda body: Answer("A", reasoning="why")) as server,
+            client_of(server, cache) as client,
+        ):
             first = await client.complete(ask())
             await client.complete(ask())
             assert server.count == 2

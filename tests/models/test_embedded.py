@@ -16,7 +16,14 @@ from tests.support.processes import wait_until
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import AssetError, Pin
 from gavel.models.vllm import embedded
-from gavel.models.vllm.embedded import MODELS, Embedded, EmbeddedError, compute_weights_digest, make_prepared_path, prepare_embedded
+from gavel.models.vllm.embedded import (
+    MODELS,
+    Embedded,
+    EmbeddedError,
+    compute_weights_digest,
+    make_prepared_path,
+    prepare_embedded,
+)
 
 GOOD, BAD = b"weights", b"cannot be converted"
 
@@ -40,7 +47,13 @@ class Machine:
 
     async def prepare(self, model: Embedded) -> Path:
         return await prepare_embedded(
-            model, cache=self.cache, python=self.python, log=self.log, progress=self.said.append, mirror=self.mirror, offline=True
+            model,
+            cache=self.cache,
+            python=self.python,
+            log=self.log,
+            progress=self.said.append,
+            mirror=self.mirror,
+            offline=True,
         )
 
     @property
@@ -71,10 +84,14 @@ def test_two_processes_at_once_make_it_once(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys; from pathlib import Path; sys.path.insert(0, '.');"
         "import tests.models.test_embedded as t; m = t.Machine.__new__(t.Machine); f = Path(sys.argv[1]);"
-        "m.cache, m.mirror, m.log, m.python, m.said = f / 'cache', f / 'mirror', f / 'log', str(f / 'bin' / 'python'), [];"
+        "m.cache, m.mirror, m.log, m.python, m.said = f / 'cache', f / 'mirror', f / 'log', str(f / 'bin' / "
+        "'python'), [];"
         "print(asyncio.run(m.prepare(t.tiny())))"
     )
-    runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     told = {run.communicate(timeout=60)[0] for run in runs}
     assert [run.returncode for run in runs] == [0, 0, 0]
     assert told == {f"{make_prepared_path(tiny(), machine.cache)}\n"}

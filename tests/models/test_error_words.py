@@ -1,4 +1,6 @@
-"""What providers' refusals mean: each wording by its provider and status, and what must not be taken for another thing."""
+"""What providers' refusals mean: each wording by its provider and status, and what must not be taken for another
+thing.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +39,39 @@ def wrapped(raw: Any, code: int = 502) -> bytes:
 
 
 OVERFLOWS = {
-    "openai": (400, openai("This model's maximum context length is 8192 tokens. However, 9000.", "context_length_exceeded")),
+    "openai": (
+        400,
+        openai("This model's maximum context length is 8192 tokens. However, 9000.", "context_length_exceeded"),
+    ),
     "openai, reasoning": (400, openai("Input tokens exceed the configured limit of 272000 tokens. Your messages")),
     "anthropic": (400, openai("prompt is too long: 208310 tokens > 200000 maximum")),
-    "anthropic, with the limit": (400, openai("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000")),
-    "sglang": (400, openai("The input (5120 tokens) is longer than the model's context length (4096 tokens).", 400, "BadRequestError")),
+    "anthropic, with the limit": (
+        400,
+        openai("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"),
+    ),
+    "sglang": (
+        400,
+        openai(
+            "The input (5120 tokens) is longer than the model's context length (4096 tokens).", 400, "BadRequestError"
+        ),
+    ),
     "sglang, with the limit": (
         400,
         openai("Requested token count exceeds the model's maximum context length of 4096 tokens. You requested"),
     ),
     "llama.cpp": (
         400,
-        openai("request (9 tokens) exceeds the available context size (8 tokens), try increasing it", 400, "exceed_context_size_error"),
+        openai(
+            "request (9 tokens) exceeds the available context size (8 tokens), try increasing it",
+            400,
+            "exceed_context_size_error",
+        ),
     ),
     "llama.cpp, older": (
         400,
-        openai("the request exceeds the available context size. try increasing the context size or enable context shift"),
+        openai(
+            "the request exceeds the available context size. try increasing the context size or enable context shift"
+        ),
     ),
     "tgi": (
         422,
@@ -61,35 +80,59 @@ OVERFLOWS = {
     ),
     "tgi, inputs": (
         422,
-        b'{"error":"Input validation error: `inputs` must have less than 1024 tokens. Given: 1500","error_type":"validation"}',
+        b'{"error":"Input validation error: `inputs` must have less than 1024 tokens. Given: '
+        b'1500","error_type":"validation"}',
     ),
     "gemini": (
         400,
         b'[{"error":{"code":400,"message":"The input token count (1100000) exceeds the '
         b'maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]',
     ),
-    "vllm": (400, openai("The decoder prompt (length 9000) is longer than the maximum model length of 8192.", 400, "BadRequestError")),
+    "vllm": (
+        400,
+        openai(
+            "The decoder prompt (length 9000) is longer than the maximum model length of 8192.", 400, "BadRequestError"
+        ),
+    ),
     "vllm, passed": (
         400,
-        openai("You passed 8000 input tokens and requested 500 output tokens. However, the model's context length is only 8192 tokens"),
+        openai(
+            "You passed 8000 input tokens and requested 500 output tokens. However, the model's context length is "
+            "only 8192 tokens"
+        ),
     ),
     "dashscope": (
         400,
-        openai("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]", "invalid_parameter_error"),
+        openai(
+            "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
+            "invalid_parameter_error",
+        ),
     ),
     "deepseek": (
         400,
-        openai("This model's maximum context length is 65536 tokens. However, you requested 70000 tokens", "invalid_request_error"),
+        openai(
+            "This model's maximum context length is 65536 tokens. However, you requested 70000 tokens",
+            "invalid_request_error",
+        ),
     ),
     "openrouter": (
         400,
-        openai("This endpoint's maximum context length is 32768 tokens. However, you requested about 40000 tokens", 400),
+        openai(
+            "This endpoint's maximum context length is 32768 tokens. However, you requested about 40000 tokens", 400
+        ),
     ),
     "ollama": (400, openai("the input length exceeds the context length", None, "api_error")),
-    "xai": (400, b'{"code":"bad","error":"This model\'s maximum prompt length is 131072 but the request contains 200000 tokens."}'),
+    "xai": (
+        400,
+        b'{"code":"bad","error":"This model\'s maximum prompt length is 131072 but the request contains 200000 '
+        b'tokens."}',
+    ),
     "moonshot": (400, openai("Invalid request: Your request exceeded model token limit: 8192")),
     "behind a gateway": (502, wrapped({"error": {"message": "This model's maximum context length is 8192 tokens."}})),
-    "behind a gateway, under 200": (200, wrapped({"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}})),
+    "behind a gateway, under 200": (
+        200,
+        wrapped({"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}),
+    ),
 }
 
 
@@ -102,18 +145,30 @@ def test_a_prompt_that_is_too_long_is_an_overflow_in_every_providers_words(name:
 FILTERS = {
     "azure": (
         400,
-        openai("The response was filtered due to the prompt triggering Azure OpenAI's content management policy.", "content_filter"),
+        openai(
+            "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+            "content_filter",
+        ),
     ),
     "dashscope": (400, openai("Input data may contain inappropriate content.", "data_inspection_failed")),
-    "openai": (400, openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", "invalid_prompt")),
-    "openai, images": (400, openai("Your request was rejected as a result of our safety system.", "content_policy_violation")),
+    "openai": (
+        400,
+        openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", "invalid_prompt"),
+    ),
+    "openai, images": (
+        400,
+        openai("Your request was rejected as a result of our safety system.", "content_policy_violation"),
+    ),
     "deepseek": (400, openai("Content Exists Risk", "invalid_request_error")),
     "openrouter": (
         403,
         b'{"error":{"code":403,"message":"m requires moderation and your input was '
         b'flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}',
     ),
-    "openrouter, bare": (403, b'{"error":{"code":403,"message":"Forbidden","metadata":{"reasons":["violence"],"flagged_input":"x"}}}'),
+    "openrouter, bare": (
+        403,
+        b'{"error":{"code":403,"message":"Forbidden","metadata":{"reasons":["violence"],"flagged_input":"x"}}}',
+    ),
     "anthropic": (400, openai("Output blocked by content filtering policy")),
     "behind a gateway": (502, wrapped({"error": {"message": "Content Exists Risk"}})),
     "under 200": (200, wrapped({"error": {"code": "data_inspection_failed", "message": "no"}}, 400)),
@@ -128,14 +183,21 @@ def test_a_flagged_prompt_costs_its_own_row_only(name: str) -> None:
 
 
 ACCOUNTS = {
-    "litellm": (400, openai("Budget has been exceeded! Current cost: 12.1, Max budget: 12.0", "400", "budget_exceeded")),
-    "litellm, 429": (429, openai("Budget has been exceeded! Current cost: 3.0, Max budget: 2.0", "429", "budget_exceeded")),
+    "litellm": (
+        400,
+        openai("Budget has been exceeded! Current cost: 12.1, Max budget: 12.0", "400", "budget_exceeded"),
+    ),
+    "litellm, 429": (
+        429,
+        openai("Budget has been exceeded! Current cost: 3.0, Max budget: 2.0", "429", "budget_exceeded"),
+    ),
     "openrouter": (402, openai("This request requires more credits, or fewer max_tokens.", 402)),
     "deepseek": (402, openai("Insufficient Balance", "invalid_request_error")),
     "openai": (
         429,
         openai(
-            "You exceeded your current quota, please check your plan. docs: https://platform.openai.com/docs/x", "insufficient_quota"
+            "You exceeded your current quota, please check your plan. docs: https://platform.openai.com/docs/x",
+            "insufficient_quota",
         ),
     ),
     "dashscope": (400, openai("Access denied, please make sure your account is in good standing.", "Arrearage")),
@@ -150,10 +212,13 @@ def test_an_account_that_a_person_must_mend_trips(name: str) -> None:
 
 
 QUOTA = openai(
-    "You exceeded your current quota, please check your plan and billing details.", "insufficient_quota", "insufficient_quota"
+    "You exceeded your current quota, please check your plan and billing details.",
+    "insufficient_quota",
+    "insufficient_quota",
 )
 ALIYUN = openai(
-    "You exceeded your current quota. Read the docs: https://help.aliyun.com/zh/model-studio/error-code", "insufficient_quota"
+    "You exceeded your current quota. Read the docs: https://help.aliyun.com/zh/model-studio/error-code",
+    "insufficient_quota",
 )
 
 
@@ -191,14 +256,17 @@ def test_an_unknown_model_trips(status: int, body: bytes) -> None:
 
 
 def test_what_a_provider_behind_a_gateway_will_never_take_is_not_asked_again() -> None:
-    refused = wrapped({"type": "error", "error": {"type": "invalid_request_error", "message": "messages.0: text is blank"}})
+    refused = wrapped(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": "messages.0: text is blank"}}
+    )
     for status in (200, 502):
         assert not refusal_of(status, refused).retryable
 
 
 def test_one_request_larger_than_a_minutes_tokens_waits_for_nothing() -> None:
     said = (
-        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 50000. The input or output tokens must be reduced"
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 50000. The input or output "
+        "tokens must be reduced"
     )
     refusal = refusal_of(429, openai(said, "rate_limit_exceeded", "tokens"))
     assert (refusal.retryable, refusal.paced, refusal.trips) == (False, False, False)
@@ -263,7 +331,9 @@ def test_a_flagged_field_is_no_flagged_prompt(message: str) -> None:
     assert read_meaning(400, message) is None
 
 
-@pytest.mark.parametrize("message", ["Input was flagged as unsafe", "Your prompt was flagged; your account may be suspended"])
+@pytest.mark.parametrize(
+    "message", ["Input was flagged as unsafe", "Your prompt was flagged; your account may be suspended"]
+)
 def test_a_prompt_flagged_in_other_words_stays_filtered(message: str) -> None:
     assert read_meaning(400, message) == "filtered"
 

@@ -1,4 +1,6 @@
-"""Replies kept between runs, from the config to the disk: only verdicts that could be read, on a disk of this machine."""
+"""Replies kept between runs, from the config to the disk: only verdicts that could be read, on a disk of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,19 @@ def read(text: str) -> Verdict:
 
 def binding(service: Service, temperature: float | None = 0.0) -> Binding:
     rubric = PromptRubric(
-        profile="test/yes-no", targets=(), slots=("text",), labels=("YES", "NO"), sampling=Sampling(temperature=temperature),
-        response_format=None, digest="sha256:yes-no", controls=(), template=parse_template("Is it? {text}", {"text"}),
-        prepare=lambda slots: slots, reader=read, judged="text",
-    )  # fmt: skip
+        profile="test/yes-no",
+        targets=(),
+        slots=("text",),
+        labels=("YES", "NO"),
+        sampling=Sampling(temperature=temperature),
+        response_format=None,
+        digest="sha256:yes-no",
+        controls=(),
+        template=parse_template("Is it? {text}", {"text"}),
+        prepare=lambda slots: slots,
+        reader=read,
+        judged="text",
+    )
     return Binding("b", "judge", rubric, service)
 
 
@@ -49,7 +60,9 @@ def query(text: str, **changes: Any) -> JudgeQuery:
 async def grading(server: FaultServer, folder: Path, use: Callable[[BoundJudges], Any], **changes: Any) -> Any:
     service = Service(mode="external", model="fake", base_url=server.base_url, timeout=Timeout(1.0, 5.0), cache=True)
     service = replace(service, **changes)
-    opened = open_services({"judge": service}, log_dir=folder, progress=lambda line: None, replies=folder / "replies.sqlite")
+    opened = open_services(
+        {"judge": service}, log_dir=folder, progress=lambda line: None, replies=folder / "replies.sqlite"
+    )
     async with opened as pool:
         return await use(BoundJudges({"b": binding(service)}, pool.get_model))
 
@@ -116,7 +129,9 @@ def mounts(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-async def test_a_network_file_system_is_refused_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_network_file_system_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "find_file_system", lambda path, mounts: "nfs4")
     async with FaultServer() as server:
         with pytest.raises(ConfigError, match=r"assets\.replies.*network file system") as caught:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from gavel.models import pinned
-from gavel.models.pinned import AssetError, Pin, RepositoryFile, WheelMember, locate_pin, make_cached_path, read_constant
+from gavel.models.pinned import (
+    AssetError,
+    Pin,
+    RepositoryFile,
+    WheelMember,
+    locate_pin,
+    make_cached_path,
+    read_constant,
+)
 
 DATA = b"fixed text\n"
 MODULE = b'import nowhere\nNAME: str = """fixed text\n"""\n'
@@ -27,7 +35,9 @@ def make_wheel(folder: Path, member: str, data: bytes) -> Path:
             "gavel_test_asset-1.0.dist-info/METADATA",
             "Metadata-Version: 2.1\nName: gavel-test-asset\nVersion: 1.0\nRequires-Python: >=99\n",
         )
-        archive.writestr("gavel_test_asset-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "gavel_test_asset-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr("gavel_test_asset-1.0.dist-info/RECORD", "")
     return path
 
@@ -50,7 +60,9 @@ def test_a_file_of_the_mirror_is_copied_and_found_again_without_the_mirror(tmp_p
         (b"fixed text\r\n", "CRLF"),
     ],
 )
-def test_other_bytes_are_refused_with_expected_and_found_and_never_cached(tmp_path: Path, data: bytes, hint: str) -> None:
+def test_other_bytes_are_refused_with_expected_and_found_and_never_cached(
+    tmp_path: Path, data: bytes, hint: str
+) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "text.txt").write_bytes(data)
     with pytest.raises(AssetError) as caught:
@@ -81,7 +93,9 @@ def test_offline_says_which_sources_were_not_tried(tmp_path: Path) -> None:
     assert "assets.mirror" in message
 
 
-def test_a_wheel_member_is_taken_through_pip_whatever_python_it_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_member_is_taken_through_pip_whatever_python_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
         pytest.skip("this interpreter has no pip")
     make_wheel(tmp_path, "pkg/module.py", MODULE)
@@ -97,7 +111,9 @@ def test_a_wheel_member_is_taken_through_pip_whatever_python_it_asks_for(tmp_pat
         locate_pin(absent, cache=tmp_path / "other")
 
 
-def test_an_installed_distribution_is_read_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_distribution_is_read_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with zipfile.ZipFile(make_wheel(tmp_path, "gavel_test_pkg/module.py", MODULE)) as archive:
         archive.extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))

@@ -1,4 +1,6 @@
-"""The services of a config as one pool: shared where they are the same, started together, ended together, dead at once."""
+"""The services of a config as one pool: shared where they are the same, started together, ended together, dead at
+once.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,19 @@ SLOW = replace(HELLO, messages=(Message("user", "slow"),))
 @pytest.fixture
 def tiny(tmp_path: Path) -> Service:
     return Service(
-        mode="managed", model=model_directory(tmp_path / "tiny"), cpu=True, python=fake_python(tmp_path / "bin"), startup_timeout=30.0
+        mode="managed",
+        model=model_directory(tmp_path / "tiny"),
+        cpu=True,
+        python=fake_python(tmp_path / "bin"),
+        startup_timeout=30.0,
     )
 
 
 def pool_of(tmp_path: Path, services: Mapping[str, Service], lines: list[str] | None = None) -> Any:
     said = lines if lines is not None else []
-    return open_services(services, log_dir=tmp_path / "logs", progress=said.append, assets_cache=tmp_path / "cache", offline=True)
+    return open_services(
+        services, log_dir=tmp_path / "logs", progress=said.append, assets_cache=tmp_path / "cache", offline=True
+    )
 
 
 async def environment_of(pool: ServicePool, name: str, replica: int = 0) -> dict[str, Any]:
@@ -49,7 +57,9 @@ async def environment_of(pool: ServicePool, name: str, replica: int = 0) -> dict
         return found
 
 
-async def test_a_managed_service_is_started_called_and_ended(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_managed_service_is_started_called_and_ended(
+    tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     async with pool_of(tmp_path, {"general": tiny}) as pool:
         completion = await pool.get_model("general").complete(HELLO)
@@ -62,7 +72,11 @@ async def test_a_managed_service_is_started_called_and_ended(tmp_path: Path, tin
 
 async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, tiny: Service) -> None:
     lines: list[str] = []
-    services = {"policy": tiny, "general": replace(tiny, max_in_flight=2), "other": replace(tiny, max_context_length=99)}
+    services = {
+        "policy": tiny,
+        "general": replace(tiny, max_in_flight=2),
+        "other": replace(tiny, max_context_length=99),
+    }
     async with pool_of(tmp_path, services, lines) as pool:
         assert pool.list_urls("policy") == pool.list_urls("general")
         assert pool.list_urls("policy") != pool.list_urls("other")
@@ -72,7 +86,9 @@ async def test_services_with_the_same_launch_share_one_server(tmp_path: Path, ti
 
 
 @pytest.mark.parametrize(("name", "key"), [("general", "judge"), ("policy", "policy"), ("other", "services.other")])
-async def test_errors_name_the_key_under_which_the_user_wrote_the_service(name: str, key: str, tmp_path: Path, tiny: Service) -> None:
+async def test_errors_name_the_key_under_which_the_user_wrote_the_service(
+    name: str, key: str, tmp_path: Path, tiny: Service
+) -> None:
     keyed = Service(mode="external", model="m", base_url="http://127.0.0.1:9/v1", api_key_env="GAVEL_TEST_NOT_SET")
     for service, place in (
         (keyed, "api_key_env"),
@@ -85,7 +101,9 @@ async def test_errors_name_the_key_under_which_the_user_wrote_the_service(name: 
         assert caught.value.field == f"{key}.{place}"
 
 
-async def test_replicas_get_urls_and_gpus_of_their_own(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replicas_get_urls_and_gpus_of_their_own(
+    tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
     python = fake_python(tmp_path / "gpu", "vllm")
     services = {
@@ -117,7 +135,9 @@ async def test_one_failed_start_ends_the_others(tmp_path: Path, tiny: Service, m
     assert not matching(mark)
 
 
-async def test_an_error_in_the_block_ends_the_servers(tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_in_the_block_ends_the_servers(
+    tmp_path: Path, tiny: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     with pytest.raises(ZeroDivisionError):
         async with pool_of(tmp_path, {"general": tiny}):

@@ -63,7 +63,8 @@ def test_the_valve_opens_above_its_share_and_spills_to_the_second_in_rank() -> N
         made.enter(index)
         homes.append(index)
     loads = sorted(Counter(homes).values(), reverse=True)
-    # 90 calls may be in flight: 30 are the even share of one, and SPILL times that are 45; the second takes the other 45.
+    # 90 calls may be in flight: 30 are the even share of one, and SPILL times that are 45; the second takes the other
+    # 45.
     assert SPILL == 1.5
     assert homes[:46] == [homes[0]] * 45 + [homes[45]]
     assert loads == [45, 45]
@@ -179,7 +180,9 @@ def test_with_fewer_alive_than_the_least_no_call_is_made_and_the_reason_is_told(
     assert made.choose_replica("x") is None
     problem = made.problem
     assert problem is not None
-    assert problem.startswith(f"{3 - survives - 1} of 3 replicas are alive, min_replicas={least}; http://a/v1: connection refused")
+    assert problem.startswith(
+        f"{3 - survives - 1} of 3 replicas are alive, min_replicas={least}; http://a/v1: connection refused"
+    )
 
 
 def test_a_further_try_goes_elsewhere_while_there_is_an_elsewhere() -> None:
@@ -194,7 +197,9 @@ def test_a_further_try_goes_elsewhere_while_there_is_an_elsewhere() -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["refuse", "strike", "answer", "probe_good", "probe_bad", "remove", "call"]), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(["refuse", "strike", "answer", "probe_good", "probe_bad", "remove", "call"]), st.integers(0, 2)
+    ),
     max_size=60,
 )
 

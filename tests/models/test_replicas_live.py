@@ -54,7 +54,9 @@ async def until(true: Callable[[], bool], timeout: float = 10.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 0.05)
     lines: list[str] = []
     async with servers(3, latency=0.005) as found:
@@ -67,7 +69,9 @@ async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fail
             turn = 0
             while not stop:
                 turn += 1
-                done = await client.complete(ask(f"{number}/{turn}", f"question {number}"))  # a failure would end the test
+                done = await client.complete(
+                    ask(f"{number}/{turn}", f"question {number}")
+                )  # a failure would end the test
                 tries[len(done.receipt.attempts)] += 1
 
         callers = [asyncio.create_task(caller(number)) for number in range(48)]
@@ -98,7 +102,9 @@ async def test_one_of_three_is_killed_under_load_and_comes_back_and_no_call_fail
         stop = True
         await asyncio.gather(*callers)
         back = {seen.body["messages"][0]["content"].split("/")[0] for seen in found[1].requests[before:]}
-        assert back == {prefix.split()[1] for prefix, home in homes.items() if home == {1}}, "its own prefixes, and no others"
+        assert back == {prefix.split()[1] for prefix, home in homes.items() if home == {1}}, (
+            "its own prefixes, and no others"
+        )
         assert max(tries) <= 3
         await client.close()
     assert [line for line in lines if line.endswith("is back")]
@@ -119,7 +125,8 @@ async def test_the_probe_generates_nothing() -> None:
 
 
 async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -> None:
-    """Each conversation asks its questions one after the other, hundreds of conversations at once; few enough calls are let in that the
+    """Each conversation asks its questions one after the other, hundreds of conversations at once; few enough calls are
+    let in that the
     valve stays shut, however slow this machine is."""
     async with servers(4, latency=0.003) as found:
         async with ChatClient("judge", service_of(found, max_in_flight=replicas.FLOOR), backoff=QUICK) as client:
@@ -130,7 +137,9 @@ async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -
 
             await asyncio.gather(*(conversation(number) for number in range(200)))
         met = Counter(
-            number for server in found for number in {seen.body["messages"][0]["content"].split("/")[0] for seen in server.requests}
+            number
+            for server in found
+            for number in {seen.body["messages"][0]["content"].split("/")[0] for seen in server.requests}
         )
         assert sum(server.count for server in found) == 1600
         assert Counter(met.values()) == {1: 200}, "no conversation met two"
@@ -138,8 +147,13 @@ async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -
 
 
 @pytest.mark.parametrize(("calls", "shares"), [(16, [0, 16]), (64, [16, 48])])  # 48 = 1.5 * 64 / 2
-async def test_a_group_of_rollouts_stays_together_and_a_flood_on_one_prefix_spills_over(calls: int, shares: list[int]) -> None:
-    async with servers(2, latency=0.1) as found, ChatClient("judge", service_of(found, max_in_flight=64), backoff=QUICK) as client:
+async def test_a_group_of_rollouts_stays_together_and_a_flood_on_one_prefix_spills_over(
+    calls: int, shares: list[int]
+) -> None:
+    async with (
+        servers(2, latency=0.1) as found,
+        ChatClient("judge", service_of(found, max_in_flight=64), backoff=QUICK) as client,
+    ):
         await asyncio.gather(*(client.complete(ask(str(number), "one question")) for number in range(calls)))
         assert sorted(server.count for server in found) == shares
 
@@ -157,7 +171,9 @@ async def test_a_replica_that_hangs_is_left_after_its_strikes_and_probed() -> No
             assert client.router.ring.alive == 2
 
 
-async def test_too_few_alive_fails_at_once_and_the_pool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_few_alive_fails_at_once_and_the_pool_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 0.05)
     async with servers(3) as found:
         services = {"general": service_of(found, min_replicas=2)}
@@ -201,7 +217,10 @@ async def test_single_faults_cost_no_replica_its_place() -> None:
 
 
 async def test_the_tokenizer_of_a_live_replica_is_asked() -> None:
-    async with servers(2) as found, ChatClient("judge", service_of(found, max_context_length=1000), backoff=QUICK) as client:
+    async with (
+        servers(2) as found,
+        ChatClient("judge", service_of(found, max_context_length=1000), backoff=QUICK) as client,
+    ):
         await found[0].stop()
         for number in range(20):
             await client.complete(ask(str(number), str(number)))  # puts the first out
@@ -263,7 +282,7 @@ async def test_a_managed_service_with_fewer_servers_than_the_least_is_gone_for_g
     )
     opened = open_services(
         {"judge": service}, log_dir=tmp_path, progress=lambda line: None, assets_cache=tmp_path / "cache", offline=True
-    )  # fmt: skip
+    )
     async with opened as pool:
         model = pool.get_model("judge")
         await kill(pool.list_urls("judge")[0])

@@ -28,9 +28,13 @@ PLAIN = Sampling()
 CHOICE, SCHEMA = ResponseFormat(choice=("A", "B")), ResponseFormat(json_schema={"type": "object", "title": "T"})
 
 
-def body(service: Service, sampling: Sampling = PLAIN, fmt: ResponseFormat | None = None, **more: Any) -> dict[str, Any]:
+def body(
+    service: Service, sampling: Sampling = PLAIN, fmt: ResponseFormat | None = None, **more: Any
+) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(
-        make_plan(service, service.model or "", sampling, fmt, vllm=False, **more).build_body(encode_messages([Message("user", "q")]))
+        make_plan(service, service.model or "", sampling, fmt, vllm=False, **more).build_body(
+            encode_messages([Message("user", "q")])
+        )
     )
     del made["model"], made["messages"]
     return made
@@ -44,11 +48,13 @@ def service(**changes: Any) -> Service:
     ("message", "dropped"),
     [
         (
-            "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+            "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is "
+            "supported.",
             {"temperature"},
         ),
         (
-            "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is supported.",
+            "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is "
+            "supported.",
             {"temperature"},
         ),
         ("Unsupported parameter: 'temperature' is not supported with this model.", {"temperature"}),
@@ -77,7 +83,11 @@ def service(**changes: Any) -> Service:
         ("temperature 3 is not valid", set()),
         ("Your account is not supported", set()),
         ("Temperature should be in [0.0, 2.0)", set()),
-        ("Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values are: 'low'.", set()),
+        (
+            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values "
+            "are: 'low'.",
+            set(),
+        ),
         ("max_tokens is too large: 99999. This model supports at most 16384 completion tokens", set()),
         ("Could not finish the message because max_tokens or model output limit was reached.", set()),
         ("Your input was flagged by the usage policy: temperature, top_p, seed", set()),
@@ -106,7 +116,8 @@ def test_top_p_of_one_is_left_out_wherever_it_is_named_and_another_one_only_wher
     ("message", "sent", "name"),
     [
         (
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+            "instead.",
             "max_tokens",
             "max_completion_tokens",
         ),
@@ -127,18 +138,26 @@ def test_the_output_limit_takes_its_other_name(message: str, sent: str, name: st
     ("message", "steps"),
     [
         ("This response_format type is unavailable now", ["json_object", "none"]),
-        ("Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", ["json_object", "none"]),
+        (
+            "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+            ["json_object", "none"],
+        ),
         ("Failed to deserialize: response_format: missing field `value`", ["tgi"]),
         ("Unrecognized request argument supplied: response_format", ["none"]),
         ("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.", ["none"]),
         ("No endpoints found that support the requested parameters.", ["json_object", "none"]),
-        ("No endpoints found that can handle the requested parameters. To learn more, visit …", ["json_object", "none"]),
+        (
+            "No endpoints found that can handle the requested parameters. To learn more, visit …",
+            ["json_object", "none"],
+        ),
         ("Invalid schema for response_format 'reply': 'maxLength' is not permitted.", []),
     ],
 )
 def test_a_response_format_that_is_refused_gives_way_step_by_step(message: str, steps: list[str]) -> None:
     form, seen = RequestForm(), []
-    while (lesson := learn_form(form, message, {"response_format": {}} if form.response_format != "none" else {})) is not None:
+    while (
+        lesson := learn_form(form, message, {"response_format": {}} if form.response_format != "none" else {})
+    ) is not None:
         form = lesson.form
         seen.append(form.response_format)
     assert seen == steps
@@ -238,14 +257,20 @@ def test_a_reply_of_several_messages_is_the_last_ones_parts_a_line_each() -> Non
     ("content", "text", "thought"),
     [
         ([{"type": "reasoning", "text": "It is A or B. "}, {"type": "text", "text": "B"}], "B", "It is A or B. "),
-        ([{"type": "thinking", "thinking": [{"type": "text", "text": "A?"}]}, {"type": "text", "text": "B"}], "B", "A?"),
+        (
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "A?"}]}, {"type": "text", "text": "B"}],
+            "B",
+            "A?",
+        ),
         ([{"type": "output_text", "text": "B"}, {"type": "refusal", "refusal": "A"}], "B", None),
         ([{"type": "reasoning", "text": "A"}], None, "A"),
         ([], None, None),
     ],
 )
 def test_only_parts_of_text_are_the_answer(content: Any, text: str | None, thought: str | None) -> None:
-    made = decode_body(json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode(), responses=False)
+    made = decode_body(
+        json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode(), responses=False
+    )
     assert (made.text, made.reasoning) == (text, thought)
 
 
@@ -253,19 +278,43 @@ def test_only_parts_of_text_are_the_answer(content: Any, text: str | None, thoug
     ("document", "words", "code"),
     [
         (
-            {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": '{"error":{"message":"too hot"}}'}}},
+            {
+                "error": {
+                    "code": 400,
+                    "message": "Provider returned error",
+                    "metadata": {"raw": '{"error":{"message":"too hot"}}'},
+                }
+            },
             "Provider returned error: too hot",
             400,
         ),
-        ({"error": {"code": 502, "message": "Provider returned error", "metadata": {"raw": "upstream\n gone"}}}, "upstream gone", 502),
+        (
+            {"error": {"code": 502, "message": "Provider returned error", "metadata": {"raw": "upstream\n gone"}}},
+            "upstream gone",
+            502,
+        ),
         ({"error": {"code": 400, "message": "x", "metadata": {"raw": {"message": "inner"}}}}, "inner", 400),
-        ({"choices": [{"error": {"code": 502, "message": "cut"}, "finish_reason": "error", "message": {"content": "A"}}]}, "cut", 502),
+        (
+            {
+                "choices": [
+                    {"error": {"code": 502, "message": "cut"}, "finish_reason": "error", "message": {"content": "A"}}
+                ]
+            },
+            "cut",
+            502,
+        ),
         ({"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}, "too long", 400),
-        ({"error": "Input validation error: `top_p`", "error_type": "validation"}, "validation: Input validation error", None),
+        (
+            {"error": "Input validation error: `top_p`", "error_type": "validation"},
+            "validation: Input validation error",
+            None,
+        ),
         ({"error": {"code": "429", "message": "slow down"}}, "slow down", 429),
     ],
 )
-def test_an_error_object_under_status_200_says_what_the_provider_said(document: Any, words: str, code: int | None) -> None:
+def test_an_error_object_under_status_200_says_what_the_provider_said(
+    document: Any, words: str, code: int | None
+) -> None:
     with pytest.raises(BadBody) as caught:
         decode_body(json.dumps(document).encode(), responses=False)
     assert words in (caught.value.error or "")

@@ -74,7 +74,8 @@ def test_a_context_length_message_is_an_overflow(message: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "insufficient_quota: You exceeded your current quota. Read the docs: https://platform.openai.com/docs/guides/error-codes",
+        "insufficient_quota: You exceeded your current quota. Read the docs: "
+        "https://platform.openai.com/docs/guides/error-codes",
         "billing_hard_limit_reached",
         "Your account is not active, please check your billing details",
         "Your credit balance is too low to access the API",
@@ -93,7 +94,8 @@ def test_a_rate_limit_is_not_taken_for_a_spent_account() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "kind"), [("judge", "judge_failed"), ("policy", "provider_unavailable"), ("simulator", "provider_unavailable")]
+    ("role", "kind"),
+    [("judge", "judge_failed"), ("policy", "provider_unavailable"), ("simulator", "provider_unavailable")],
 )
 def test_a_refused_request_has_the_kind_of_its_role(role: str, kind: str) -> None:
     assert classify_status(400, "Unrecognized argument", role).kind == kind  # type: ignore[arg-type]
@@ -130,19 +132,39 @@ def test_an_error_under_status_200_is_classified_by_the_status_it_names() -> Non
         ({}, "Please wait 2 minutes before retrying", 120.0),
         ({"x-ratelimit-reset-requests": "6ms", "x-ratelimit-remaining-requests": "0"}, "", 0.006),
         ({"X-RateLimit-Reset-Tokens": "1m30s", "x-ratelimit-remaining-tokens": "120"}, "", 90.0),
-        ({"x-ratelimit-reset-requests": "23h", "x-ratelimit-remaining-requests": "9", "x-ratelimit-reset-tokens": "7.66s"}, "", 7.66),
+        (
+            {
+                "x-ratelimit-reset-requests": "23h",
+                "x-ratelimit-remaining-requests": "9",
+                "x-ratelimit-reset-tokens": "7.66s",
+            },
+            "",
+            7.66,
+        ),
         ({"X-RateLimit-Reset": "1700000020000"}, "", 20.0),
         ({"X-RateLimit-Reset": "1700000020"}, "", 20.0),
-        ({"anthropic-ratelimit-requests-reset": "2023-11-14T22:13:50Z", "anthropic-ratelimit-requests-remaining": "0"}, "", 30.0),
+        (
+            {
+                "anthropic-ratelimit-requests-reset": "2023-11-14T22:13:50Z",
+                "anthropic-ratelimit-requests-remaining": "0",
+            },
+            "",
+            30.0,
+        ),
         ({"Retry-After": "soon"}, "Too many requests", None),
         ({}, "Model gpt-4o-mini is overloaded. Try again later, after 5 of them are done", None),
     ],
 )
-def test_what_a_refusal_asks_to_wait_is_read_wherever_it_stands(headers: dict[str, str], text: str, seconds: float | None) -> None:
+def test_what_a_refusal_asks_to_wait_is_read_wherever_it_stands(
+    headers: dict[str, str], text: str, seconds: float | None
+) -> None:
     assert read_pace(headers, text, NOW) == (None if seconds is None else pytest.approx(seconds))
 
 
 @given(st.text(max_size=80), st.text(max_size=30))
 def test_a_hint_never_raises_and_never_is_negative(text: str, value: str) -> None:
-    for found in (read_pace({}, text, NOW), read_pace({"x-ratelimit-reset": value}, f"please try again in {value}", NOW)):
+    for found in (
+        read_pace({}, text, NOW),
+        read_pace({"x-ratelimit-reset": value}, f"please try again in {value}", NOW),
+    ):
         assert found is None or 0.0 <= found < float("inf")

@@ -1,4 +1,6 @@
-"""A seed that draws several replies to one prompt is another one for each of them, and the receipt says which was sent."""
+"""A seed that draws several replies to one prompt is another one for each of them, and the receipt says which was
+sent.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def ask(sampling: Sampling, sample: int, role: CallRole = "policy") -> ChatReque
     [(Sampling(seed=5), {}), (Sampling(extra={"seed": 5}), {}), (Sampling(), {"extra_body": {"seed": 5}})],
 )
 @pytest.mark.parametrize("role", ["policy", "judge", "simulator"])
-async def test_each_draw_of_a_prompt_has_a_seed_of_its_own(sampling: Sampling, keys: dict[str, Any], role: CallRole) -> None:
+async def test_each_draw_of_a_prompt_has_a_seed_of_its_own(
+    sampling: Sampling, keys: dict[str, Any], role: CallRole
+) -> None:
     async with FaultServer() as server:
         service = Service(mode="external", model="fake", base_url=server.base_url, **keys)
         async with ChatClient("policy", service, backoff=Backoff(0.001, 0.002)) as client:

@@ -1,4 +1,6 @@
-"""A service that cannot work, or that holds a credential, is refused by name before anything is made; the credential is never shown."""
+"""A service that cannot work, or that holds a credential, is refused by name before anything is made; the credential is
+never shown.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ GOOD = Service(mode="external", model="m", base_url="http://h/v1")
 KEYS = [
     "sk-proj-abcDEF123456789012345678", "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456", "hf_AbCdEfGhIjKlMnOpQrStUvWxYzabcdef",
     "AKIAIOSFODNN7EXAMPLE",
-    "0123456789abcdef0123456789abcdef", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "gsk_8fGh2kL9mN3pQ5rS7tU1", "nvapi-8fGh2kL9mN3pQ5rS7tU1",
+    "0123456789abcdef0123456789abcdef", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "gsk_8fGh2kL9mN3pQ5rS7tU1", "nvapi-8fGh2kL9mN3pQ5rS7tU1",  # noqa: E501
     "AbCdEfGhIjKlMnOpQrStUv", "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
 ]  # fmt: skip
 NAMES = [
@@ -42,17 +44,30 @@ def refused(**changes: Any) -> ConfigError:
         ({"sampling": Sampling(max_response_tokens=0)}, "sampling.max_response_tokens"),
         ({"timeout": Timeout(-1.0, 1.0)}, "timeout.connect"),
         ({"timeout": Timeout(1.0, 0.0)}, "timeout.total"),
-        *(({key: value}, key) for key in ("rpm", "tpm", "max_context_length", "tensor_parallel_size") for value in (0, -1)),
+        *(
+            ({key: value}, key)
+            for key in ("rpm", "tpm", "max_context_length", "tensor_parallel_size")
+            for value in (0, -1)
+        ),
         *(({key: 0}, key) for key in ("max_in_flight", "attempts", "replicas", "min_replicas", "gpus")),
         *(({key: 0.0}, key) for key in ("deadline", "startup_timeout", "kv_cache_gb")),
         *(({"port": value}, "port") for value in (-1, 65536, 70000)),
         ({"api_key_env": ()}, "api_key_env"),
         ({"min_replicas": 2}, "min_replicas"),
-        *(({"base_url": url}, "base_url") for url in (
-            "http://127.0.0.1:99999/v1", "http://[::1/v1", "http://h:x/v1", "http://h:0/v1", "ftp://h/v1", "h/v1", "http://h/v1?a=b",
-        )),
+        *(
+            ({"base_url": url}, "base_url")
+            for url in (
+                "http://127.0.0.1:99999/v1",
+                "http://[::1/v1",
+                "http://h:x/v1",
+                "http://h:0/v1",
+                "ftp://h/v1",
+                "h/v1",
+                "http://h/v1?a=b",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_number_or_url_out_of_range_is_refused_by_its_key(change: dict[str, Any], field: str) -> None:
     failed = refused(**change)
     assert failed.field == f"policy.{field}"
@@ -61,9 +76,12 @@ def test_a_number_or_url_out_of_range_is_refused_by_its_key(change: dict[str, An
 
 def test_the_ends_of_every_range_are_allowed() -> None:
     check_service(
-        "policy", replace(GOOD, sampling=Sampling(temperature=0.0, top_p=1.0, max_response_tokens=1), rpm=1, tpm=1, attempts=1)
+        "policy",
+        replace(GOOD, sampling=Sampling(temperature=0.0, top_p=1.0, max_response_tokens=1), rpm=1, tpm=1, attempts=1),
     )
-    check_service("policy", replace(GOOD, timeout=Timeout(0.001, 0.001), max_context_length=1, base_url="http://[::1]:65535/v1"))
+    check_service(
+        "policy", replace(GOOD, timeout=Timeout(0.001, 0.001), max_context_length=1, base_url="http://[::1]:65535/v1")
+    )
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -86,7 +104,9 @@ def test_names_of_variables_are_taken_as_such(name: str) -> None:
 
 
 @given(
-    st.text("0123456789abcdef", min_size=32, max_size=64).filter(lambda text: sum(map(str.isdigit, text)) >= 3 and not text.isdigit())
+    st.text("0123456789abcdef", min_size=32, max_size=64).filter(
+        lambda text: sum(map(str.isdigit, text)) >= 3 and not text.isdigit()
+    )
 )
 def test_any_hexadecimal_key_is_suspected(key: str) -> None:
     assert is_likely_key(f"a{key}" if key[0].isdigit() else key)
@@ -129,7 +149,13 @@ def test_a_key_of_a_known_form_is_refused_under_any_name(key: str) -> None:
 
 
 def test_what_only_sounds_like_a_credential_is_allowed() -> None:
-    extra = {"min_tokens": 3, "stop_token_ids": [1], "skip_special_tokens": False, "prompt_cache_key": "team", "user": "me"}
+    extra = {
+        "min_tokens": 3,
+        "stop_token_ids": [1],
+        "skip_special_tokens": False,
+        "prompt_cache_key": "team",
+        "user": "me",
+    }
     arguments = {"max_num_batched_tokens": 2048, "tokenizer": "other", "tokenizer_mode": "auto", "hf_token": True}
     check_service(
         "policy",
@@ -143,7 +169,11 @@ def test_what_only_sounds_like_a_credential_is_allowed() -> None:
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[1], KEYS[3]])
 def test_no_error_shows_a_key_of_a_known_form(key: str) -> None:
     error = InputError(
-        "no such key", where=f"{key}.jsonl:1", field=f"policy.{key}", found=shorten_value(f"x {key}"), remedy=f"remove {key}"
+        "no such key",
+        where=f"{key}.jsonl:1",
+        field=f"policy.{key}",
+        found=shorten_value(f"x {key}"),
+        remedy=f"remove {key}",
     )
     assert key not in str(error)
     assert mask_keys("hf-internal-testing/tiny-gpt2 and sk-learn, max_tokens=17") == (
@@ -157,11 +187,16 @@ def test_no_error_shows_a_key_of_a_known_form(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"), ("ring\x07", r"ring\x07"), ("\x9b2J", r"\x9b2J"), ("a\x00b\x7f", r"a\x00b\x7f"),
-        ("x\ry", r"x\ry"), ("\u202eevil", r"\u202eevil"), ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("ring\x07", r"ring\x07"),
+        ("\x9b2J", r"\x9b2J"),
+        ("a\x00b\x7f", r"a\x00b\x7f"),
+        ("x\ry", r"x\ry"),
+        ("\u202eevil", r"\u202eevil"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
         ("Zürich 東京 😀", "Zürich 東京 😀"),
     ],
-)  # fmt: skip
+)
 def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
     assert make_visible(text) == shown
     assert str(InputError("bad", found=text)).endswith(shown)
@@ -169,5 +204,9 @@ def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> No
 
 @given(st.text())
 def test_no_control_character_is_left(text: str) -> None:
-    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in make_visible(text) if character not in "\n\t")
+    assert not any(
+        ord(character) < 32 or 127 <= ord(character) < 160
+        for character in make_visible(text)
+        if character not in "\n\t"
+    )
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shorten_value(text))

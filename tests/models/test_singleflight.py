@@ -1,4 +1,6 @@
-"""Equal calls are made once: whatever they give, None too; a failure is shared; who is cancelled hands the call over."""
+"""Equal calls are made once: whatever they give, None too; a failure is shared; who is cancelled hands the call
+over.
+"""
 
 from __future__ import annotations
 

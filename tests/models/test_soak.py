@@ -1,4 +1,6 @@
-"""Some thousand calls through one client against a failing server leave nothing behind; ``benchmarks/soak.py`` makes 100,000."""
+"""Some thousand calls through one client against a failing server leave nothing behind; ``benchmarks/soak.py`` makes
+100,000.
+"""
 
 from __future__ import annotations
 

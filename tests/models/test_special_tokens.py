@@ -28,7 +28,7 @@ CONFIG = {
 }
 FILES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("tokenizer_config.json", CONFIG, ("<tool-use>", "<turn:a>", "<turn:end>")),
-    ("tokenizer.json", {"added_tokens": [{"content": "~~go~~", "special": True}, {"content": "<i>", "special": False}]}, ("~~go~~",)),
+    ("tokenizer.json", {"added_tokens": [{"content": "~~go~~", "special": True}, {"content": "<i>", "special": False}]}, ("~~go~~",)),  # noqa: E501
     ("special_tokens_map.json", {"bos_token": "<^s^>", "additional_special_tokens": ["<^a^>", {"content": "<^b^>"}]},
      ("<^a^>", "<^b^>", "<^s^>")),
     ("special_tokens_map.json", {"pad_token": "\n", "unk_token": "unk", "eos_token": None}, ()),
@@ -46,13 +46,17 @@ def test_special_tokens_and_those_of_the_template_are_read_and_ordinary_text_is_
 
 
 def test_a_template_in_a_file_of_its_own_counts(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"content": "<deep-think>", "special": False}]}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"added_tokens": [{"content": "<deep-think>", "special": False}]})
+    )
     assert read_special_tokens(tmp_path) == NO_TOKENS
     (tmp_path / "chat_template.jinja").write_text("{{ x }}<deep-think>")
     assert read_special_tokens(tmp_path).tokens == ("<deep-think>",)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "\ud800", '{"added_tokens": 3, "added_tokens_decoder": [1]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "[" * 100_000, "\ud800", '{"added_tokens": 3, "added_tokens_decoder": [1]}']
+)
 def test_files_that_cannot_be_read_give_no_tokens(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer_config.json").write_text(text, "utf-8", "surrogatepass")
     assert read_special_tokens(tmp_path) == NO_TOKENS
@@ -67,7 +71,10 @@ def test_the_folder_is_the_models_own_or_its_snapshot_or_that_of_another_tokeniz
     assert find_tokenizer_folder(here, {}) == tmp_path
     assert find_tokenizer_folder(pinned, {"HF_HUB_CACHE": str(tmp_path)}) == hub
     assert find_tokenizer_folder(pinned, {"HF_HOME": str(tmp_path)}) is None
-    assert find_tokenizer_folder(Service(mode="managed", model="org/x", engine_args={"tokenizer": str(tmp_path)}), {}) == tmp_path
+    assert (
+        find_tokenizer_folder(Service(mode="managed", model="org/x", engine_args={"tokenizer": str(tmp_path)}), {})
+        == tmp_path
+    )
 
 
 async def test_a_server_that_tells_is_asked_once_and_one_that_does_not_gives_none() -> None:

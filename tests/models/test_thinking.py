@@ -99,12 +99,18 @@ def test_a_block_that_never_closes_leaves_no_answer(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Paris<|return|>", "Paris"),
+        (
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Paris<|return|>",
+            "Paris",
+        ),
         ("<|channel|>analysis<|message|>hm<|end|>\n<|channel|>final<|message|>Paris", "Paris"),
         ("hm<|end|><|start|>assistant<|channel|>final<|message|>Paris", "Paris"),
         ("<|channel|>final <|constrain|>json<|message|>{}", "{}"),
         ("<|channel|>analysis<|message|>hm<|end|>", None),
-        ("<|channel|>commentary<|message|>I look it up.<|end|><|start|>assistant<|channel|>analysis<|message|>hm", None),
+        (
+            "<|channel|>commentary<|message|>I look it up.<|end|><|start|>assistant<|channel|>analysis<|message|>hm",
+            None,
+        ),
         ("analysisThe user asks.assistantfinalParis", "Paris"),
         ("analysis of the text", "analysis of the text"),
     ],
@@ -147,7 +153,10 @@ def test_what_a_server_kept_apart_has_closed_the_block() -> None:
 
 
 @given(
-    st.text() | st.lists(st.sampled_from([*"`~>\n \"'(.a", *sum(PAIRS, ()), "<|channel|>final<|message|>"]), max_size=30).map("".join)
+    st.text()
+    | st.lists(st.sampled_from([*"`~>\n \"'(.a", *sum(PAIRS, ()), "<|channel|>final<|message|>"]), max_size=30).map(
+        "".join
+    )
 )
 def test_any_text_is_split_and_loses_only_tags(text: str) -> None:
     for opened in (False, True):

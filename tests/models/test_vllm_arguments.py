@@ -16,7 +16,13 @@ GPU = Service(
     python="/opt/python",
 )  # fmt: skip
 CPU = Service(
-    mode="managed", model="embedded:smollm2", cpu=True, kv_cache_gb=1.0, dtype="bfloat16", max_context_length=2048, python="/opt/python"
+    mode="managed",
+    model="embedded:smollm2",
+    cpu=True,
+    kv_cache_gb=1.0,
+    dtype="bfloat16",
+    max_context_length=2048,
+    python="/opt/python",
 )
 
 
@@ -38,17 +44,32 @@ def test_the_server_is_a_module_of_the_services_python() -> None:
 
 def test_a_gpu_service_gives_these_flags() -> None:
     assert flags(GPU, "Qwen/Qwen3-32B") == {
-        "--model": "Qwen/Qwen3-32B", "--served-model-name": "Qwen/Qwen3-32B", "--host": "127.0.0.1", "--port": "9123",
-        "--revision": REVISION, "--tokenizer-revision": REVISION, "--quantization": "fp8", "--max-model-len": "8192", "--seed": "0",
-        "--disable-uvicorn-access-log": "", "--tensor-parallel-size": "2",
-    }  # fmt: skip
+        "--model": "Qwen/Qwen3-32B",
+        "--served-model-name": "Qwen/Qwen3-32B",
+        "--host": "127.0.0.1",
+        "--port": "9123",
+        "--revision": REVISION,
+        "--tokenizer-revision": REVISION,
+        "--quantization": "fp8",
+        "--max-model-len": "8192",
+        "--seed": "0",
+        "--disable-uvicorn-access-log": "",
+        "--tensor-parallel-size": "2",
+    }
 
 
 def test_a_cpu_service_gives_these_flags() -> None:
     assert flags(CPU, "/cache/smollm2") == {
-        "--model": "/cache/smollm2", "--served-model-name": "embedded:smollm2", "--host": "127.0.0.1", "--port": "9123",
-        "--dtype": "bfloat16", "--max-model-len": "2048", "--seed": "0", "--disable-uvicorn-access-log": "", "--enforce-eager": "",
-    }  # fmt: skip
+        "--model": "/cache/smollm2",
+        "--served-model-name": "embedded:smollm2",
+        "--host": "127.0.0.1",
+        "--port": "9123",
+        "--dtype": "bfloat16",
+        "--max-model-len": "2048",
+        "--seed": "0",
+        "--disable-uvicorn-access-log": "",
+        "--enforce-eager": "",
+    }
 
 
 def test_the_kv_cache_of_a_gpu_is_a_flag_in_bytes() -> None:
@@ -92,7 +113,9 @@ def test_an_engine_argument_that_is_no_flag_is_refused() -> None:
 
 
 def test_the_environment_of_a_gpu_server_shows_it_only_its_gpus() -> None:
-    made = build_environment(GPU, local=False, gpus=("2", "3"), inherited={"CUDA_VISIBLE_DEVICES": "0,1,2,3", "PATH": "/bin"})
+    made = build_environment(
+        GPU, local=False, gpus=("2", "3"), inherited={"CUDA_VISIBLE_DEVICES": "0,1,2,3", "PATH": "/bin"}
+    )
     assert made["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert made["PATH"] == "/bin"
     assert "HF_HUB_OFFLINE" not in made
@@ -100,7 +123,12 @@ def test_the_environment_of_a_gpu_server_shows_it_only_its_gpus() -> None:
 
 
 def test_a_server_says_how_it_started_whatever_our_own_environment_silences() -> None:
-    assert build_environment(GPU, local=False, gpus=("0",), inherited={"VLLM_LOGGING_LEVEL": "ERROR"})["VLLM_LOGGING_LEVEL"] == "INFO"
+    assert (
+        build_environment(GPU, local=False, gpus=("0",), inherited={"VLLM_LOGGING_LEVEL": "ERROR"})[
+            "VLLM_LOGGING_LEVEL"
+        ]
+        == "INFO"
+    )
 
 
 def test_a_local_model_is_never_looked_for_on_the_hub() -> None:

@@ -45,9 +45,18 @@ def test_no_log_has_an_empty_tail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("(Worker pid=9) INFO 11-30 13:10:55 [cpu_model_runner.py:68] Starting to load model /tmp/x...", "loading weights"),
-        ("Loading safetensors checkpoint shards:  41% Completed | 7/17 [00:01<00:00,  1.11s/it]", "loading weights 41 %"),
-        ("INFO [kv_cache_utils.py:2327] CPU KV cache size: 46,592 tokens, Maximum concurrency", "KV cache of 46,592 tokens"),
+        (
+            "(Worker pid=9) INFO 11-30 13:10:55 [cpu_model_runner.py:68] Starting to load model /tmp/x...",
+            "loading weights",
+        ),
+        (
+            "Loading safetensors checkpoint shards:  41% Completed | 7/17 [00:01<00:00,  1.11s/it]",
+            "loading weights 41 %",
+        ),
+        (
+            "INFO [kv_cache_utils.py:2327] CPU KV cache size: 46,592 tokens, Maximum concurrency",
+            "KV cache of 46,592 tokens",
+        ),
         ("INFO:     Application startup complete.", "server is up"),
         ("WARNING [vllm.py:1703] Enforce eager set, disabling torch.compile, CUDAGraphs", None),
     ],
@@ -74,4 +83,9 @@ def test_a_stage_is_told_when_it_begins_and_every_fifteen_seconds_that_it_lasts(
     assert stages.read_stage(115.0) == "the process is starting (15 s)"
     log.write_text("Initializing a V1 LLM engine\n")
     assert stages.read_stage(120.0) == "engine is starting (20 s)"
-    assert [stages.read_stage(now) for now in (121.0, 134.9, 135.0, 149.0)] == [None, None, "engine is starting (35 s)", None]
+    assert [stages.read_stage(now) for now in (121.0, 134.9, 135.0, 149.0)] == [
+        None,
+        None,
+        "engine is starting (35 s)",
+        None,
+    ]

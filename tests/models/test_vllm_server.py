@@ -1,4 +1,6 @@
-"""The life cycle of one server: ready only when it truly answers, watched afterwards, every end named with the end of its log."""
+"""The life cycle of one server: ready only when it truly answers, watched afterwards, every end named with the end of
+its log.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ def make(
     folder: Path, behaviour: str = "ready", *, lines: list[str] | None = None, timeout: float = 30.0, **arguments: Any
 ) -> ManagedServer:
     service = Service(
-        mode="managed", model="tiny", cpu=True, python=fake_python(folder / "bin"), startup_timeout=timeout,
+        mode="managed",
+        model="tiny",
+        cpu=True,
+        python=fake_python(folder / "bin"),
+        startup_timeout=timeout,
         engine_args={"behaviour": behaviour, **arguments},
-    )  # fmt: skip
+    )
     plan = ServerPlan("judge", service, "/models/tiny", True, pick_port("judge"))
     progress = (lines if lines is not None else []).append
     return ManagedServer(plan, log=folder / "logs" / "judge.log", progress=progress, patience=QUICK)
@@ -66,7 +72,9 @@ async def test_a_started_server_answers_and_says_how_far_it_came(tmp_path: Path)
     assert server.failure is None, "an end that we asked for is no failure"
 
 
-async def test_a_stopped_server_leaves_no_process_even_when_it_is_stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_server_leaves_no_process_even_when_it_is_stubborn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     server = make(tmp_path, "stubborn")
     async with started(server):
@@ -107,7 +115,8 @@ async def test_a_start_that_lasts_says_so_again_and_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "told"), [("stranger", r"\['another-model'\], not 'tiny'"), ("mute", "400: .*this model has no chat template")]
+    ("behaviour", "told"),
+    [("stranger", r"\['another-model'\], not 'tiny'"), ("mute", "400: .*this model has no chat template")],
 )
 async def test_health_alone_is_not_ready(behaviour: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=told):
@@ -132,7 +141,9 @@ async def test_a_server_that_ends_is_a_failure_at_once(code: int, tmp_path: Path
             await session.post(f"{server.root}/exit", json={"code": code})
         died = await failure_of(server, 1.0)
     assert died.kind is FailureKind.TRANSPORT_UNREACHABLE
-    assert died.reason.startswith(f"the server of service judge ended with exit code {code}; its log {server.log} says: ")
+    assert died.reason.startswith(
+        f"the server of service judge ended with exit code {code}; its log {server.log} says: "
+    )
     assert "\n" not in died.reason
     assert died.report.endswith(f"The end of its log {server.log}:\n    INFO Starting to load model")
 
@@ -152,7 +163,9 @@ async def test_a_server_killed_from_outside_is_a_failure_at_once(tmp_path: Path)
     assert told == [died]
 
 
-async def test_a_server_that_hangs_is_dead_after_three_strikes_and_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_hangs_is_dead_after_three_strikes_and_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MARK", mark := uuid.uuid4().hex)
     server = make(tmp_path)
     async with started(server) as session:

@@ -45,7 +45,9 @@ def to(log: Path) -> IO[bytes]:
 def hold(mark: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a process that holds a stubborn server, and return once all of the tree is there."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, fake_python(folder), *STUBBORN], stdout=subprocess.PIPE, env={**os.environ, "MARK": mark}
+        [sys.executable, "-c", HOLDER, fake_python(folder), *STUBBORN],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "MARK": mark},
     )
     wait_until(lambda: len(matching(mark)) == TREE, 20, "the whole tree")
     return holder
@@ -64,7 +66,9 @@ def test_a_signal_that_ends_us_ends_the_tree_within_five_seconds(number: signal.
 async def test_a_supervisor_that_is_killed_leaves_nothing_once_we_end_it(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     with nowhere() as output:
-        tree = Supervised.start((fake_python(tmp_path), *STUBBORN), environment={**os.environ, "MARK": mark}, output=output)
+        tree = Supervised.start(
+            (fake_python(tmp_path), *STUBBORN), environment={**os.environ, "MARK": mark}, output=output
+        )
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == TREE - 1, 20.0)
     os.kill(tree.pid, signal.SIGKILL)
     assert await tree.wait() == 137
@@ -76,7 +80,9 @@ async def test_a_supervisor_that_is_killed_leaves_nothing_once_we_end_it(tmp_pat
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, 0), (7, 7)])
-async def test_the_servers_exit_code_is_told_at_once_and_its_children_are_gone(code: int, told: int, tmp_path: Path) -> None:
+async def test_the_servers_exit_code_is_told_at_once_and_its_children_are_gone(
+    code: int, told: int, tmp_path: Path
+) -> None:
     mark = uuid.uuid4().hex
     script = f"import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit({code})"
     began = time.monotonic()
@@ -89,7 +95,9 @@ async def test_the_servers_exit_code_is_told_at_once_and_its_children_are_gone(c
 
 async def test_a_server_killed_by_a_signal_is_told_as_such(tmp_path: Path) -> None:
     with nowhere() as output:
-        tree = Supervised.start((sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), environment=os.environ, output=output)
+        tree = Supervised.start(
+            (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), environment=os.environ, output=output
+        )
         code = await tree.wait()
     assert describe_exit(code) == "was killed by SIGKILL (exit code 137)"
 

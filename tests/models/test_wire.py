@@ -19,29 +19,49 @@ from gavel.models.service import Service
 from gavel.models.types import Message, ResponseFormat, Sampling
 
 SERVICE = Service(mode="external", model="m", base_url="http://h/v1")
-FULL = Sampling(temperature=0.0, top_p=0.9, max_response_tokens=7, seed=3, reasoning_effort="low", stop=("END",), extra={"top_k": 5})
+FULL = Sampling(
+    temperature=0.0, top_p=0.9, max_response_tokens=7, seed=3, reasoning_effort="low", stop=("END",), extra={"top_k": 5}
+)
 
 
 def body(
-    model: str = "m", sampling: Sampling = FULL, fmt: ResponseFormat | None = None, *, vllm: bool = False, **changes: Any
+    model: str = "m",
+    sampling: Sampling = FULL,
+    fmt: ResponseFormat | None = None,
+    *,
+    vllm: bool = False,
+    **changes: Any,
 ) -> dict[str, Any]:
     plan = make_plan(replace(SERVICE, **changes), model, sampling, fmt, vllm=vllm)
     made: dict[str, Any] = json.loads(plan.build_body(encode_messages([Message("user", 'hé\n"x"')])))
-    assert made.pop("input" if changes.get("api") == "responses" else "messages") == [{"role": "user", "content": 'hé\n"x"'}]
+    assert made.pop("input" if changes.get("api") == "responses" else "messages") == [
+        {"role": "user", "content": 'hé\n"x"'}
+    ]
     assert made.pop("model") == model
     return made
 
 
 def test_every_sampling_field_has_its_place_in_chat_completions() -> None:
     assert body() == {
-        "temperature": 0.0, "top_p": 0.9, "max_tokens": 7, "seed": 3, "stop": ["END"], "reasoning_effort": "low", "top_k": 5,
-    }  # fmt: skip
+        "temperature": 0.0,
+        "top_p": 0.9,
+        "max_tokens": 7,
+        "seed": 3,
+        "stop": ["END"],
+        "reasoning_effort": "low",
+        "top_k": 5,
+    }
 
 
 def test_every_sampling_field_has_its_place_in_responses() -> None:
     assert body(api="responses") == {
-        "temperature": 0.0, "top_p": 0.9, "max_output_tokens": 7, "reasoning": {"effort": "low"}, "top_k": 5, "store": False,
-    }  # fmt: skip
+        "temperature": 0.0,
+        "top_p": 0.9,
+        "max_output_tokens": 7,
+        "reasoning": {"effort": "low"},
+        "top_k": 5,
+        "store": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,7 +152,8 @@ def test_a_choice_is_taken_out_of_its_object_and_nothing_else_is_touched(text: s
 
 NAMES = ["choices", "message", "content", "output", "status", "error", "usage", "finish_reason", "type", "text"]
 DOCUMENTS = st.recursive(
-    st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner)
+    st.none() | st.text() | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner),
 )
 
 
@@ -146,7 +167,8 @@ def test_any_body_is_read_or_refused_by_name(data: bytes, responses: bool) -> No
 def test_a_reply_in_parts_is_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     made = decode_body(
-        json.dumps({"choices": [{"message": {"content": parts}, "finish_reason": "end_turn"}]}).encode(), responses=False
+        json.dumps({"choices": [{"message": {"content": parts}, "finish_reason": "end_turn"}]}).encode(),
+        responses=False,
     )
     assert (made.text, made.finish_reason) == ("ab", "stop")
 
@@ -172,11 +194,24 @@ def test_names_of_models_compare_the_same_either_way_round_without_latest(one: s
 @pytest.mark.parametrize(
     ("word", "ours"),
     [
-        ("stop", "stop"), ("STOP", "stop"), ("eos", "stop"), ("end_turn", "stop"), ("length", "length"), ("model_length", "length"),
-        ("max_tokens", "length"), ("max_output_tokens", "length"), ("tool_calls", "tool_calls"), ("function_call", "tool_calls"),
-        ("content_filter", "content_filter"), ("abort", "abort"), ("error", "error"), ("cancelled", "cancelled"), (None, ""), ("", ""),
+        ("stop", "stop"),
+        ("STOP", "stop"),
+        ("eos", "stop"),
+        ("end_turn", "stop"),
+        ("length", "length"),
+        ("model_length", "length"),
+        ("max_tokens", "length"),
+        ("max_output_tokens", "length"),
+        ("tool_calls", "tool_calls"),
+        ("function_call", "tool_calls"),
+        ("content_filter", "content_filter"),
+        ("abort", "abort"),
+        ("error", "error"),
+        ("cancelled", "cancelled"),
+        (None, ""),
+        ("", ""),
     ],
-)  # fmt: skip
+)
 def test_how_a_reply_ended_is_said_in_one_set_of_words(word: str | None, ours: str) -> None:
     body = {"model": "m", "choices": [{"message": {"content": "A"}, "finish_reason": word}]}
     assert decode_body(json.dumps(body).encode(), responses=False).finish_reason == ours
@@ -184,5 +219,9 @@ def test_how_a_reply_ended_is_said_in_one_set_of_words(word: str | None, ours: s
 
 def test_a_tool_call_over_the_responses_api_is_one_too() -> None:
     said = {"type": "message", "content": [{"type": "output_text", "text": "A"}]}
-    body = {"model": "m", "status": "completed", "output": [said, {"type": "function_call", "name": "search", "arguments": "{}"}]}
+    body = {
+        "model": "m",
+        "status": "completed",
+        "output": [said, {"type": "function_call", "name": "search", "arguments": "{}"}],
+    }
     assert decode_body(json.dumps(body).encode(), responses=True).finish_reason == "tool_calls"

@@ -7,7 +7,8 @@ In a test::
         await page.until("document.documentElement.dataset.ready === 'yes'")
         assert await page.run("document.title") == "…"
 
-``page.dialogs`` counts alerts (a script that ran), ``page.requests`` are the addresses it asked for, ``page.errors`` what scripts and
+``page.dialogs`` counts alerts (a script that ran), ``page.requests`` are the addresses it asked for, ``page.errors``
+what scripts and
 the content policy complained about.
 """
 
@@ -26,11 +27,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
+)
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars", "about:blank",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--no-first-run",  # noqa: E501
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars", "about:blank",  # noqa: E501
 )  # fmt: skip
 
 
@@ -53,7 +58,9 @@ class Page:
                 self._waiting.pop(event["id"]).set_result(event)
             elif event.get("method") == "Page.javascriptDialogOpening":
                 self.dialogs += 1
-                await self.socket.send_json({"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}})
+                await self.socket.send_json(
+                    {"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
+                )
             elif event.get("method") == "Network.requestWillBeSent":
                 self.requests.append(event["params"]["request"]["url"])
             elif event.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
@@ -89,7 +96,9 @@ class Page:
 
     async def size(self, width: int, height: int, *, dark: bool = False) -> None:
         """Set the size of the window and the preferred colours."""
-        await self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        await self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.send("Emulation.setEmulatedMedia", features=scheme)
 
@@ -114,9 +123,13 @@ class Browser:
         assert CHROMIUM is not None
         profile = folder / "chromium"
         process = await asyncio.create_subprocess_exec(
-            CHROMIUM, *_FLAGS[:-1], f"--user-data-dir={profile}", _FLAGS[-1],
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            CHROMIUM,
+            *_FLAGS[:-1],
+            f"--user-data-dir={profile}",
+            _FLAGS[-1],
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         try:
             async with aiohttp.ClientSession() as session:
                 browser = cls(await _port(profile / "DevToolsActivePort", process), session)

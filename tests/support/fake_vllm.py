@@ -1,8 +1,12 @@
-"""Stands for a Python that has vLLM: a script that speaks the part of the protocol that the life cycle needs, within milliseconds.
+"""Stands for a Python that has vLLM: a script that speaks the part of the protocol that the life cycle needs, within
+milliseconds.
 
-``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the server, with a
-script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``, ``silent``, ``exit`` (with
-``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups). ``reply`` is what it says
+``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the
+server, with a
+script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``, ``silent``,
+``exit`` (with
+``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups). ``reply`` is what it
+says
 to everything.
 """
 
@@ -46,7 +50,9 @@ def safetensors(name: str, data: bytes) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as vLLM does; ``/hang`` silences ``/health``, ``/say`` changes the reply; a message ``slow`` takes a minute."""
+    """Answers as vLLM does; ``/hang`` silences ``/health``, ``/say`` changes the reply; a message ``slow`` takes a
+    minute.
+    """
 
     model, behaviour, reply = "", "", "OK"
     hung = threading.Event()
@@ -70,7 +76,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             self._send(200, {"data": [{"id": "another-model" if self.behaviour == "stranger" else self.model}]})
         elif self.path == "/environment":
-            self._send(200, {"pid": os.getpid(), "argv": sys.argv, **{k: v for k, v in os.environ.items() if k.isupper()}})
+            self._send(
+                200, {"pid": os.getpid(), "argv": sys.argv, **{k: v for k, v in os.environ.items() if k.isupper()}}
+            )
         else:
             self._send(404, {})
 
@@ -116,7 +124,8 @@ def serve(arguments: list[str]) -> None:
             [
                 sys.executable,
                 "-c",
-                f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEPER!r}], start_new_session=True)",
+                f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEPER!r}], "
+                f"start_new_session=True)",
             ],
             check=True,
         )

@@ -1,23 +1,30 @@
-"""A real local HTTP server that answers like an OpenAI-style server and can play every fault of ``tests/support/faults.py``.
+"""A real local HTTP server that answers like an OpenAI-style server and can play every fault of
+``tests/support/faults.py``.
 
 In a test::
 
     async with FaultServer(reply=lambda body: "A") as server:
         service = Service(mode="external", model="fake", base_url=server.base_url)
-        server.script(["429", Fault("slow_headers", seconds=0.2), "ok"])   # one per generation request, then normal again
+        server.script(["429", Fault("slow_headers", seconds=0.2), "ok"])   # one per generation request, then normal
+        again
         ...
         assert server.count == 3 and server.requests[0].body["messages"]
 
-``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for the n-th
-generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity`` (requests in
-work at once, more get 429) may be changed while it runs; below /v1 it wants the ``key``, if there is one. ``await until(n)`` waits
+``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for
+the n-th
+generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity``
+(requests in
+work at once, more get 429) may be changed while it runs; below /v1 it wants the ``key``, if there is one. ``await
+until(n)`` waits
 for the n-th request. ``stop()`` and ``start()`` restart it on the same port.
 
 As its own process (prints the port on the first line; ``server_process`` starts and ends one)::
 
-    python -m tests.support.fault_server --port 0 --reply tests.support.fault_server:always_a --latency 0.05 --script 429,ok
+    python -m tests.support.fault_server --port 0 --reply tests.support.fault_server:always_a --latency 0.05 --script
+    429,ok
 
-Paths: /health, /v1/models, /v1/chat/completions, /v1/responses, /tokenize, /tokenizer_info; and /_stats (counts as JSON), POST
+Paths: /health, /v1/models, /v1/chat/completions, /v1/responses, /tokenize, /tokenizer_info; and /_stats (counts as
+JSON), POST
 /_script (a JSON list).
 """
 
@@ -44,7 +51,14 @@ ReplyFunction = Callable[[dict[str, Any]], "str | Answer"]
 Chooser = Callable[[dict[str, Any], int], "Fault | str | None"]
 
 _GENERATION = {"/v1/chat/completions": False, "/v1/responses": True}
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 429: "Too Many Requests"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    429: "Too Many Requests",
+}
 
 
 @dataclass(frozen=True)
@@ -146,9 +160,13 @@ class FaultServer:
     def stats(self) -> dict[str, Any]:
         """Counts so far, as /_stats answers them."""
         return {
-            "count": self.count, "paths": dict(self.paths), "faults": dict(self.faults), "connections": self.connections,
-            "peak_in_work": self.peak_in_work, "statuses": {str(key): value for key, value in self.statuses.items()},
-        }  # fmt: skip
+            "count": self.count,
+            "paths": dict(self.paths),
+            "faults": dict(self.faults),
+            "connections": self.connections,
+            "peak_in_work": self.peak_in_work,
+            "statuses": {str(key): value for key, value in self.statuses.items()},
+        }
 
     # What follows is called by the connections.
 
@@ -185,7 +203,9 @@ class FaultServer:
             return 200, orjson.dumps({"object": "list", "data": [card]})
         if path == "/tokenize" and self.tokenizes:
             tokens = count_tokens(body)
-            return 200, orjson.dumps({"count": tokens, "max_model_len": self.max_model_len, "tokens": list(range(tokens))})
+            return 200, orjson.dumps(
+                {"count": tokens, "max_model_len": self.max_model_len, "tokens": list(range(tokens))}
+            )
         if path == "/tokenizer_info" and self.tokenizer is not None:
             return 200, orjson.dumps(self.tokenizer)
         if path == "/_stats":
@@ -209,17 +229,22 @@ def _chat_body(server: FaultServer, body: dict[str, Any], answer: Answer) -> dic
         message["refusal"] = answer.refusal
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     return {
-        "id": f"chatcmpl-{server.count}", "object": "chat.completion", "created": 0, "model": answer.model or body.get("model"),
+        "id": f"chatcmpl-{server.count}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": answer.model or body.get("model"),
         "choices": [{"index": 0, "message": message, "finish_reason": answer.finish_reason}],
         "usage": usage if answer.usage is None else dict(answer.usage),
-    }  # fmt: skip
+    }
 
 
 def _responses_body(server: FaultServer, body: dict[str, Any], answer: Answer) -> dict[str, Any]:
     prompt, completion = _usage({"messages": body.get("input") or []}, answer)
     output: list[dict[str, Any]] = []
     if answer.reasoning is not None:
-        output.append({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": answer.reasoning}]})
+        output.append(
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": answer.reasoning}]}
+        )
     if answer.text is not None:
         part = {"type": "output_text", "text": answer.text, "annotations": []}
         output.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]})
@@ -227,11 +252,18 @@ def _responses_body(server: FaultServer, body: dict[str, Any], answer: Answer) -
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     usage = {"input_tokens": prompt, "output_tokens": completion, "total_tokens": prompt + completion, **details}
     return {
-        "id": f"resp_{server.count}", "object": "response", "model": answer.model or body.get("model"), "output": output,
-        "created_at": 0, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
-        "status": "incomplete" if reason else "completed", "incomplete_details": {"reason": reason} if reason else None,
+        "id": f"resp_{server.count}",
+        "object": "response",
+        "model": answer.model or body.get("model"),
+        "output": output,
+        "created_at": 0,
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "status": "incomplete" if reason else "completed",
+        "incomplete_details": {"reason": reason} if reason else None,
         "usage": usage if answer.usage is None else dict(answer.usage),
-    }  # fmt: skip
+    }
 
 
 class _Connection(asyncio.Protocol):
@@ -274,7 +306,11 @@ class _Connection(asyncio.Protocol):
     def _request(self, path: str, headers: dict[str, str], body: Any) -> None:
         server = self._server
         server.paths[path] += 1
-        if server.key is not None and path.startswith("/v1/") and headers.get("authorization") != f"Bearer {server.key}":
+        if (
+            server.key is not None
+            and path.startswith("/v1/")
+            and headers.get("authorization") != f"Bearer {server.key}"
+        ):
             self._send(401, orjson.dumps({"error": {"message": "wrong key", "code": 401}}))
             return
         responses = _GENERATION.get(path)
@@ -310,7 +346,9 @@ class _Connection(asyncio.Protocol):
         else:
             wire(self, fault, content)
 
-    def _send(self, status: int, content: bytes, *, extra: str = "", kind: str = "application/json", promise: int = 0) -> None:
+    def _send(
+        self, status: int, content: bytes, *, extra: str = "", kind: str = "application/json", promise: int = 0
+    ) -> None:
         self._server.statuses[status] += 1
         if self.transport.is_closing():
             return
@@ -371,14 +409,16 @@ def _wrong_content_type(connection: _Connection, fault: Fault, content: bytes) -
 
 
 _WIRE: dict[str, Callable[[_Connection, Fault, bytes], None]] = {
-    "reset_mid_body": _reset_mid_body, "cut_body": _cut_body, "slow_headers": _slow_headers, "stalled_body": _stalled_body,
+    "reset_mid_body": _reset_mid_body, "cut_body": _cut_body, "slow_headers": _slow_headers, "stalled_body": _stalled_body,  # noqa: E501
     "wrong_content_type": _wrong_content_type,
 }  # fmt: skip
 
 
 @contextlib.contextmanager
 def server_process(*arguments: str, timeout: float = 20.0) -> Iterator[str]:
-    """Run the server as its own process; yields its base URL (``http://127.0.0.1:<port>/v1``) and ends it (TERM, then KILL)."""
+    """Run the server as its own process; yields its base URL (``http://127.0.0.1:<port>/v1``) and ends it (TERM, then
+    KILL).
+    """
     command = [sys.executable, "-m", "tests.support.fault_server", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         try:
@@ -401,9 +441,14 @@ def _load(name: str) -> ReplyFunction:
 async def _serve(options: argparse.Namespace) -> None:
     faults = [name for name in options.faults.split(",") if name]
     server = FaultServer(
-        reply=_load(options.reply), model=options.model, latency=options.latency, port=options.port, record=False,
-        capacity=options.capacity, choose=share(options.share, faults, options.seed) if faults else None,
-    )  # fmt: skip
+        reply=_load(options.reply),
+        model=options.model,
+        latency=options.latency,
+        port=options.port,
+        record=False,
+        capacity=options.capacity,
+        choose=share(options.share, faults, options.seed) if faults else None,
+    )
     server.script(name for name in options.script.split(",") if name)
     async with server:
         sys.stdout.write(f"{server.port}\n")
@@ -415,7 +460,9 @@ def main() -> None:
     """Serve until terminated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--reply", default="tests.support.fault_server:always_a", help="module:function, body -> text or Answer")
+    parser.add_argument(
+        "--reply", default="tests.support.fault_server:always_a", help="module:function, body -> text or Answer"
+    )
     parser.add_argument("--model", default="fake")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each reply")
     parser.add_argument("--capacity", type=int, default=None, help="requests in work at once; more get 429")

@@ -17,8 +17,10 @@ HEADER = "| what the server does | kind, if it lasts | again within the call | w
 
 @dataclass(frozen=True)
 class Expected:
-    """``kind`` the row ends with where the fault lasts; ``again``: the call is tried again; ``policy``: what becomes of it in a
-    policy's reply, None = the same, a label = it is graded so, ``own`` = it is graded like any text, or another kind. ``trips``: no
+    """``kind`` the row ends with where the fault lasts; ``again``: the call is tried again; ``policy``: what becomes of
+    it in a
+    policy's reply, None = the same, a label = it is graded so, ``own`` = it is graded like any text, or another kind.
+    ``trips``: no
     later call of the run is tried."""
 
     fault: Fault
@@ -40,13 +42,21 @@ _AGAIN, _REFUSED, _ACCOUNT = "provider_unavailable", "judge_failed", "provider_q
 _DROP, _LATE, _UNREAD = "transport_peer_drop", "transport_timeout", "judge_unparseable"
 
 
-def _row(name: str, words: str, kind: str, *, again: bool, policy: str | None = None, trips: bool = False, **fault: str) -> Expected:
+def _row(
+    name: str, words: str, kind: str, *, again: bool, policy: str | None = None, trips: bool = False, **fault: str
+) -> Expected:
     return Expected(Fault(name, **fault), words, kind, again, policy, trips)  # type: ignore[arg-type]
 
 
 TABLE: tuple[Expected, ...] = (
     _row("429", "429, until the `deadline`", _AGAIN, again=True),
-    _row("429", "429 with `Retry-After`, which is waited for, until the `deadline`", _AGAIN, again=True, retry_after="0.2"),
+    _row(
+        "429",
+        "429 with `Retry-After`, which is waited for, until the `deadline`",
+        _AGAIN,
+        again=True,
+        retry_after="0.2",
+    ),
     _row("500", "500", _AGAIN, again=True),
     _row("502", "502", _AGAIN, again=True),
     _row("503", "503", _AGAIN, again=True),
@@ -79,9 +89,18 @@ TABLE: tuple[Expected, ...] = (
     _row("length_in_reasoning", "the same in the reasoning field", _UNREAD, again=True, policy="truncated"),
     _row("length_in_think", "the same inside a thinking block", _UNREAD, again=True, policy="truncated"),
     _row("no_room", "400: the reply was cut at its limit before it began", _UNREAD, again=True, policy="truncated"),
-    _row("model_length", "finish reason `model_length`, `max_tokens`, …: the same", _UNREAD, again=True, policy="truncated"),
+    _row(
+        "model_length",
+        "finish reason `model_length`, `max_tokens`, …: the same",
+        _UNREAD,
+        again=True,
+        policy="truncated",
+    ),
     _row("tool_calls", "finish reason `tool_calls`: nobody gave it a tool", _UNREAD, again=True, policy="no_answer"),
-    *(_row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True) for word in UNFINISHED[:-2]),
+    *(
+        _row(f"finish_{word}", f"finish reason `{word}`: the engine gave up", _AGAIN, again=True)
+        for word in UNFINISHED[:-2]
+    ),
     _row("finish_something_new", "a finish reason nobody knows", _AGAIN, again=True),
     _row("finish_missing", "no finish reason", _AGAIN, again=True),
     _row("content_filter", "finish reason `content_filter`", "gavel:content_filtered", again=False, policy="no_answer"),

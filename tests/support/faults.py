@@ -11,7 +11,9 @@ import orjson
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault by name; ``seconds`` for those that wait, ``text`` for those that answer a text, ``retry_after`` for a header."""
+    """One fault by name; ``seconds`` for those that wait, ``text`` for those that answer a text, ``retry_after`` for a
+    header.
+    """
 
     name: str
     seconds: float = 30.0
@@ -47,7 +49,8 @@ STATUS: dict[str, tuple[int, bytes]] = {
     "quota": (
         429,
         _error(
-            "You exceeded your current quota, please check your plan and billing details. For more information on this error, read the "
+            "You exceeded your current quota, please check your plan and billing details. For more information on "
+            "this error, read the "
             "docs: https://platform.openai.com/docs/guides/error-codes/api-errors.",
             "insufficient_quota",
             "insufficient_quota",
@@ -55,14 +58,25 @@ STATUS: dict[str, tuple[int, bytes]] = {
     ),
     "billing": (400, _error("Billing hard limit has been reached", "billing_hard_limit_reached")),
     "budget": (400, _error("Budget has been exceeded! Current cost: 12.1, Max budget: 12.0", "400", "budget_exceeded")),
-    "flagged": (400, _error("The response was filtered due to the prompt triggering our content management policy.", "content_filter")),
+    "flagged": (
+        400,
+        _error(
+            "The response was filtered due to the prompt triggering our content management policy.", "content_filter"
+        ),
+    ),
     "context_length": (
         400,
-        _error("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.", "context_length_exceeded"),
+        _error(
+            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
+            "context_length_exceeded",
+        ),
     ),
     "no_room": (
         400,
-        _error("Could not finish the message because max_tokens or model output limit was reached. Please try again.", "invalid"),
+        _error(
+            "Could not finish the message because max_tokens or model output limit was reached. Please try again.",
+            "invalid",
+        ),
     ),
     "500": (500, _error("The server had an error while processing your request.", "server_error", "server_error")),
     "502": (502, b"<html><body>Bad Gateway</body></html>"),
@@ -95,7 +109,9 @@ ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "two_objects": lambda answer: replace(answer, text=f"{answer.text}\n{answer.text}"),
     "unclosed_think": lambda answer: replace(answer, text=f"<think>\nLet me see. {answer.text}"),
     "length_in_reasoning": lambda answer: replace(answer, text=None, reasoning=answer.text, finish_reason="length"),
-    "length_in_think": lambda answer: replace(answer, text=f"<think>\nLet me see. {answer.text}", finish_reason="length"),
+    "length_in_think": lambda answer: replace(
+        answer, text=f"<think>\nLet me see. {answer.text}", finish_reason="length"
+    ),
     "length_counted": lambda answer: replace(
         answer,
         text="",
@@ -125,7 +141,15 @@ BODIES: dict[str, Callable[[dict[str, Any]], bytes]] = {
 }
 """Faults of the body under status 200."""
 
-WIRE = ("reset_before", "reset_mid_body", "close_before", "cut_body", "slow_headers", "stalled_body", "wrong_content_type")
+WIRE = (
+    "reset_before",
+    "reset_mid_body",
+    "close_before",
+    "cut_body",
+    "slow_headers",
+    "stalled_body",
+    "wrong_content_type",
+)
 """Faults below HTTP, or of its headers; the server plays them itself."""
 
 NAMES: tuple[str, ...] = ("ok", "text", *STATUS, *ANSWERS, *BODIES, *WIRE)

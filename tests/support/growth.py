@@ -13,7 +13,8 @@ LARGEST = 1_000_000
 
 
 def growth(function: Callable[[str], object], shape: Callable[[int], str], *, start: int = 2_000) -> float:
-    """Return the CPU time of ``function`` on a text twice as long, over that on the text: 2 where it is linear, 4 where quadratic.
+    """Return the CPU time of ``function`` on a text twice as long, over that on the text: 2 where it is linear, 4 where
+    quadratic.
 
     Each is the least of several tries; a ratio of 3 or more is measured again, because one busy moment can make it.
     """

@@ -1,4 +1,6 @@
-"""A real NeMo Gym for the tests that need one: the variable GAVEL_GYM_PYTHON names the interpreter of an environment that has it."""
+"""A real NeMo Gym for the tests that need one: the variable GAVEL_GYM_PYTHON names the interpreter of an environment
+that has it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,22 @@ import pytest
 
 VARIABLE = "GAVEL_GYM_PYTHON"
 PYTHON = os.environ.get(VARIABLE, "")
-needs_gym = pytest.mark.skipif(not PYTHON, reason=f"{VARIABLE} does not name an interpreter with nemo-gym 0.7.0 installed")
+needs_gym = pytest.mark.skipif(
+    not PYTHON, reason=f"{VARIABLE} does not name an interpreter with nemo-gym 0.7.0 installed"
+)
 _SERVING = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
 def gym(*words: str, cwd: Path, timeout: float = 280.0) -> str:
     """Run ``gym`` to its end; return what it printed."""
     done = subprocess.run(
-        [str(Path(PYTHON).parent / "gym"), *words], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False, env=gym_env()
+        [str(Path(PYTHON).parent / "gym"), *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env=gym_env(),
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
@@ -32,7 +42,9 @@ def gym(*words: str, cwd: Path, timeout: float = 280.0) -> str:
 
 def in_gym(code: str, *arguments: str, cwd: Path) -> Any:
     """Run Python code with Gym's interpreter; return the JSON on the last line that it prints."""
-    done = subprocess.run([PYTHON, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [PYTHON, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return orjson.loads(done.stdout.strip().splitlines()[-1])
 
@@ -44,7 +56,9 @@ def gym_env() -> dict[str, str]:
 
 @contextlib.contextmanager
 def process(*words: str, ready: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Iterator[list[str]]:
-    """Run a command until it prints ``ready``, yield its lines; end it, and it alone, with TERM and at last with KILL."""
+    """Run a command until it prints ``ready``, yield its lines; end it, and it alone, with TERM and at last with
+    KILL.
+    """
     lines: list[str] = []
     seen = threading.Event()
     with subprocess.Popen(

@@ -1,6 +1,8 @@
-"""A policy and judges for NeMo Gym's runs, as reply functions of ``fault_server``, and the rows they know how to answer.
+"""A policy and judges for NeMo Gym's runs, as reply functions of ``fault_server``, and the rows they know how to
+answer.
 
-Question ``n`` asks for ``n + 1``. What becomes of it goes by ``n % 10``: 0 to 5 right, 6 abstains, 7 and 8 wrong, 9 a judge that says
+Question ``n`` asks for ``n + 1``. What becomes of it goes by ``n % 10``: 0 to 5 right, 6 abstains, 7 and 8 wrong, 9 a
+judge that says
 nothing that can be read (until a file named by ``GYM_JUDGE_MENDED`` exists).
 """
 
@@ -25,14 +27,18 @@ def abstention_row(number: int) -> dict[str, Any]:
     domain = ("law-wiki", "health-wiki", "go-swe")[number % 3]
     asked = [{"role": "system", "content": "Answer in \\boxed{}."}, {"role": "user", "content": question(number)}]
     return {
-        "id": f"{domain}-{number:05d}", "question": question(number), "answer": str(number + 1),
+        "id": f"{domain}-{number:05d}",
+        "question": question(number),
+        "answer": str(number + 1),
         "responses_create_params": {"input": asked, "tools": [], "parallel_tool_calls": False},
         "agent_ref": {"type": "responses_api_agents", "name": "gavel_abstention_agent"},
-    }  # fmt: skip
+    }
 
 
 def following_row(number: int) -> dict[str, Any]:
-    """One row in the form of verifif: two rules that a program checks, and in every tenth row a question for the judge."""
+    """One row in the form of verifif: two rules that a program checks, and in every tenth row a question for the
+    judge.
+    """
     rules = [
         {"instruction_id": "length_constraints:number_words", "relation": "at least", "num_words": 3},
         {"instruction_id": "keywords:existence", "keywords": ["harbour"]},
@@ -40,11 +46,15 @@ def following_row(number: int) -> dict[str, Any]:
     facts = {"source": "user", "is_misalignment_check": False}
     judged = [{"uid": 9, "content": f"Is reply {number} polite?", **facts}] if number % _PERIOD == UNREADABLE else []
     return {
-        "id": number, "language": "en", "llm_judge": judged,
+        "id": number,
+        "language": "en",
+        "llm_judge": judged,
         "instructions": [{**rule, **facts, "uid": uid} for uid, rule in enumerate(rules, start=1)],
-        "responses_create_params": {"input": [{"role": "user", "content": f"Tell me about the sea. {question(number)}"}]},
+        "responses_create_params": {
+            "input": [{"role": "user", "content": f"Tell me about the sea. {question(number)}"}]
+        },
         "agent_ref": {"type": "responses_api_agents", "name": "gavel_instruction_following_agent"},
-    }  # fmt: skip
+    }
 
 
 def _text(body: dict[str, Any]) -> str:

@@ -15,7 +15,9 @@ from tests.support.runs import JUDGE, POLICY, arguments, essence, gavel, number_
 ROWS = 200
 """Rows of each run."""
 CALLS = ROWS + ROWS * 3 // 4 - 20
-"""Calls after which a run is certainly not done: one of the policy a row, one of the judge but for [IDK], which a rule decides."""
+"""Calls after which a run is certainly not done: one of the policy a row, one of the judge but for [IDK], which a rule
+decides.
+"""
 
 
 async def unbroken(folder: Path, tasks: Path) -> dict[tuple[str, int], Any]:
@@ -38,7 +40,9 @@ def finished_calls(run: Path) -> set[tuple[str, int]]:
 
 
 async def kill_and_resume(run: Path, tasks: Path, whole: dict[tuple[str, int], Any], draw: random.Random) -> int:
-    """Kill a run once, resume it, and assert that nothing was lost, doubled or asked again; return the calls made before the kill."""
+    """Kill a run once, resume it, and assert that nothing was lost, doubled or asked again; return the calls made
+    before the kill.
+    """
     async with FaultServer(reply=reply, latency=0.01) as server:
         words = arguments(tasks, run, server.base_url, "concurrency=16", "report=false")
         process = await start(*words)

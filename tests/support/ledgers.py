@@ -36,12 +36,20 @@ def result(task: str, rollout: int, value: float | None) -> Result:
     failure = Failure(FailureKind.TRANSPORT_UNREACHABLE, "judge", "nobody is there") if value is None else None
     checks = () if value is None else (Check("good", value > 0, float(value > 0), ""),)
     return Result(
-        task_id=task, task_digest=f"sha256:{task}", rollout_index=rollout, attempt=1,
-        status="judge_error" if value is None else "graded", transcript=Transcript(()),
+        task_id=task,
+        task_digest=f"sha256:{task}",
+        rollout_index=rollout,
+        attempt=1,
+        status="judge_error" if value is None else "graded",
+        transcript=Transcript(()),
         outcome=Outcome("" if value is None else "good" if value > 0 else "bad", checks=checks, failure=failure),
-        reward=None if value is None else Reward(value, {"good": value}), receipts=(), timing=Timing(0.0, 0.0, 0.0, 0.0),
-        digests=Digests("", {}), metadata={"persona": task.partition("/")[0]}, fallback_reward=0.0 if value is None else None,
-    )  # fmt: skip
+        reward=None if value is None else Reward(value, {"good": value}),
+        receipts=(),
+        timing=Timing(0.0, 0.0, 0.0, 0.0),
+        digests=Digests("", {}),
+        metadata={"persona": task.partition("/")[0]},
+        fallback_reward=0.0 if value is None else None,
+    )
 
 
 def training_run(run: Path, rewards: Rewards, *, seed: int = 1, reward: str = "mean") -> Path:

@@ -1,7 +1,10 @@
-"""Runs ``gavel`` as a process of its own without importing it anew: a server that has imported it forks for every command.
+"""Runs ``gavel`` as a process of its own without importing it anew: a server that has imported it forks for every
+command.
 
-Importing takes nine tenths of a short command's time, and the tests run some four hundred of them. What a fork cannot repeat (another
-import path, another encoding of the interpreter) is started as a new interpreter, as is every command on systems without ``pidfd``.
+Importing takes nine tenths of a short command's time, and the tests run some four hundred of them. What a fork cannot
+repeat (another
+import path, another encoding of the interpreter) is started as a new interpreter, as is every command on systems
+without ``pidfd``.
 """
 
 from __future__ import annotations
@@ -30,7 +33,16 @@ SOURCES = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
 """The import path of a process that runs this very tree, whatever is installed."""
 LONGEST = 100_000
 """Bytes of a request; what is longer is started as a new interpreter."""
-_AT_START = ("PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONWARNINGS", "PYTHONDEVMODE", "LANG", "LC_ALL", "LC_CTYPE")
+_AT_START = (
+    "PYTHONPATH",
+    "PYTHONUTF8",
+    "PYTHONIOENCODING",
+    "PYTHONWARNINGS",
+    "PYTHONDEVMODE",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+)
 """What an interpreter reads as it starts."""
 
 
@@ -43,7 +55,9 @@ class Done:
     err: str
 
 
-def run_command(words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Done:
+def run_command(
+    words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> Done:
     """Run ``gavel`` to its end, with nothing on its input.
 
     Raises:
@@ -77,7 +91,9 @@ def _run_fresh(
     command = (sys.executable, "-m", "gavel.launch.cli", *words)
     out, err = streams
     try:
-        done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{words}: {_read_whole(out)}{_read_whole(err)}") from None
     return done.returncode
@@ -104,8 +120,11 @@ def _start_server() -> str:
     address = f"{folder.name}/socket"
     process = subprocess.Popen(
         (sys.executable, "-m", "tests.support.preloaded", address),
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": SOURCES}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.read(1) == b"+", "the server of commands did not start"
@@ -115,7 +134,8 @@ def _start_server() -> str:
 
 
 class Server:
-    """Forks for each request and sends back the process's number, then its exit code. ``poll`` holds no descriptor of its own, so
+    """Forks for each request and sends back the process's number, then its exit code. ``poll`` holds no descriptor of
+    its own, so
     that a child has none to inherit."""
 
     def __init__(self, address: str) -> None:

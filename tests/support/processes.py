@@ -41,7 +41,9 @@ def wait_until(condition: Callable[[], bool], timeout: float, what: str = "the c
 
 
 def run_forked(work: Callable[[], int], seconds: int = 60) -> int:
-    """Run ``work`` in a child forked from this process and return its exit code; one that raises gives 70, one that hangs is ended."""
+    """Run ``work`` in a child forked from this process and return its exit code; one that raises gives 70, one that
+    hangs is ended.
+    """
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,4 +1,5 @@
-"""Every choice for a provider in every role, against its server of ``tests.support.providers``; prints the table of docs/providers.md::
+"""Every choice for a provider in every role, against its server of ``tests.support.providers``; prints the table of
+docs/providers.md::
 
 python -m tests.support.provider_table
 """
@@ -32,7 +33,9 @@ def commands(role: str, under_test: ProviderServer, other: ProviderServer, folde
     sides = [*words_of(group, under_test), *words_of("judge" if group == "policy" else "policy", other)]
     tasks = folder / "tasks.jsonl"
     if role == "judge of instructions":
-        tasks.write_bytes(b"".join(orjson.dumps(instructed(f"i-{n}", [], [question("Is it kind?")])) + b"\n" for n in range(COUNT)))
+        tasks.write_bytes(
+            b"".join(orjson.dumps(instructed(f"i-{n}", [], [question("Is it kind?")])) + b"\n" for n in range(COUNT))
+        )
         more = ["env=instruction_following"]
     else:
         write_tasks(tasks, COUNT)
@@ -58,7 +61,10 @@ def result(provider: Provider, role: str) -> str:
     """Play a few rows; say how many were graded, and how many requests were refused before the form was learned."""
     if role == NATIVE and not prompts_at_hand():
         return "not tried"
-    with TemporaryDirectory() as folder, serve(provider, PLAIN["judge" if role == "policy" else "policy"]) as (server, other):
+    with (
+        TemporaryDirectory() as folder,
+        serve(provider, PLAIN["judge" if role == "policy" else "policy"]) as (server, other),
+    ):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             code = main([*commands(role, server, other, Path(folder)), "concurrency=1"])
         graded = len(rows(Path(folder) / "run"))

@@ -55,9 +55,11 @@ _CHAT = frozenset(
 
 @dataclass(frozen=True)
 class Provider:
-    """One provider: ``choice`` is the config's, ``words`` what its user must say besides URL and model (with ``{g}`` for the group).
+    """One provider: ``choice`` is the config's, ``words`` what its user must say besides URL and model (with ``{g}``
+    for the group).
 
-    ``fields`` None ignores what it does not know; ``served`` names the model in replies; ``thinks`` says whether a request makes it.
+    ``fields`` None ignores what it does not know; ``served`` names the model in replies; ``thinks`` says whether a
+    request makes it.
     """
 
     choice: str
@@ -86,7 +88,10 @@ def _refuses(name: str, message: str, code: str | None = "unsupported_parameter"
 
 def _only_default(body: dict[str, Any]) -> Refusal | None:
     value = body.get("temperature", 1)
-    said = f"Unsupported value: 'temperature' does not support {value:g} with this model. Only the default (1) value is supported."
+    said = (
+        f"Unsupported value: 'temperature' does not support {value:g} with this model. Only the default (1) "
+        f"value is supported."
+    )
     return None if value == 1 else _openai(said, "unsupported_value", "temperature")
 
 
@@ -106,16 +111,22 @@ def _strict_schema(body: dict[str, Any]) -> Refusal | None:
 
 _REASONING: tuple[Rule, ...] = (
     _refuses(
-        "max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        "max_tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
     ),
     _only_default,
-    *(_refuses(name, f"Unsupported parameter: '{name}' is not supported with this model.") for name in ("stop", "top_p")),
+    *(
+        _refuses(name, f"Unsupported parameter: '{name}' is not supported with this model.")
+        for name in ("stop", "top_p")
+    ),
     _strict_schema,
 )
 
 
 def _claude(message: str) -> Refusal:
-    return 400, {"error": {"code": "invalid_request_error", "message": message, "type": "invalid_request_error", "param": None}}
+    return 400, {
+        "error": {"code": "invalid_request_error", "message": message, "type": "invalid_request_error", "param": None}
+    }
 
 
 def _unsampled(body: dict[str, Any]) -> Refusal | None:
@@ -125,7 +136,11 @@ def _unsampled(body: dict[str, Any]) -> Refusal | None:
 
 def _not_both(body: dict[str, Any]) -> Refusal | None:
     both = "temperature" in body and "top_p" in body
-    return _claude("`temperature` and `top_p` cannot both be specified for this model. Please use only one.") if both else None
+    return (
+        _claude("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+        if both
+        else None
+    )
 
 
 def _behind_a_gateway(rule: Rule, status: int = 400, code: int = 400) -> Rule:
@@ -135,7 +150,11 @@ def _behind_a_gateway(rule: Rule, status: int = 400, code: int = 400) -> Rule:
             return None
         raw = orjson.dumps({"type": "error", "error": found[1]["error"]}).decode()
         return status, {
-            "error": {"code": code, "message": "Provider returned error", "metadata": {"raw": raw, "provider_name": "Anthropic"}}
+            "error": {
+                "code": code,
+                "message": "Provider returned error",
+                "metadata": {"raw": raw, "provider_name": "Anthropic"},
+            }
         }
 
     return wrapped
@@ -167,7 +186,10 @@ def _tgi_format(body: dict[str, Any]) -> Refusal | None:
     wanted = body.get("response_format")
     if wanted is None or "value" in wanted:
         return None
-    said = "Failed to deserialize the JSON body into the target type: response_format: missing field `value` at line 1 column 900"
+    said = (
+        "Failed to deserialize the JSON body into the target type: response_format: missing field `value` at "
+        "line 1 column 900"
+    )
     return 422, said
 
 
@@ -176,7 +198,12 @@ _AZURE = {"key_variable": "AZURE_OPENAI_API_KEY", "key_header": "api-key", "key_
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
-        "openai", "gpt-4.1-mini", "gpt-4.1-mini-2025-04-14", key_variable="OPENAI_API_KEY", fields=_CHAT, rules=(_strict_schema,)
+        "openai",
+        "gpt-4.1-mini",
+        "gpt-4.1-mini-2025-04-14",
+        key_variable="OPENAI_API_KEY",
+        fields=_CHAT,
+        rules=(_strict_schema,),
     ),
     "openai_reasoning": Provider(
         "openai_reasoning",
@@ -197,7 +224,13 @@ PROVIDERS: dict[str, Provider] = {
         thinks=lambda _: True,
     ),
     "azure": Provider(
-        "azure", "my-deployment", "gpt-4o-2024-11-20", "/openai/v1", ("{g}.served_as=[gpt-4o]",), rules=(_strict_schema,), **_AZURE
+        "azure",
+        "my-deployment",
+        "gpt-4o-2024-11-20",
+        "/openai/v1",
+        ("{g}.served_as=[gpt-4o]",),
+        rules=(_strict_schema,),
+        **_AZURE,
     ),
     "azure, a reasoning model": Provider(
         "azure",
@@ -219,10 +252,18 @@ PROVIDERS: dict[str, Provider] = {
         rules=(_strict_schema,),
         **_AZURE,
     ),
-    "anthropic, Opus 5": Provider("anthropic", "claude-opus-5-5", key_variable="ANTHROPIC_API_KEY", rules=(_unsampled, _strict_schema)),
-    "anthropic, a model to come": Provider("anthropic", "claude-next", key_variable="ANTHROPIC_API_KEY", rules=(_unsampled,)),
+    "anthropic, Opus 5": Provider(
+        "anthropic", "claude-opus-5-5", key_variable="ANTHROPIC_API_KEY", rules=(_unsampled, _strict_schema)
+    ),
+    "anthropic, a model to come": Provider(
+        "anthropic", "claude-next", key_variable="ANTHROPIC_API_KEY", rules=(_unsampled,)
+    ),
     "anthropic, Sonnet 4.5": Provider(
-        "anthropic", "claude-sonnet-4-5", "claude-sonnet-4-5-20250929", key_variable="ANTHROPIC_API_KEY", rules=(_not_both,)
+        "anthropic",
+        "claude-sonnet-4-5",
+        "claude-sonnet-4-5-20250929",
+        key_variable="ANTHROPIC_API_KEY",
+        rules=(_not_both,),
     ),
     "openrouter": Provider(
         "openrouter",
@@ -250,7 +291,9 @@ PROVIDERS: dict[str, Provider] = {
     "dashscope": Provider(
         "dashscope", "qwen3-32b", path="/compatible-mode/v1", key_variable="DASHSCOPE_API_KEY", rules=(_must_not_think,)
     ),
-    "dashscope as an unknown server": Provider("external", "qwen3-32b", path="/compatible-mode/v1", rules=(_must_not_think,)),
+    "dashscope as an unknown server": Provider(
+        "external", "qwen3-32b", path="/compatible-mode/v1", rules=(_must_not_think,)
+    ),
     "deepseek": Provider(
         "deepseek",
         "deepseek-flash",
@@ -260,7 +303,9 @@ PROVIDERS: dict[str, Provider] = {
         blank_lines=True,
         thinks=lambda body: (body.get("thinking") or {}).get("type") != "disabled",
     ),
-    "deepseek as an unknown server": Provider("external", "deepseek-flash", path="", rules=(_no_schema,), blank_lines=True),
+    "deepseek as an unknown server": Provider(
+        "external", "deepseek-flash", path="", rules=(_no_schema,), blank_lines=True
+    ),
     "sglang": Provider("sglang", _LOCAL, owner="sglang"),
     "llama_cpp": Provider("llama_cpp", "qwen3-8b-q4_k_m.gguf", "qwen3-8b-q4_k_m.gguf", owner="llamacpp"),
     "tgi": Provider("tgi", "org/a-local-model", rules=(_tgi_sampling, _tgi_format)),
@@ -270,7 +315,9 @@ PROVIDERS: dict[str, Provider] = {
 
 
 class ProviderServer:
-    """One provider at a port of this machine; ``bodies`` are the requests it answered, ``refused`` what it said to the others."""
+    """One provider at a port of this machine; ``bodies`` are the requests it answered, ``refused`` what it said to the
+    others.
+    """
 
     def __init__(self, provider: Provider) -> None:
         self.provider, self.port = provider, 0
@@ -284,7 +331,9 @@ class ProviderServer:
     async def handle(self, request: web.Request) -> web.Response:
         provider = self.provider
         if request.path == f"{provider.path}/models" and not provider.query:
-            return _json(200, {"object": "list", "data": [{"id": provider.model, "object": "model", "owned_by": provider.owner}]})
+            return _json(
+                200, {"object": "list", "data": [{"id": provider.model, "object": "model", "owned_by": provider.owner}]}
+            )
         if request.path != f"{provider.path}/chat/completions" or any(
             request.query.get(key) != value for key, value in provider.query.items()
         ):
@@ -337,7 +386,9 @@ def _json(status: int, content: Any) -> web.Response:
 
 
 def say(body: dict[str, Any]) -> str:
-    """Answer rightly: as the policy of the tasks, or as the judge the prompt asks for, in the form that was asked for."""
+    """Answer rightly: as the policy of the tasks, or as the judge the prompt asks for, in the form that was asked
+    for.
+    """
     prompt = body["messages"][-1]["content"]
     wanted = body.get("response_format") or {}
     schema = (wanted.get("json_schema") or {}).get("schema") or wanted.get("value") or {}
@@ -356,7 +407,11 @@ def say(body: dict[str, Any]) -> str:
 @contextmanager
 def serve(*providers: Provider) -> Iterator[tuple[ProviderServer, ...]]:
     """Serve providers from a thread of their own."""
-    servers, ready, loop = tuple(ProviderServer(provider) for provider in providers), threading.Event(), asyncio.new_event_loop()
+    servers, ready, loop = (
+        tuple(ProviderServer(provider) for provider in providers),
+        threading.Event(),
+        asyncio.new_event_loop(),
+    )
     runners: list[web.AppRunner] = []
 
     async def begin() -> None:

@@ -61,7 +61,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         done = asyncio.run(roll_out(Path(folder), quota, options.rows, timeout=3600.0))
-    sys.stdout.write(f"{done.out}{done.err}\nexit {done.code}, {quota.refused} refusals, {time.monotonic() - began:.0f} s\n")
+    sys.stdout.write(
+        f"{done.out}{done.err}\nexit {done.code}, {quota.refused} refusals, {time.monotonic() - began:.0f} s\n"
+    )
     return done.code
 
 

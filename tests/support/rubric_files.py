@@ -40,7 +40,13 @@ _ROWS = (
     ("How many legs has a spider?", None, "Six.", "bad"),
 )
 CONTROLS: list[dict[str, Any]] = [
-    {"name": f"c{place}", "question": question, "candidate": reply, "expected": expected, **({"reference": known} if known else {})}
+    {
+        "name": f"c{place}",
+        "question": question,
+        "candidate": reply,
+        "expected": expected,
+        **({"reference": known} if known else {}),
+    }
     for place, (question, known, reply, expected) in enumerate(_ROWS)
 ]
 FORM: Mapping[str, Any] = {

@@ -1,4 +1,6 @@
-"""Whole runs in tests: tasks of any number, models whose replies follow from the question, and the command as a process."""
+"""Whole runs in tests: tasks of any number, models whose replies follow from the question, and the command as a
+process.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ def source_row(number: int, **changes: Any) -> dict[str, Any]:
     """One row of the abstention source."""
     question = f"Which town lies at kilometre {number} of the old road?"
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
-    row = {"id": f"q-{number}", "question": question, "answer": f"Town {number}", "responses_create_params": {"input": messages}}
+    row = {
+        "id": f"q-{number}",
+        "question": question,
+        "answer": f"Town {number}",
+        "responses_create_params": {"input": messages},
+    }
     return {**row, **changes}
 
 
@@ -40,7 +47,9 @@ def number_of(body: dict[str, Any]) -> int:
 
 
 def reply(body: dict[str, Any]) -> str:
-    """Answer like a policy (right, wrong, abstaining, cut short of an answer) or a judge that grades rightly; by the number alone."""
+    """Answer like a policy (right, wrong, abstaining, cut short of an answer) or a judge that grades rightly; by the
+    number alone.
+    """
     number = number_of(body)
     if body["model"] == POLICY:
         return (
@@ -60,10 +69,19 @@ def expected_label(number: int) -> str:
 def arguments(tasks: Path, run: Path, url: str, *more: str, judge_url: str | None = None) -> list[str]:
     """The words of a rollout with both models at ``url``."""
     return [
-        "rollout", f"run.dir={run}", f"tasks.path={tasks}", "env=abstention", STRICT,
-        "policy=external", f"policy.base_url={url}", f"policy.model={POLICY}",
-        "judge=external", f"judge.base_url={judge_url or url}", f"judge.model={JUDGE}", *more,
-    ]  # fmt: skip
+        "rollout",
+        f"run.dir={run}",
+        f"tasks.path={tasks}",
+        "env=abstention",
+        STRICT,
+        "policy=external",
+        f"policy.base_url={url}",
+        f"policy.model={POLICY}",
+        "judge=external",
+        f"judge.base_url={judge_url or url}",
+        f"judge.model={JUDGE}",
+        *more,
+    ]
 
 
 def without_digests(text: str) -> str:
@@ -74,9 +92,14 @@ def without_digests(text: str) -> str:
 async def start(*words: str, **options: Any) -> asyncio.subprocess.Process:
     """Start ``gavel`` as a process of its own."""
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gavel.launch.cli", *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, **options,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "gavel.launch.cli",
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        **options,
+    )
 
 
 async def gavel(

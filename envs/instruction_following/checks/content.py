@@ -22,7 +22,8 @@ _POSTSCRIPT = regex.compile(r"\W{0,4}(?:p\.?\s?){1,4}s\.?(?!\w)")
 _ITEM = regex.compile(r"[-*+•◦–—・]|\p{Nd}{1,3}[.)、]")
 _NO_NAME = regex.compile(
     r"[\s\d.,;:…–—\-*†‡]*|[xX✓✔]|\^.*|![A-Za-z]+[+-]?|-?[\d.]+(?:pt|em|ex|cm|mm)|[^()]*\).*"
-    r"|(?i:sic!?|(?:citation|clarification) needed|emphasis (?:added|mine)|(?:ibid|op\. cit)\b.*|(?:arxiv|doi|isbn|pmid)\b.*)"
+    r"|(?i:sic!?|(?:citation|clarification) needed|emphasis (?:added|mine)|(?:ibid|op\. "
+    r"cit)\b.*|(?:arxiv|doi|isbn|pmid)\b.*)"
 )
 _CITATION = regex.compile(
     r"(?:(?i:see|cf\.|e\.g\.,?|vgl\.|siehe|voir|véase|vedi|ver) )?"
@@ -40,7 +41,9 @@ _MOST_WORDS = 4
 
 
 def _count_placeholders(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
-    """Count what stands in brackets and could be filled in: no links, references, citations, footnotes, check boxes or mathematics."""
+    """Count what stands in brackets and could be filled in: no links, references, citations, footnotes, check boxes or
+    mathematics.
+    """
     text = _strip_math(_REFERENCE.sub(" ", document.markdown_without_code))
     found = [match[1] for match in _BRACKETS.finditer(text) if match[0][0] != "!"]
     if document.language.braces:
@@ -49,7 +52,9 @@ def _count_placeholders(document: Document, arguments: Arguments) -> int:  # noq
 
 
 def _strip_math(text: str) -> str:
-    """Drop mathematics: ``\\[ … \\]``, ``$$ … $$``, and what reads as such between ``\\( \\)`` or dollars (prices do not)."""
+    """Drop mathematics: ``\\[ … \\]``, ``$$ … $$``, and what reads as such between ``\\( \\)`` or dollars (prices do
+    not).
+    """
     if "\\" not in text and "$" not in text:
         return text
     end = text.rfind("\\]") + 2  # behind the last one that closes, each that opens would be looked at up to the end
@@ -67,8 +72,12 @@ def _drop_math(found: regex.Match[str]) -> str:
 
 
 def _check_postscript(document: Document, arguments: Arguments) -> CheckVerdict:
-    passed = _is_postscript_last(_split_parts(document), fold_phrase(extract_visible(arguments["postscript_marker"])).strip())
-    return CheckVerdict(passed, "postscript found" if passed else "the reply does not end in a postscript with this marker")
+    passed = _is_postscript_last(
+        _split_parts(document), fold_phrase(extract_visible(arguments["postscript_marker"])).strip()
+    )
+    return CheckVerdict(
+        passed, "postscript found" if passed else "the reply does not end in a postscript with this marker"
+    )
 
 
 def _is_postscript_last(parts: list[list[str]], marker: str) -> bool:
@@ -90,7 +99,9 @@ def _is_postscript_last(parts: list[list[str]], marker: str) -> bool:
 
 
 def _read_body(line: str, marker: str) -> str | None:
-    """Return what follows the marker on a line; None where the line does not begin with it (Note is not the marker of Notebook)."""
+    """Return what follows the marker on a line; None where the line does not begin with it (Note is not the marker of
+    Notebook).
+    """
     if _WORD.match(marker):
         line = _BEFORE.sub("", line, count=1)
     if not line.startswith(marker):
@@ -124,7 +135,9 @@ def _count_numbers(document: Document, arguments: Arguments) -> int:  # noqa: AR
 
 
 def _count_numeral_runs(text: str, language: Language) -> int:
-    """Count the numbers written in numerals: words of numerals only, those in a row as one, none that goes on with digits (3万)."""
+    """Count the numbers written in numerals: words of numerals only, those in a row as one, none that goes on with
+    digits (3万).
+    """
     runs, inside = 0, False
     for start, end in find_spans(text, language):
         is_numeral = all(letter in language.numerals for letter in text[start:end])
@@ -135,7 +148,9 @@ def _count_numeral_runs(text: str, language: Language) -> int:
 
 CONTENT: Mapping[str, CheckFunction] = MappingProxyType(
     {
-        "detectable_content:number_placeholders": make_count_check(_count_placeholders, "num_placeholders", "placeholders"),
+        "detectable_content:number_placeholders": make_count_check(
+            _count_placeholders, "num_placeholders", "placeholders"
+        ),
         "detectable_content:postscript": _check_postscript,
         "detectable_content:numeric_inclusion": make_count_check(_count_numbers, "num_numbers", "numbers"),
     }

@@ -52,7 +52,8 @@ def _check_title(document: Document, arguments: Arguments) -> CheckVerdict:  # n
     first = document.blocks[0] if document.blocks else None
     title = extract_title(first) if first is not None and first.kind == "title" else ""
     return CheckVerdict(
-        is_seen(extract_visible(title).strip("*_# ")), f"title: {title}" if title else "the first line is no title in << and >>"
+        is_seen(extract_visible(title).strip("*_# ")),
+        f"title: {title}" if title else "the first line is no title in << and >>",
     )
 
 
@@ -62,7 +63,9 @@ def _list_headings(document: Document) -> list[Block]:
 
 def _check_heading_depth(document: Document, arguments: Arguments) -> CheckVerdict:
     found = {block.level for block in _list_headings(document)}
-    return check_none_wrong((str(level) for level in arguments["levels"] if level not in found), "a heading of every level")
+    return check_none_wrong(
+        (str(level) for level in arguments["levels"] if level not in found), "a heading of every level"
+    )
 
 
 def _count_sections(document: Document, arguments: Arguments) -> int:
@@ -72,7 +75,10 @@ def _count_sections(document: Document, arguments: Arguments) -> int:
     in_heading, in_line = _make_section_patterns(splitter)
     heads = sum(1 for block in _list_headings(document) if in_heading.match(fold_text(extract_visible(block.text))))
     return heads + sum(
-        1 for block in document.list_blocks("paragraph", "item") for line in _iter_lines(block, splitter) if in_line.match(line)
+        1
+        for block in document.list_blocks("paragraph", "item")
+        for line in _iter_lines(block, splitter)
+        if in_line.match(line)
     )
 
 
@@ -84,14 +90,18 @@ def _iter_lines(block: Block, splitter: str) -> Iterable[str]:
 
 @lru_cache(maxsize=1024)
 def _make_section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
-    """Return what a heading and what a line of its own must begin with: there the number must end the title or its label."""
+    """Return what a heading and what a line of its own must begin with: there the number must end the title or its
+    label.
+    """
     word = r"\s+".join(map(regex.escape, splitter.split()))
     start = rf"(?:{word}\s*(?:#|№|nº|no\.?(?=\s))?\s*{_SECTION_NUMBER}|[第제]\s*{_SECTION_NUMBER}\s*{word})"
     return regex.compile(rf"\W*{start}"), regex.compile(_DECORATION + start + _TITLE_END)
 
 
 def _make_items_check(marker: Marker, number: str) -> CheckFunction:
-    return make_count_check(lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items")
+    return make_count_check(
+        lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items"
+    )
 
 
 def _check_nested(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -104,13 +114,17 @@ def _check_nested(document: Document, arguments: Arguments) -> CheckVerdict:
         deepest = max(deepest, item.level)
         if item.level >= depth:
             longest = max(longest, lengths[-1])
-    return CheckVerdict(longest >= wanted, f"depth {deepest}, most items at depth {depth} or deeper: {longest}; wanted: {wanted}")
+    return CheckVerdict(
+        longest >= wanted, f"depth {deepest}, most items at depth {depth} or deeper: {longest}; wanted: {wanted}"
+    )
 
 
 def _check_table(document: Document, arguments: Arguments) -> CheckVerdict:
     tables = document.list_blocks("table")
     passed = any(table.rows >= arguments["min_rows"] and table.columns >= arguments["min_cols"] for table in tables)
-    return CheckVerdict(passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}")
+    return CheckVerdict(
+        passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}"
+    )
 
 
 def _check_paragraph_size(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -138,9 +152,14 @@ def _check_indentation(document: Document, arguments: Arguments) -> CheckVerdict
 
 def _check_section_balance(document: Document, arguments: Arguments) -> CheckVerdict:
     bullets, wanted = arguments["element_type"] == "bullets", arguments["count"]
-    counts = [_count_bullets(document, *part) if bullets else document.count_sentences(*part) for part in document.list_sections()]
+    counts = [
+        _count_bullets(document, *part) if bullets else document.count_sentences(*part)
+        for part in document.list_sections()
+    ]
     wrong = [str(found) for found in counts if found != wanted]
-    return CheckVerdict(bool(counts) and not wrong, f"{len(counts)} sections; {', '.join(wrong[:5]) or 'all'}; wanted: {wanted} each")
+    return CheckVerdict(
+        bool(counts) and not wrong, f"{len(counts)} sections; {', '.join(wrong[:5]) or 'all'}; wanted: {wanted} each"
+    )
 
 
 def _count_bullets(document: Document, first: int, end: int) -> int:
@@ -162,7 +181,9 @@ FORMAT: Mapping[str, CheckFunction] = MappingProxyType(
         ),
         "detectable_format:max_paragraph_length": _check_paragraph_size,
         "detectable_format:sentences_per_paragraph": _check_sentences_each,
-        "detectable_format:sentence_count": make_count_check(lambda document, _: len(document.sentences), "num_sentences", "sentences"),
+        "detectable_format:sentence_count": make_count_check(
+            lambda document, _: len(document.sentences), "num_sentences", "sentences"
+        ),
         "detectable_format:indentation": _check_indentation,
         "detectable_format:section_balance": _check_section_balance,
     }

@@ -10,23 +10,34 @@ import regex
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.matching import count_occurrences
 from gavel.envs.instruction_following.text import fold_phrase, split_graphemes, split_words
-from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, CheckVerdict, check_none_wrong, make_count_check
+from gavel.envs.instruction_following.verdicts import (
+    Arguments,
+    CheckFunction,
+    CheckVerdict,
+    check_none_wrong,
+    make_count_check,
+)
 
 _LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 
 
 def _check_existence(document: Document, arguments: Arguments) -> CheckVerdict:
-    return check_none_wrong((word for word in arguments["keywords"] if not count_occurrences(document, word)), "all keywords there")
+    return check_none_wrong(
+        (word for word in arguments["keywords"] if not count_occurrences(document, word)), "all keywords there"
+    )
 
 
 def _check_forbidden(document: Document, arguments: Arguments) -> CheckVerdict:
     return check_none_wrong(
-        (word for word in arguments["forbidden_words"] if count_occurrences(document, word)), "free of the forbidden words"
+        (word for word in arguments["forbidden_words"] if count_occurrences(document, word)),
+        "free of the forbidden words",
     )
 
 
 def _check_positioning(document: Document, arguments: Arguments) -> CheckVerdict:
-    wanted = split_words(fold_phrase(arguments["keyword"]), document.language) or [fold_phrase(arguments["keyword"]).strip()]
+    wanted = split_words(fold_phrase(arguments["keyword"]), document.language) or [
+        fold_phrase(arguments["keyword"]).strip()
+    ]
     position: int = arguments["position"]
     found = document.folded_words[position : position + len(wanted)]
     return CheckVerdict(found == wanted, f"at {position}: {' '.join(found) or 'nothing'}; wanted: {' '.join(wanted)}")
@@ -34,7 +45,11 @@ def _check_positioning(document: Document, arguments: Arguments) -> CheckVerdict
 
 def _check_palindrome(document: Document, arguments: Arguments) -> CheckVerdict:
     minimum: int = arguments["min_length"]
-    likely = [word for word in _iter_candidates(document) if len(word) >= minimum and (word[0] == word[-1] or not word.isascii())]
+    likely = [
+        word
+        for word in _iter_candidates(document)
+        if len(word) >= minimum and (word[0] == word[-1] or not word.isascii())
+    ]
     found = next((word for word in likely if _is_palindrome(word, minimum)), None)
     return CheckVerdict(found is not None, found or f"no palindrome of {minimum} characters or more")
 

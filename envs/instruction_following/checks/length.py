@@ -1,4 +1,7 @@
-"""Checks of lengths: characters, words, sentences, paragraphs. Characters are code points in NFC, the unit of task writers' tools."""
+"""Checks of lengths: characters, words, sentences, paragraphs.
+
+Characters are code points in NFC, the unit of task writers' tools.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def _check_repetition(document: Document, arguments: Arguments) -> CheckVerdict:
     if not document.words:
         return CheckVerdict(False, "no word")
     word, times = Counter(document.folded_words).most_common(1)[0]
-    return CheckVerdict(times <= arguments["max_repeats"], f"{word}: {times} times; wanted: {arguments['max_repeats']} at most")
+    return CheckVerdict(
+        times <= arguments["max_repeats"], f"{word}: {times} times; wanted: {arguments['max_repeats']} at most"
+    )
 
 
 def _check_word_length(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -35,7 +40,9 @@ def _check_word_length(document: Document, arguments: Arguments) -> CheckVerdict
     lengths = [len(word) for word in document.words]
     shortest, longest = min(lengths), max(lengths)
     low, high = arguments["min_length"], arguments["max_length"]
-    return CheckVerdict(low <= shortest and longest <= high, f"words of {shortest} to {longest} characters; wanted: {low} to {high}")
+    return CheckVerdict(
+        low <= shortest and longest <= high, f"words of {shortest} to {longest} characters; wanted: {low} to {high}"
+    )
 
 
 def _check_average(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -56,8 +63,12 @@ def _check_max_words(document: Document, arguments: Arguments) -> CheckVerdict:
 
 LENGTH: Mapping[str, CheckFunction] = MappingProxyType(
     {
-        "length_constraints:number_characters": make_count_check(lambda document, _: len(document.text), "num_chars", "characters"),
-        "length_constraints:number_words": make_count_check(lambda document, _: len(document.words), "num_words", "words"),
+        "length_constraints:number_characters": make_count_check(
+            lambda document, _: len(document.text), "num_chars", "characters"
+        ),
+        "length_constraints:number_words": make_count_check(
+            lambda document, _: len(document.words), "num_words", "words"
+        ),
         "length_constraints:unique_words": make_count_check(
             lambda document, _: len(set(document.folded_words)), "num_unique", "different words"
         ),

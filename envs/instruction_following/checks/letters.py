@@ -12,7 +12,9 @@ from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, 
 
 
 def _is_same_letter(letter: str, wanted: str, language: Language) -> bool:
-    """Whether a letter counts as the wanted one, both in lower case: an accent matters except where the language says so."""
+    """Whether a letter counts as the wanted one, both in lower case: an accent matters except where the language says
+    so.
+    """
     return letter == wanted or (wanted in language.folds and strip_accent(letter) == wanted)
 
 
@@ -32,7 +34,9 @@ def _count_letter(document: Document, arguments: Arguments) -> int:
     wanted: str = arguments["letter"].lower()
     if len(wanted) > 1:  # a letter with marks that has no code point of its own
         return document.text.lower().count(wanted)
-    return sum(times for letter, times in document.letters.items() if _is_same_letter(letter, wanted, document.language))
+    return sum(
+        times for letter, times in document.letters.items() if _is_same_letter(letter, wanted, document.language)
+    )
 
 
 def _count_initials(document: Document, arguments: Arguments) -> int:
@@ -46,7 +50,9 @@ LETTERS: Mapping[str, CheckFunction] = MappingProxyType(
     {
         "keywords:letter_frequency": make_count_check(_count_letter, "let_frequency", "occurrences", "let_relation"),
         "keywords:alliteration": make_count_check(_count_initials, "num_alliteration", "words with this initial"),
-        "keywords:vowel_count": make_count_check(lambda document, _: count_vowels_and_consonants(document)[0], "num_vowels", "vowels"),
+        "keywords:vowel_count": make_count_check(
+            lambda document, _: count_vowels_and_consonants(document)[0], "num_vowels", "vowels"
+        ),
         "keywords:consonant_count": make_count_check(
             lambda document, _: count_vowels_and_consonants(document)[1], "num_consonants", "consonants"
         ),

@@ -13,7 +13,10 @@ from gavel.envs.instruction_following.text import normalise_text
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, CheckVerdict, make_count_check
 
 _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
-    {close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close) for _, close in (*BRACKETS, *QUOTES)}
+    {
+        close: frozenset(one for one, other in (*BRACKETS, *QUOTES) if other == close)
+        for _, close in (*BRACKETS, *QUOTES)
+    }
 )
 _OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
 _LABEL = re.compile(r"(?:\A|[\s:;,.*_\[({])(?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\.?\Z")
@@ -47,7 +50,9 @@ def _find_endings(document: Document) -> set[str]:
 
 def _check_end_rule(document: Document, arguments: Arguments) -> CheckVerdict:
     allowed = {_normalise_marks(normalise_text(marks).strip(), document.language) for marks in arguments["allowed"]}
-    wrong = sorted(run for run in _find_endings(document) if run not in allowed and not all(mark in allowed for mark in run))
+    wrong = sorted(
+        run for run in _find_endings(document) if run not in allowed and not all(mark in allowed for mark in run)
+    )
     return CheckVerdict(not wrong, f"sentences end in {' '.join(wrong)}" if wrong else "all sentence endings allowed")
 
 
@@ -71,7 +76,9 @@ def _check_balance(document: Document, arguments: Arguments) -> CheckVerdict:  #
             open_marks.append(mark)
         elif mark not in ")）" or not _LABEL.search(text[max(0, found.start() - 5) : found.start()]):
             return CheckVerdict(False, f"{mark} closes nothing")
-    return CheckVerdict(not open_marks, f"{open_marks[-1]} is not closed" if open_marks else "all pairs closed and nested")
+    return CheckVerdict(
+        not open_marks, f"{open_marks[-1]} is not closed" if open_marks else "all pairs closed and nested"
+    )
 
 
 def _check_variety(document: Document, arguments: Arguments) -> CheckVerdict:
@@ -83,7 +90,9 @@ PUNCTUATION: Mapping[str, CheckFunction] = MappingProxyType(
     {
         "punctuation:no_comma": _make_none_of(COMMAS, "comma"),
         "punctuation:no_period": _make_none_of(PERIODS, "full stop"),
-        "punctuation:question_exclaim": make_count_check(_count_question_exclaim, "num_marks", "question and exclamation marks"),
+        "punctuation:question_exclaim": make_count_check(
+            _count_question_exclaim, "num_marks", "question and exclamation marks"
+        ),
         "punctuation:end_rule": _check_end_rule,
         "detectable_format:sentence_endings": _check_variants,
         "punctuation:frequency": make_count_check(_count_frequency, "frequency", "occurrences"),

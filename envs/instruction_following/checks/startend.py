@@ -1,6 +1,7 @@
 """Checks of how a reply begins and ends: phrases, wrapping marks, quotation marks.
 
-A phrase is compared as it is first; only if that fails, marks that a reader would not take for part of the text are left out on both
+A phrase is compared as it is first; only if that fails, marks that a reader would not take for part of the text are
+left out on both
 sides. A phrase must not begin or end within a word of the reply, where blanks separate words.
 """
 
@@ -33,13 +34,17 @@ def _check_start(document: Document, arguments: Arguments) -> CheckVerdict:
     bare = _strip_opening(phrase)
     text = document.folded_source
     wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
-    passed = any(_is_start(whole, phrase) for whole in wholes) or (bool(bare) and _is_start(_strip_opening(document.folded), bare))
+    passed = any(_is_start(whole, phrase) for whole in wholes) or (
+        bool(bare) and _is_start(_strip_opening(document.folded), bare)
+    )
     passed = passed or _is_start(_tighten_marks(document.folded), _tighten_marks(phrase))
     return CheckVerdict(passed, f"begins with {text[:40]!r}")
 
 
 def _tighten_marks(text: str) -> str:
-    """Return a text without the blanks that French sets beside its marks: a phrase may be written with them or without."""
+    """Return a text without the blanks that French sets beside its marks: a phrase may be written with them or
+    without.
+    """
     return _SET_APART.sub("", text)
 
 
@@ -70,7 +75,8 @@ def _check_end(document: Document, arguments: Arguments) -> CheckVerdict:
 
 
 def _list_endings(text: str, phrase: str) -> tuple[str, ...]:
-    """Return the text in the ways its end may be read: as it is, without wrapping marks, and, unless the phrase itself ends in a mark,
+    """Return the text in the ways its end may be read: as it is, without wrapping marks, and, unless the phrase itself
+    ends in a mark,
     without any mark."""
     unwrapped = _strip_marks(_WRAPPING, text.rstrip("-") if text.endswith(" ---") else text)
     if _CLOSING.fullmatch(phrase[-1:]):
@@ -79,7 +85,9 @@ def _list_endings(text: str, phrase: str) -> tuple[str, ...]:
 
 
 def _strip_marks(marks: regex.Pattern[str], text: str) -> str:
-    """Remove marks at the end, looked for from the end: a search from the start would try every run of marks on the way."""
+    """Remove marks at the end, looked for from the end: a search from the start would try every run of marks on the
+    way.
+    """
     end = len(text)
     while end and marks.fullmatch(text, end - 1, end):
         end -= 1
@@ -98,7 +106,9 @@ def _check_wrap(document: Document, arguments: Arguments) -> CheckVerdict:
     text = document.literal if _is_markup(phrase) else document.text
     opener, closer = (phrase[0], phrase[1]) if len(phrase) == 2 and tuple(phrase) in _PAIRS else (phrase, phrase)
     inside = text[len(opener) : len(text) - len(closer)].strip()
-    passed = _is_start(text, opener) and _is_end(text, closer) and len(text) > len(opener) + len(closer) and bool(inside)
+    passed = (
+        _is_start(text, opener) and _is_end(text, closer) and len(text) > len(opener) + len(closer) and bool(inside)
+    )
     return CheckVerdict(passed, f"from {text[: len(opener)]!r} to {text[-len(closer) :]!r}")
 
 

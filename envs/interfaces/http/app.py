@@ -56,11 +56,13 @@ def build_app(
     gate, works = Gate(options), {name: Work(environment) for name, environment in served.items()}
     app[GATE], app[WORKS] = gate, works
     described = to_json(make_document(list(served), options, extra_paths or {}))
-    app.add_routes([
-        web.get("/healthz", _make_health_handler(loads), allow_head=False),
-        web.get("/openapi.json", _make_describe_handler(described), allow_head=False),
-        *extra_routes,
-    ])  # fmt: skip
+    app.add_routes(
+        [
+            web.get("/healthz", _make_health_handler(loads), allow_head=False),
+            web.get("/openapi.json", _make_describe_handler(described), allow_head=False),
+            *extra_routes,
+        ]
+    )
     for name, work in works.items():
         for verb, operation in zip(VERBS, (work.grade_episode, work.step_episode, work.open_episode), strict=True):
             app.router.add_post(f"/v1/{name}/{verb}", _make_handler(gate, operation))
@@ -133,14 +135,18 @@ async def _answer_request(request: web.Request, handler: Handler, gate: Gate) ->
             raise
         headers = {name: failed.headers[name] for name in ("Allow",) if name in failed.headers}
         allowed, fix = _suggest_path(request) if failed.status == 404 else ("", "see /openapi.json")
-        problem = Problem(str(failed.reason).lower(), "", shorten_value(f"{request.method} {request.path}"), allowed, fix)
+        problem = Problem(
+            str(failed.reason).lower(), "", shorten_value(f"{request.method} {request.path}"), allowed, fix
+        )
         return HttpProblem(failed.status, problem, headers).make_response()
     except Exception as failed:  # noqa: BLE001 - the outermost boundary of a request: the client gets an answer, the log the trace
         return _make_internal_problem(failed).make_response()
 
 
 def _suggest_path(request: web.Request) -> tuple[str, str]:
-    """Return what a path that is not there could have been, and the nearest: the names served, the verbs of one, or all paths."""
+    """Return what a path that is not there could have been, and the nearest: the names served, the verbs of one, or all
+    paths.
+    """
     works: Mapping[str, Work] = request.app[WORKS]
     names, see = sorted(works), "see /openapi.json"
     match request.path.split("/"):
@@ -162,10 +168,14 @@ def _make_health_handler(loads: Loads) -> Handler:
     async def handle_health(request: web.Request) -> web.Response:
         gate = request.app[GATE]
         found = Health(
-            "draining" if gate.draining else "ok", time.monotonic() - gate.started, gate.in_flight, gate.options.max_in_flight,
-            {name: work.tally.read_counts() for name, work in request.app[WORKS].items()}, loads(),
+            "draining" if gate.draining else "ok",
+            time.monotonic() - gate.started,
+            gate.in_flight,
+            gate.options.max_in_flight,
+            {name: work.tally.read_counts() for name, work in request.app[WORKS].items()},
+            loads(),
             {str(status): count for status, count in sorted(gate.refused.items())},
-        )  # fmt: skip
+        )
         return make_json_response(found, 503 if gate.draining else 200)
 
     return handle_health

@@ -59,16 +59,21 @@ class ServiceRefused(GavelError):
         said = self.problem
         rows = (("found", said.found), ("allowed", said.allowed), ("fix", said.fix))
         head = f"{said.field}: {said.problem}" if said.field else said.problem
-        return "\n".join([f"{self.status or 'no answer'}: {head}", *(f"  {name + ':':<9}{text}" for name, text in rows if text)])
+        return "\n".join(
+            [f"{self.status or 'no answer'}: {head}", *(f"  {name + ':':<9}{text}" for name, text in rows if text)]
+        )
 
 
 class GavelClient:
-    """Calls one environment of a service. Safe to share between the tasks of an event loop; ``SyncGavelClient`` is for other callers.
+    """Calls one environment of a service. Safe to share between the tasks of an event loop; ``SyncGavelClient`` is for
+    other callers.
 
-    Use it with ``async with``, or call ``close`` at the end. Connections are opened at the first call and used again by later ones; in
+    Use it with ``async with``, or call ``close`` at the end. Connections are opened at the first call and used again by
+    later ones; in
     another event loop, or in a child forked from its process, it connects anew.
 
-    Every call may be sent again, for a grade depends on nothing but the task and what was said: where the service is busy or ending
+    Every call may be sent again, for a grade depends on nothing but the task and what was said: where the service is
+    busy or ending
     (429, 503), or the connection breaks, it is, after the time the service names or with growing waits.
 
     Args:
@@ -81,21 +86,35 @@ class GavelClient:
     """
 
     def __init__(
-        self, url: str, env: str, *, api_key: str | None = None, timeout: float = 900.0, attempts: int = 5, connections: int = 64
+        self,
+        url: str,
+        env: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 900.0,
+        attempts: int = 5,
+        connections: int = 64,
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts is {attempts}; at least 1")
         self._url, self._env, self._attempts, self._connections = url.rstrip("/"), env, attempts, connections
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key.strip()}"} if api_key else {})}
+        self._headers = {
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {api_key.strip()}"} if api_key else {}),
+        }
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
-        self._elsewhere: list[aiohttp.ClientSession] = []  # kept: a forked child that collected one would disturb its parent's loop
+        self._elsewhere: list[
+            aiohttp.ClientSession
+        ] = []  # kept: a forked child that collected one would disturb its parent's loop
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -124,7 +143,8 @@ class GavelClient:
         """Grade a reply, or a conversation that is over.
 
         Returns:
-            ``GradedReply`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the task cannot be used.
+            ``GradedReply`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the
+            task cannot be used.
 
         Raises:
             ServiceRefused: the request was not done.
@@ -132,7 +152,8 @@ class GavelClient:
         return cast("GradeAnswer", _read_answer(await self._post_value("grade", _make_item(task, said)), _ENDS))
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
-        """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are in the order of
+        """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are
+        in the order of
         ``items``, ``RefusedMode`` where one could not be read or is larger than the service takes.
 
         Raises:
@@ -177,7 +198,9 @@ class GavelClient:
                 status, answer, wait = await self._send_once("POST", f"/v1/{self._env}/{verb}", body)
             except _BROKEN as failed:
                 if attempt == self._attempts:
-                    raise ServiceRefused(0, Problem(f"{type(failed).__name__} {failed}".rstrip(), "", self._url)) from failed
+                    raise ServiceRefused(
+                        0, Problem(f"{type(failed).__name__} {failed}".rstrip(), "", self._url)
+                    ) from failed
                 wait = 0.0
             else:
                 if status == 200:
@@ -189,11 +212,15 @@ class GavelClient:
 
     async def _send_once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
         try:
-            async with self._open_session().request(method, self._url + path, data=body, allow_redirects=False) as response:
+            async with self._open_session().request(
+                method, self._url + path, data=body, allow_redirects=False
+            ) as response:
                 wait = response.headers.get("Retry-After", "")
                 return response.status, await response.read(), float(wait) if wait.isdecimal() else 0.0
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as failed:
-            raise ServiceRefused(0, Problem("this is no address", "url", shorten_value(self._url), "http://HOST:PORT")) from failed
+            raise ServiceRefused(
+                0, Problem("this is no address", "url", shorten_value(self._url), "http://HOST:PORT")
+            ) from failed
         except aiohttp.ClientResponseError as failed:  # what came is no HTTP
             raise _make_foreign(0, shorten_value(failed.message)) from failed
 
@@ -206,7 +233,10 @@ class GavelClient:
             connector = aiohttp.TCPConnector(limit=self._connections)
             self._session, self._home = (
                 aiohttp.ClientSession(
-                    connector=connector, timeout=self._timeout, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
+                    connector=connector,
+                    timeout=self._timeout,
+                    headers=self._headers,
+                    cookie_jar=aiohttp.DummyCookieJar(),
                 ),
                 home,
             )
@@ -214,7 +244,9 @@ class GavelClient:
 
 
 def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> Message:
-    """Return a policy's message for a conversation: ``finish_reason`` is ``length`` where the reply was cut at a limit of tokens."""
+    """Return a policy's message for a conversation: ``finish_reason`` is ``length`` where the reply was cut at a limit
+    of tokens.
+    """
     return Message("assistant", text, Reply(text, finish_reason, model))
 
 
@@ -228,7 +260,9 @@ def _encode_body(value: object) -> bytes:
     except orjson.JSONEncodeError as failed:
         raise ServiceRefused(0, Problem(f"this cannot be sent as JSON: {failed}")) from failed
     if b"null" in body and (bad := find_non_finite(value)) is not None:
-        raise ServiceRefused(0, Problem("this cannot be sent as JSON: the number is not finite", bad.path, str(bad.value)))
+        raise ServiceRefused(
+            0, Problem("this cannot be sent as JSON: the number is not finite", bad.path, str(bad.value))
+        )
     return body
 
 
@@ -258,7 +292,8 @@ def _read_refusal(status: int, body: bytes) -> ServiceRefused:
 
 def _make_foreign(status: int, found: str, allowed: str = "") -> ServiceRefused:
     return ServiceRefused(
-        status, Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?")
+        status,
+        Problem("the answer is none of this service", "", found, allowed, "is this its address, and its version?"),
     )
 
 

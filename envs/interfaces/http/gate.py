@@ -1,4 +1,6 @@
-"""What every request passes: the key, the host, the body within its bounds, a place among what is in flight; and the end of it all."""
+"""What every request passes: the key, the host, the body within its bounds, a place among what is in flight; and the
+end of it all.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class HttpOptions:
         body_timeout: seconds for the body to arrive, and for the answer to be taken.
         retry_after: seconds that a refused client is told to wait.
         api_key: what callers must send; None asks for none.
-        loopback_hosts: answer requests made to this machine's own names alone, so that no web page elsewhere can use the service.
+        loopback_hosts: answer requests made to this machine's own names alone, so that no web page elsewhere can use
+            the service.
         max_bodies_bytes: of all requests whose bodies are arriving, together; where they are more, those larger than
             ``SMALL_BYTES`` are answered 503.
     """
@@ -97,11 +100,15 @@ class Gate:
         Raises:
             HttpProblem: 403.
         """
-        # Without the header aiohttp would ask the resolver for this machine's name, which is nothing that the caller said.
+        # Without the header aiohttp would ask the resolver for this machine's name, which is nothing that the caller
+        # said.
         host = request.host if "Host" in request.headers else ""
         if self.options.loopback_hosts and not self._is_local(host):
             problem = Problem(
-                "this service answers on a loopback address only", "Host", _show_header(host) or "none", "127.0.0.1, ::1, localhost"
+                "this service answers on a loopback address only",
+                "Host",
+                _show_header(host) or "none",
+                "127.0.0.1, ::1, localhost",
             )
             raise HttpProblem(403, problem)
 
@@ -114,11 +121,16 @@ class Gate:
         if self._key is None:
             return
         scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode("utf-8", "surrogateescape"), self._key):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            sent.strip().encode("utf-8", "surrogateescape"), self._key
+        ):
             problem = Problem(
-                "the key is missing or wrong", "Authorization", "another key" if sent else "no key", "Bearer KEY",
+                "the key is missing or wrong",
+                "Authorization",
+                "another key" if sent else "no key",
+                "Bearer KEY",
                 "send the key that this service was started with",
-            )  # fmt: skip
+            )
             raise HttpProblem(401, problem, {"WWW-Authenticate": "Bearer"})
 
     def _is_local(self, host: str) -> bool:
@@ -135,12 +147,17 @@ class Gate:
         Raises:
             HttpProblem: 400, 408, 413 or 415.
         """
-        if request.content_type != "application/json" or (request.charset or "utf-8").lower().replace("-", "") != "utf8":
+        if (
+            request.content_type != "application/json"
+            or (request.charset or "utf-8").lower().replace("-", "") != "utf8"
+        ):
             found = _show_header(request.headers.get("Content-Type", "none"))
             raise HttpProblem(415, Problem("the body must be JSON in UTF-8", "Content-Type", found, "application/json"))
         if "Content-Encoding" in request.headers:
             found = _show_header(request.headers["Content-Encoding"])
-            raise HttpProblem(415, Problem("a body that is compressed is not read", "Content-Encoding", found, "no such header"))
+            raise HttpProblem(
+                415, Problem("a body that is compressed is not read", "Content-Encoding", found, "no such header")
+            )
         body = await self._read_bytes(request)
         try:
             return orjson.loads(body)
@@ -161,10 +178,14 @@ class Gate:
             problem = Problem("the body did not arrive in time", allowed=f"{self.options.body_timeout:g} seconds")
             raise HttpProblem(408, problem, {"Connection": "close"}) from None
         except web.RequestPayloadError as failed:
-            raise HttpProblem(400, Problem(f"the body is broken: {shorten_value(str(failed))}"), {"Connection": "close"}) from None
+            raise HttpProblem(
+                400, Problem(f"the body is broken: {shorten_value(str(failed))}"), {"Connection": "close"}
+            ) from None
 
     async def _collect_bytes(self, request: web.Request, most: int) -> bytes:
-        """Return the body; its bytes count while it arrives, not before, so that a caller who only announces holds no room."""
+        """Return the body; its bytes count while it arrives, not before, so that a caller who only announces holds no
+        room.
+        """
         body = bytearray()
         try:
             async for chunk in request.content.iter_any():
@@ -174,10 +195,15 @@ class Gate:
                     raise _make_too_large(f"more than {most}", most)
                 if self._arriving > self.options.max_bodies_bytes and len(body) > SMALL_BYTES:
                     problem = Problem(
-                        "too many bodies are arriving at once", "", f"more than {self.options.max_bodies_bytes} bytes",
-                        f"{self.options.max_bodies_bytes} bytes at once", "send it again later",
-                    )  # fmt: skip
-                    raise HttpProblem(503, problem, {"Retry-After": str(self.options.retry_after), "Connection": "close"})
+                        "too many bodies are arriving at once",
+                        "",
+                        f"more than {self.options.max_bodies_bytes} bytes",
+                        f"{self.options.max_bodies_bytes} bytes at once",
+                        "send it again later",
+                    )
+                    raise HttpProblem(
+                        503, problem, {"Retry-After": str(self.options.retry_after), "Connection": "close"}
+                    )
             return bytes(body)
         finally:
             self._arriving -= len(body)
@@ -212,12 +238,17 @@ class Gate:
         if self.draining:
             raise self._make_closing_problem()
         if items > self.options.max_batch:
-            raise HttpProblem(422, Problem("this batch is too long", "", f"{items} items", f"at most {self.options.max_batch}"))
+            raise HttpProblem(
+                422, Problem("this batch is too long", "", f"{items} items", f"at most {self.options.max_batch}")
+            )
         if self.in_flight + items > self.options.max_in_flight:
             problem = Problem(
-                "too much is in flight", "", f"{self.in_flight} items in flight", f"{self.options.max_in_flight} at once",
+                "too much is in flight",
+                "",
+                f"{self.in_flight} items in flight",
+                f"{self.options.max_in_flight} at once",
                 "send it again later, or fewer at once",
-            )  # fmt: skip
+            )
             raise HttpProblem(429, problem, {"Retry-After": str(self.options.retry_after)})
 
     def _make_closing_problem(self) -> HttpProblem:
@@ -225,7 +256,9 @@ class Gate:
         return HttpProblem(503, Problem("the service is ending", fix="send it again to the next one"), headers)
 
     async def drain_requests(self, seconds: float) -> int:
-        """Let in no further work, wait for what is in flight, end what takes longer than ``seconds``; return how many were ended."""
+        """Let in no further work, wait for what is in flight, end what takes longer than ``seconds``; return how many
+        were ended.
+        """
         self.draining = True
         try:
             async with asyncio.timeout(seconds):
@@ -251,11 +284,15 @@ def _show_header(header: str) -> str:
 
 
 def _make_too_large(found: str, most: int) -> HttpProblem:
-    problem = Problem("the body is too large", "Content-Length", f"{found} bytes", f"at most {most} bytes", "send fewer items at once")
+    problem = Problem(
+        "the body is too large", "Content-Length", f"{found} bytes", f"at most {most} bytes", "send fewer items at once"
+    )
     return HttpProblem(413, problem, {"Connection": "close"})
 
 
 def is_local_host(header: str) -> bool:
-    """Tell whether a ``Host`` header, its port included, names this machine alone: no web page elsewhere can send such a one."""
+    """Tell whether a ``Host`` header, its port included, names this machine alone: no web page elsewhere can send such
+    a one.
+    """
     name = header.strip("[]") if header.endswith("]") else header.rsplit(":", 1)[0].strip("[]")
     return is_loopback_address(name.lower())

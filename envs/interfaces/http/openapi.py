@@ -9,12 +9,24 @@ from pydantic import TypeAdapter
 
 import gavel
 from gavel.envs.interfaces.http.gate import HttpOptions
-from gavel.envs.interfaces.http.records import GradeAnswer, Health, OpenAnswer, OpenRequest, Refused, SaidRequest, StepAnswer
+from gavel.envs.interfaces.http.records import (
+    GradeAnswer,
+    Health,
+    OpenAnswer,
+    OpenRequest,
+    Refused,
+    SaidRequest,
+    StepAnswer,
+)
 
 _REF = "#/components/schemas/{model}"
 _ROUTES: Mapping[str, tuple[str, Any, Any]] = {
     "open": ("Begin an episode: the messages it starts with.", OpenRequest, OpenAnswer),
-    "step": ("Say what follows the policy's newest reply: further messages, or the end with its grade.", SaidRequest, StepAnswer),
+    "step": (
+        "Say what follows the policy's newest reply: further messages, or the end with its grade.",
+        SaidRequest,
+        StepAnswer,
+    ),
     "grade": ("Grade a reply, or a conversation that is over.", SaidRequest, GradeAnswer),
 }
 _ERRORS: Mapping[int, str] = {
@@ -42,27 +54,38 @@ def make_document(names: Sequence[str], options: HttpOptions, extra_paths: Mappi
     paths: dict[str, Any] = {
         f"/v1/{name}/{verb}": {"post": _make_operation(name, verb, refs, options)} for name in names for verb in _ROUTES
     }
-    paths["/healthz"] = {"get": {
-        "operationId": "health", "summary": "How the service fares: counters, what is in flight.", "security": [],
-        "responses": {
-            "200": _describe_answer("It works.", refs["Health"]), "503": _describe_answer("It is ending.", refs["Health"]),
-        },
-    }}  # fmt: skip
-    paths["/openapi.json"] = {"get": {
-        "operationId": "document", "summary": "This document.", "security": [],
-        "responses": {"200": _describe_answer("This document.", {"type": "object"})},
-    }}  # fmt: skip
+    paths["/healthz"] = {
+        "get": {
+            "operationId": "health",
+            "summary": "How the service fares: counters, what is in flight.",
+            "security": [],
+            "responses": {
+                "200": _describe_answer("It works.", refs["Health"]),
+                "503": _describe_answer("It is ending.", refs["Health"]),
+            },
+        }
+    }
+    paths["/openapi.json"] = {
+        "get": {
+            "operationId": "document",
+            "summary": "This document.",
+            "security": [],
+            "responses": {"200": _describe_answer("This document.", {"type": "object"})},
+        }
+    }
     components: dict[str, Any] = {"schemas": schemas}
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
-            "title": "Gavel", "version": gavel.__version__,
-            "description": "Judge-graded environments over HTTP. A body that is an object is one item; a list is a batch, answered by "
+            "title": "Gavel",
+            "version": gavel.__version__,
+            "description": "Judge-graded environments over HTTP. A body that is an object is one item; a list is a "
+            "batch, answered by "
             "a list in the same order, in which an item that cannot be read is an error of its own.",
         },
         "paths": {**paths, **extra_paths},
         "components": components,
-    }  # fmt: skip
+    }
     if options.api_key is not None:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"key": []}]
@@ -74,7 +97,9 @@ def _make_schemas() -> tuple[Any, dict[str, Any]]:
     wanted: list[tuple[str, _Mode, Any]] = [("Health", "serialization", Health), ("Refused", "serialization", Refused)]
     for verb, (_, request, answer) in _ROUTES.items():
         wanted += [(f"{verb} request", "validation", request), (f"{verb} answer", "serialization", answer)]
-    found, shared = TypeAdapter.json_schemas([(name, mode, TypeAdapter(kind)) for name, mode, kind in wanted], ref_template=_REF)
+    found, shared = TypeAdapter.json_schemas(
+        [(name, mode, TypeAdapter(kind)) for name, mode, kind in wanted], ref_template=_REF
+    )
     return _bound_integers(dict(shared.get("$defs", {}))), {name: found[name, mode] for name, mode, _ in wanted}
 
 
@@ -99,16 +124,23 @@ def _make_operation(name: str, verb: str, refs: Mapping[str, Any], options: Http
             continue
         responses[str(status)] = _describe_answer(meaning, refs["Refused"], _WAIT if status in (429, 503) else None)
     return {
-        "operationId": f"{name}.{verb}", "summary": summary, "tags": [name],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [*_list_branches(one), batch]}}}},
+        "operationId": f"{name}.{verb}",
+        "summary": summary,
+        "tags": [name],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"anyOf": [*_list_branches(one), batch]}}},
+        },
         "responses": responses,
-    }  # fmt: skip
+    }
 
 
 def _list_branches(schema: Mapping[str, Any]) -> list[Any]:
     return list(schema["anyOf"]) if set(schema) == {"anyOf"} else [schema]
 
 
-def _describe_answer(meaning: str, schema: Mapping[str, Any], headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _describe_answer(
+    meaning: str, schema: Mapping[str, Any], headers: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     made: dict[str, Any] = {"description": meaning, "content": {"application/json": {"schema": schema}}}
     return {**made, "headers": headers} if headers else made

@@ -1,4 +1,6 @@
-"""What stands in the bodies of requests and answers: the service decodes and encodes these, the OpenAPI document is made of them."""
+"""What stands in the bodies of requests and answers: the service decodes and encodes these, the OpenAPI document is
+made of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from gavel.models.types import Message, Receipt, Reply
 
 @record
 class OpenRequest:
-    """Begin an episode: ``task`` is a row of ours (``schema`` is ``gavel.task/1``), or one of a source of this environment."""
+    """Begin an episode: ``task`` is a row of ours (``schema`` is ``gavel.task/1``), or one of a source of this
+    environment.
+    """
 
     task: Mapping[str, Any]
 
@@ -29,7 +33,9 @@ class TextRequest:
 
 @record
 class ReplyRequest:
-    """One reply to a task, with how it ended: a reply that was cut at a limit of tokens has the ``finish_reason`` ``length``."""
+    """One reply to a task, with how it ended: a reply that was cut at a limit of tokens has the ``finish_reason``
+    ``length``.
+    """
 
     task: Mapping[str, Any]
     reply: Reply
@@ -37,7 +43,8 @@ class ReplyRequest:
 
 @record
 class MessagesRequest:
-    """Everything that was said, the task's own messages first. An assistant's message after these that has no ``reply`` counts as
+    """Everything that was said, the task's own messages first. An assistant's message after these that has no ``reply``
+    counts as
     finished with ``stop``."""
 
     task: Mapping[str, Any]
@@ -46,7 +53,8 @@ class MessagesRequest:
 
 @record
 class Problem:
-    """What is wrong with a request or a task: which field, what was found, what is allowed, how to mend it. Texts, empty where there is
+    """What is wrong with a request or a task: which field, what was found, what is allowed, how to mend it. Texts,
+    empty where there is
     nothing to say."""
 
     problem: str
@@ -58,7 +66,10 @@ class Problem:
 
 @record
 class Opened:
-    """The messages an episode starts with. ``over``: it ends with them, and is stepped or graded without asking the policy."""
+    """The messages an episode starts with.
+
+    ``over``: it ends with them, and is stepped or graded without asking the policy.
+    """
 
     status: Literal["opened"]
     task_id: str
@@ -79,7 +90,8 @@ class Observed:
 
 @record
 class Graded:
-    """A verdict, right or wrong. ``messages``: a simulator's last words, to be appended; ``receipts``: of every model call that
+    """A verdict, right or wrong. ``messages``: a simulator's last words, to be appended; ``receipts``: of every model
+    call that
     informed the outcome."""
 
     status: Literal["graded"]
@@ -95,7 +107,8 @@ class Graded:
 
 @record
 class Ungraded:
-    """No verdict: a judge, a simulator or the service itself failed. There is no reward, and none may be made up. ``retry``: whether
+    """No verdict: a judge, a simulator or the service itself failed. There is no reward, and none may be made up.
+    ``retry``: whether
     asking again may help."""
 
     status: Literal["ungraded"]

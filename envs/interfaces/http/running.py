@@ -14,7 +14,9 @@ from gavel.models.errors import ConfigError
 IDLE = 75.0
 """Seconds for which a connection may say nothing, or not finish its headers."""
 _LAST_WORDS = 2.0
-"""Seconds in which answers that are made already must have been sent, and for which the rest of a refused body is read."""
+"""Seconds in which answers that are made already must have been sent, and for which the rest of a refused body is
+read.
+"""
 
 
 class Running:
@@ -44,9 +46,15 @@ class Running:
             ConfigError: this address cannot be had.
         """
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, auto_decompress=False, keepalive_timeout=idle,
-            shutdown_timeout=_LAST_WORDS, lingering_time=_LAST_WORDS, logger=_make_logger(),
-        )  # fmt: skip
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            auto_decompress=False,
+            keepalive_timeout=idle,
+            shutdown_timeout=_LAST_WORDS,
+            lingering_time=_LAST_WORDS,
+            logger=_make_logger(),
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port, backlog=1024).start()
@@ -54,13 +62,17 @@ class Running:
             await runner.cleanup()
             busy = failed.errno in (errno.EADDRINUSE, errno.EACCES)
             raise ConfigError(
-                f"this address cannot be had: {failed.strerror or failed}", field="http.port" if busy else "http.host",
-                found=f"{host}:{port}", allowed="a free port; 0 picks one" if busy else "a name or an address of this machine",
-            ) from None  # fmt: skip
+                f"this address cannot be had: {failed.strerror or failed}",
+                field="http.port" if busy else "http.host",
+                found=f"{host}:{port}",
+                allowed="a free port; 0 picks one" if busy else "a name or an address of this machine",
+            ) from None
         return cls(runner, host, runner.addresses[0][1])
 
     async def stop(self, grace: float) -> int:
-        """Refuse new work, let what is in flight end within ``grace`` seconds, and close; return how many had to be ended."""
+        """Refuse new work, let what is in flight end within ``grace`` seconds, and close; return how many had to be
+        ended.
+        """
         late = await self._runner.app[GATE].drain_requests(grace)
         await self.close()
         return late

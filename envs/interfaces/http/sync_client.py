@@ -1,4 +1,6 @@
-"""The client of the service for callers that are not asynchronous: a trainer's reward function, a notebook, a script."""
+"""The client of the service for callers that are not asynchronous: a trainer's reward function, a notebook, a
+script.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,26 @@ from gavel.models.loop_thread import LoopThread
 class SyncGavelClient:
     """What ``GavelClient`` does, call by call; safe to share between threads, also where an event loop runs already.
 
-    Its connections stay open between calls, so make one and keep it: a trainer that grades sample by sample then pays for no
-    connection. It connects anew in a child forked from its process. Use ``with``, or call ``close``; the end of the program closes it.
+    Its connections stay open between calls, so make one and keep it: a trainer that grades sample by sample then pays
+    for no
+    connection. It connects anew in a child forked from its process. Use ``with``, or call ``close``; the end of the
+    program closes it.
     Arguments, results and errors are those of ``GavelClient``.
     """
 
     def __init__(
-        self, url: str, env: str, *, api_key: str | None = None, timeout: float = 900.0, attempts: int = 5, connections: int = 64
+        self,
+        url: str,
+        env: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 900.0,
+        attempts: int = 5,
+        connections: int = 64,
     ) -> None:
-        self._client = GavelClient(url, env, api_key=api_key, timeout=timeout, attempts=attempts, connections=connections)
+        self._client = GavelClient(
+            url, env, api_key=api_key, timeout=timeout, attempts=attempts, connections=connections
+        )
         self._thread = LoopThread("gavel-client")
         weakref.finalize(self, _close_client, self._thread, self._client)
 
@@ -54,7 +67,9 @@ class SyncGavelClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

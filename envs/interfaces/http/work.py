@@ -60,7 +60,9 @@ class Work:
         started, begun = time.time(), time.perf_counter()
         opening = await self.served.open_episode(task)
         if isinstance(opening, Finish):
-            ended = _make_end_answer(self._make_result(task, Transcript(task.messages), opening, started, begun), opening)
+            ended = _make_end_answer(
+                self._make_result(task, Transcript(task.messages), opening, started, begun), opening
+            )
             assert not isinstance(ended, Graded)  # nothing was said that could be graded
             return ended
         self.tally.opened += 1
@@ -111,7 +113,9 @@ class Work:
         if isinstance(task, Invalid):
             return task
         try:
-            return task, self.served.make_transcript(task, request.messages if isinstance(request, MessagesRequest) else request.reply)
+            return task, self.served.make_transcript(
+                task, request.messages if isinstance(request, MessagesRequest) else request.reply
+            )
         except TranscriptError as failed:
             raise HttpProblem(422, make_problem(failed)) from None
 
@@ -141,7 +145,11 @@ def _decode_item(cls: type[T], item: Any) -> T:
         except InputError as failed:
             if failed.allowed != _WANTED_WHOLE:
                 raise
-            return decode(cls, {name: part if name == "task" else _to_whole(part) for name, part in item.items()}, error=InputError)
+            return decode(
+                cls,
+                {name: part if name == "task" else _to_whole(part) for name, part in item.items()},
+                error=InputError,
+            )
     except InputError as failed:
         raise HttpProblem(422, make_problem(failed)) from None
     except orjson.JSONEncodeError as failed:  # nested more deeply than can be written again
@@ -165,15 +173,30 @@ def _make_end_answer(result: Result, finish: Finish | None) -> Graded | Ungraded
     if result.reward is None:
         return _make_ungraded(result, finish)
     return Graded(
-        "graded", result.task_id, result.task_digest, result.reward, result.outcome, finish.messages if finish else (), result.receipts,
-        result.timing, result.digests,
-    )  # fmt: skip
+        "graded",
+        result.task_id,
+        result.task_digest,
+        result.reward,
+        result.outcome,
+        finish.messages if finish else (),
+        result.receipts,
+        result.timing,
+        result.digests,
+    )
 
 
 def _make_ungraded(result: Result, finish: Finish | None) -> Ungraded:
     failure = result.outcome.failure
     assert failure is not None
     return Ungraded(
-        "ungraded", result.task_id, result.task_digest, failure, KINDS[failure.kind].retried_on_resume, result.outcome,
-        finish.messages if finish else (), result.receipts, result.timing, result.digests,
-    )  # fmt: skip
+        "ungraded",
+        result.task_id,
+        result.task_digest,
+        failure,
+        KINDS[failure.kind].retried_on_resume,
+        result.outcome,
+        finish.messages if finish else (),
+        result.receipts,
+        result.timing,
+        result.digests,
+    )

@@ -47,21 +47,27 @@ def aggregate_rows(rows: Sequence[Row], summarize: Summarize | None) -> dict[str
     repeats = group_by_repeat(measured)
     names = [name for name in repeats[0] if name.startswith("mean/")] if repeats else []
     for repeat in repeats:
-        repeat |= _list_points(_summarize_rows([row for row in rows if read_rollout_index(row) == repeat[ROLLOUT]], summarize))
+        repeat |= _list_points(
+            _summarize_rows([row for row in rows if read_rollout_index(row) == repeat[ROLLOUT]], summarize)
+        )
     agent = {
-        **compute_overall(measured), **compute_across_repeats(repeats, [*names, *_list_points(own)] if repeats else []), **coverage, **_list_figures(own),
+        **compute_overall(measured),
+        **compute_across_repeats(repeats, [*names, *_list_points(own)] if repeats else []),
+        **coverage,
+        **_list_figures(own),
         "num_repeats": len({read_rollout_index(row) for row in rows}),
-    }  # fmt: skip
+    }
     key = {name: value for name, value in agent.items() if name.startswith("mean/")} | _pick_headline(own) | coverage
     return _make_reply(agent, key, group_by_task(measured), repeats)
 
 
 def _make_reply(
-    agent: Mapping[str, Any], key: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], repeats: Sequence[Mapping[str, Any]]
+    agent: Mapping[str, Any],
+    key: Mapping[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+    repeats: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    return {
-        "agent_metrics": agent, "key_metrics": key, "group_level_metrics": groups, "repeat_level_metrics": repeats,
-    }  # fmt: skip
+    return {"agent_metrics": agent, "key_metrics": key, "group_level_metrics": groups, "repeat_level_metrics": repeats}
 
 
 def _measure_coverage(rows: Sequence[Row], measured: Sequence[Row]) -> dict[str, int]:
@@ -69,9 +75,11 @@ def _measure_coverage(rows: Sequence[Row], measured: Sequence[Row]) -> dict[str,
         return {}
     tasks, seen = {read_task_index(row) for row in rows}, {read_task_index(row) for row in measured}
     return {
-        "coverage/measured_rollouts": len(measured), "coverage/masked_rollouts": len(rows) - len(measured),
-        "coverage/measured_tasks": len(seen), "coverage/fully_masked_tasks": len(tasks - seen),
-    }  # fmt: skip
+        "coverage/measured_rollouts": len(measured),
+        "coverage/masked_rollouts": len(rows) - len(measured),
+        "coverage/measured_tasks": len(seen),
+        "coverage/fully_masked_tasks": len(tasks - seen),
+    }
 
 
 def _summarize_rows(rows: Sequence[Row], summarize: Summarize | None) -> Summary:

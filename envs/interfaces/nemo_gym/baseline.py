@@ -1,6 +1,7 @@
 """The statistics that Gym's tools expect of every numeric field of a reply: by task, over all, and by repeat.
 
-Follows what NeMo Gym 0.7.0's reward profiler gives (names, sample standard deviation, linear quantiles, t intervals), without pandas.
+Follows what NeMo Gym 0.7.0's reward profiler gives (names, sample standard deviation, linear quantiles, t intervals),
+without pandas.
 Fields of the task, and names that begin with an underscore, are no measurements.
 """
 
@@ -30,7 +31,10 @@ def extract_numbers(row: Row) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in found.items()
-        if isinstance(value, bool | int | float) and not name.startswith("_") and name not in _NO_MEASUREMENT and math.isfinite(value)
+        if isinstance(value, bool | int | float)
+        and not name.startswith("_")
+        and name not in _NO_MEASUREMENT
+        and math.isfinite(value)
     }
 
 
@@ -63,13 +67,24 @@ def group_by_task(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _describe_task(index: int, rows: Sequence[Row]) -> dict[str, Any]:
     infos = [
-        {"rollout_id": f"{index}:{read_rollout_index(row)}", TASK: index, ROLLOUT: read_rollout_index(row), **extract_numbers(row)} for row in rows
-    ]  # fmt: skip
+        {
+            "rollout_id": f"{index}:{read_rollout_index(row)}",
+            TASK: index,
+            ROLLOUT: read_rollout_index(row),
+            **extract_numbers(row),
+        }
+        for row in rows
+    ]
     return {
-        TASK: index, **_describe_rows([extract_numbers(row) for row in rows]), "sample": {"agent_ref": rows[0].get("agent_ref")},
-        "num_rollouts": len(rows), "expected_num_rollouts": len(rows), "missing_num_rollouts": 0,
-        "reward_profile_completion_pct": 100.0, "rollout_infos": infos,
-    }  # fmt: skip
+        TASK: index,
+        **_describe_rows([extract_numbers(row) for row in rows]),
+        "sample": {"agent_ref": rows[0].get("agent_ref")},
+        "num_rollouts": len(rows),
+        "expected_num_rollouts": len(rows),
+        "missing_num_rollouts": 0,
+        "reward_profile_completion_pct": 100.0,
+        "rollout_infos": infos,
+    }
 
 
 def _describe_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -78,9 +93,11 @@ def _describe_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     made: dict[str, float] = {}
     for name, column in columns.items():
         made |= {
-            f"mean/{name}": float(column.mean()), f"max/{name}": float(column.max()), f"min/{name}": float(column.min()),
+            f"mean/{name}": float(column.mean()),
+            f"max/{name}": float(column.max()),
+            f"min/{name}": float(column.min()),
             f"median/{name}": float(np.median(column)),
-        }  # fmt: skip
+        }
         if len(column) > 1 or (single and len(column) == len(rows)):
             made[f"std/{name}"] = _compute_std(column)
     return made
@@ -116,11 +133,16 @@ def _describe_repeat(index: int, rows: Sequence[Row], tasks: int) -> dict[str, A
         mean, std = float(column.mean()), _compute_std(column)
         error = std / math.sqrt(len(column))
         made |= {
-            f"mean/{name}": mean, f"median/{name}": float(np.median(column)), f"std/{name}": std, f"sem/{name}": error,
-            f"min/{name}": float(column.min()), f"max/{name}": float(column.max()),
-            f"p25/{name}": float(np.quantile(column, 0.25)), f"p75/{name}": float(np.quantile(column, 0.75)),
+            f"mean/{name}": mean,
+            f"median/{name}": float(np.median(column)),
+            f"std/{name}": std,
+            f"sem/{name}": error,
+            f"min/{name}": float(column.min()),
+            f"max/{name}": float(column.max()),
+            f"p25/{name}": float(np.quantile(column, 0.25)),
+            f"p75/{name}": float(np.quantile(column, 0.75)),
             **_compute_interval(name, "", mean, error, len(column)),
-        }  # fmt: skip
+        }
     return made
 
 
@@ -141,9 +163,13 @@ def compute_across_repeats(repeats: Sequence[Mapping[str, Any]], names: Iterable
         mean, std = float(column.mean()), _compute_std(column)
         error = std / math.sqrt(len(column))
         found = {
-            "mean": mean, "median": float(np.median(column)), "std": std, "min": float(column.min()), "max": float(column.max()),
+            "mean": mean,
+            "median": float(np.median(column)),
+            "std": std,
+            "min": float(column.min()),
+            "max": float(column.max()),
             "se": error,
-        }  # fmt: skip
+        }
         made |= {f"{stat}_across_repeats/{name}": value for stat, value in found.items()}
         made |= _compute_interval(name, "_across_repeats", mean, error, len(column))
     return made

@@ -1,4 +1,6 @@
-"""How the replies of a row that is played here are drawn: the service's own sampling, with what the row says otherwise."""
+"""How the replies of a row that is played here are drawn: the service's own sampling, with what the row says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ def read_sampling(params: Any, base: Sampling) -> Sampling:
         TaskError: no object, a field that the policy's call has no place for, or a number that is none.
     """
     if not isinstance(params, Mapping):
-        raise TaskError("this is not an object", field="responses_create_params", found=shorten_value(params), allowed="an object")
+        raise TaskError(
+            "this is not an object", field="responses_create_params", found=shorten_value(params), allowed="an object"
+        )
     for name in _UNSUPPORTED:
         if params.get(name):
             raise TaskError(
-                "a row played here cannot set this field", field=f"responses_create_params.{name}", found=shorten_value(params[name]),
+                "a row played here cannot set this field",
+                field=f"responses_create_params.{name}",
+                found=shorten_value(params[name]),
                 allowed="input, temperature, top_p, max_output_tokens, reasoning.effort",
                 remedy="put instructions into `input` as a system message; let an agent of Gym's play rows with tools",
-            )  # fmt: skip
+            )
     found: dict[str, Any] = {}
     for name, own in _NUMBERS.items():
         value = params.get(name)
@@ -37,7 +43,10 @@ def read_sampling(params: Any, base: Sampling) -> Sampling:
             continue
         if isinstance(value, bool) or not isinstance(value, int if own == "max_response_tokens" else int | float):
             raise TaskError(
-                "this is no number", field=f"responses_create_params.{name}", found=shorten_value(value), allowed="a number"
+                "this is no number",
+                field=f"responses_create_params.{name}",
+                found=shorten_value(value),
+                allowed="a number",
             )
         found[own] = value
     reasoning = params.get("reasoning")

@@ -1,4 +1,6 @@
-"""A prepared folder with its tasks also as rows of Gym's form: ``nemo_gym.jsonl`` beside ``tasks.jsonl``, and so for validation."""
+"""A prepared folder with its tasks also as rows of Gym's form: ``nemo_gym.jsonl`` beside ``tasks.jsonl``, and so for
+validation.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def with_gym_rows(files: Mapping[str, bytes], *, agent: str | None = None) -> di
     if _MANIFEST not in files:
         return made
     manifest = orjson.loads(files[_MANIFEST])
-    noted = {name: {"sha256": f"sha256:{hashlib.sha256(data).hexdigest()}", "rows": data.count(b"\n")} for name, data in rows.items()}
+    noted = {
+        name: {"sha256": f"sha256:{hashlib.sha256(data).hexdigest()}", "rows": data.count(b"\n")}
+        for name, data in rows.items()
+    }
     manifest["files"] = {**manifest.get("files", {}), **noted}
     return {**made, _MANIFEST: orjson.dumps(manifest, option=orjson.OPT_INDENT_2) + b"\n"}
 

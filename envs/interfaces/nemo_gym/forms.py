@@ -1,4 +1,6 @@
-"""The two forms in which Gym 0.7 sends a row, and in which it wants the answer: flat, and with the task in an envelope."""
+"""The two forms in which Gym 0.7 sends a row, and in which it wants the answer: flat, and with the task in an
+envelope.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ class Envelope:
     task_id: Mapping[str, Any]
 
     def make_answer(self, reply: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the episode's answer: exactly one of ``result`` and ``failure``; the collector's own keys stay out of it."""
+        """Return the episode's answer: exactly one of ``result`` and ``failure``; the collector's own keys stay out of
+        it.
+        """
         made: dict[str, Any] = {"episode_id": self.episode_id, "task_id": self.task_id}
         if "_ng_failure_class" not in reply:
             return {**made, "result": {name: value for name, value in reply.items() if not name.startswith("_ng_")}}
         failure = {
-            "failure_reason": reply["failure_reason"], "terminal": bool(reply.get("_ng_failure_terminal")),
-            "failure_kind": reply["failure_kind"], "stage": reply["_ng_failure_stage"],
-        }  # fmt: skip
+            "failure_reason": reply["failure_reason"],
+            "terminal": bool(reply.get("_ng_failure_terminal")),
+            "failure_kind": reply["failure_kind"],
+            "stage": reply["_ng_failure_stage"],
+        }
         return {**made, "failure": failure}
 
 
@@ -44,7 +50,9 @@ def run_row(body: Any) -> tuple[dict[str, Any], Envelope | None]:
     task = _read_object(whole["task"], "task")
     fields = dict(_read_object(task.get("task_input"), "task.task_input"))
     data = _read_object(fields.pop("task_data", {}), "task.task_input.task_data")
-    envelope = Envelope(_read_object(whole["episode_id"], "episode_id"), _read_object(task.get("task_id"), "task.task_id"))
+    envelope = Envelope(
+        _read_object(whole["episode_id"], "episode_id"), _read_object(task.get("task_id"), "task.task_id")
+    )
     return {**data, **fields, "_ng_attempt_index": envelope.episode_id.get("attempt", 0)}, envelope
 
 

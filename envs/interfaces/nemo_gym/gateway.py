@@ -12,7 +12,11 @@ from gavel.envs.interfaces.nemo_gym.aggregate import RESULT, aggregate_rows
 from gavel.envs.interfaces.nemo_gym.baseline import Row
 from gavel.envs.interfaces.nemo_gym.episodes import read_sampling
 from gavel.envs.interfaces.nemo_gym.forms import FormError, run_row, verify_row
-from gavel.envs.interfaces.nemo_gym.names import make_agent_name, make_environment_server_name, make_resources_server_name
+from gavel.envs.interfaces.nemo_gym.names import (
+    make_agent_name,
+    make_environment_server_name,
+    make_resources_server_name,
+)
 from gavel.envs.interfaces.nemo_gym.replies import make_reply
 from gavel.envs.interfaces.nemo_gym.responses import make_response_object, read_messages
 from gavel.envs.interfaces.nemo_gym.rows import BLOCK
@@ -53,10 +57,14 @@ class Gateway:
             return self._make_reply(served, row, row["response"], task, None)
         if len(messages) == 1 and (turns := served.environment.info.policy_turns or 1) > 1:
             raise FormError(
-                f"the environment {served.name} plays conversations of up to {turns} replies, and one reply of a conversation has no "
-                "grade", field="response.output", found="one reply", allowed="the whole conversation, as /run returns it",
+                f"the environment {served.name} plays conversations of up to {turns} replies, and one reply of a "
+                f"conversation has no "
+                "grade",
+                field="response.output",
+                found="one reply",
+                allowed="the whole conversation, as /run returns it",
                 remedy=f"let the service play the rows: gym eval run --no-serve --agent {make_agent_name(served.name)}",
-            )  # fmt: skip
+            )
         rollout, attempt = _read_place(row)
         result = await served.grade_episode(task, (*task.messages, *messages), rollout_index=rollout, attempt=attempt)
         return self._make_reply(served, row, row["response"], result, task)
@@ -71,10 +79,12 @@ class Gateway:
         served, created = self._find_served(row), time.time()
         if self.policy is None:
             raise FormError(
-                "no policy is configured, so that no row can be played", field="policy",
+                "no policy is configured, so that no row can be played",
+                field="policy",
                 allowed="policy=external policy.base_url=URL policy.model=NAME",
-                remedy="start the service with a policy, or let an agent of Gym's play the rows and send them to /verify",
-            )  # fmt: skip
+                remedy="start the service with a policy, or let an agent of Gym's play the rows and send them "
+                "to /verify",
+            )
         task, result = await _play_row(served, self.policy, row)
         said = result.transcript.messages[len(task.messages) :] if task else ()
         response_id = f"resp_{(result.task_digest or 'sha256:none')[7:23]}_{result.rollout_index}_{result.attempt}"
@@ -94,9 +104,11 @@ class Gateway:
             return aggregate_rows(rows, served.environment.summarize if served else None)
         except Exception as failed:
             raise FormError(
-                "these replies cannot be summed up", field=f"verify_responses.{RESULT}",
-                found=shorten_value(f"{type(failed).__name__}: {failed}"), allowed="results as /verify and /run gave them",
-            ) from failed  # fmt: skip
+                "these replies cannot be summed up",
+                field=f"verify_responses.{RESULT}",
+                found=shorten_value(f"{type(failed).__name__}: {failed}"),
+                allowed="results as /verify and /run gave them",
+            ) from failed
 
     def make_config(self, host: str, port: int) -> dict[str, Any]:
         """Return the Gym config of this service, which stands at ``host`` and ``port``."""
@@ -109,13 +121,17 @@ class Gateway:
         name = self._find_name(row)
         if name is None or name not in self.served:
             raise FormError(
-                "this row is for no environment that is served here", field=f"agent_ref.name or {BLOCK}.env",
-                found=shorten_value([row.get("agent_ref"), row.get(BLOCK)]), allowed=", ".join(make_agent_name(name) for name in self.served),
-            )  # fmt: skip
+                "this row is for no environment that is served here",
+                field=f"agent_ref.name or {BLOCK}.env",
+                found=shorten_value([row.get("agent_ref"), row.get(BLOCK)]),
+                allowed=", ".join(make_agent_name(name) for name in self.served),
+            )
         return self.served[name]
 
     def _find_name(self, row: Row) -> str | None:
-        """Return what serves a row: its agent says so, it names the environment, there is one only, or one alone recognises it."""
+        """Return what serves a row: its agent says so, it names the environment, there is one only, or one alone
+        recognises it.
+        """
         block, agent = row.get(BLOCK), row.get("agent_ref")
         found = agent.get("name") if isinstance(agent, Mapping) else None
         if (named := next((name for name in self.served if make_agent_name(name) == found), None)) is not None:
@@ -124,10 +140,14 @@ class Gateway:
             return next((name for name, served in self.served.items() if served.environment.name == block["env"]), None)
         if len(self.served) == 1:
             return next(iter(self.served))
-        knowing = [name for name, served in self.served.items() if any(adapter.recognises(row) for adapter in served.adapters)]
+        knowing = [
+            name for name, served in self.served.items() if any(adapter.recognises(row) for adapter in served.adapters)
+        ]
         return knowing[0] if len(knowing) == 1 else None
 
-    def _make_reply(self, served: ServedEnvironment, row: Row, response: Any, result: Result, task: Task | None) -> dict[str, Any]:
+    def _make_reply(
+        self, served: ServedEnvironment, row: Row, response: Any, result: Result, task: Task | None
+    ) -> dict[str, Any]:
         self.seen(served.name, result)
         return make_reply(row, response, result, find_shape(served.environment.name), task.target if task else None)
 
@@ -165,7 +185,9 @@ def _make_blocks(name: str, domain: str, host: str, port: int) -> dict[str, Any]
     resources = {"type": "resources_servers", "name": make_resources_server_name(name)}
     agent = {"type": "responses_api_agents", "name": make_agent_name(name)}
     return {
-        make_resources_server_name(name): {"resources_servers": {make_resources_server_name(name): {**at, "domain": domain}}},
+        make_resources_server_name(name): {
+            "resources_servers": {make_resources_server_name(name): {**at, "domain": domain}}
+        },
         make_agent_name(name): {"responses_api_agents": {"gavel_agent": {**at, "resources_server": resources}}},
         make_environment_server_name(name): {"environment_servers": {"legacy_agent": {**at, "agent_server": agent}}},
     }

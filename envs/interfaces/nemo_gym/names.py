@@ -1,4 +1,6 @@
-"""What an environment's parts are called in a Gym config: the resources server, the agent that plays rows, the hop before it."""
+"""What an environment's parts are called in a Gym config: the resources server, the agent that plays rows, the hop
+before it.
+"""
 
 from __future__ import annotations
 

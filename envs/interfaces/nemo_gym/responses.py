@@ -1,6 +1,7 @@
 """A Responses object as Gym stores it, read as messages of a transcript, and written from them.
 
-Source: the ``response`` of NeMo Gym 0.7.0's ``/verify``, an OpenAI Responses object whose ``output`` may also hold the messages of the
+Source: the ``response`` of NeMo Gym 0.7.0's ``/verify``, an OpenAI Responses object whose ``output`` may also hold the
+messages of the
 other side: so a conversation of several turns is one object, and what was stored can be graded again.
 """
 
@@ -29,19 +30,26 @@ class ResponseError(TaskError):
 def read_messages(response: Any) -> tuple[Message, ...]:
     """Return what was said after the request, oldest first; the policy's messages carry their replies.
 
-    Usually one reply: the last message of the policy's, after the results of its tools if it had any. With messages of the other
-    side in ``output``, every message in order. A response whose status says that it was never finished gives a reply whose
+    Usually one reply: the last message of the policy's, after the results of its tools if it had any. With messages of
+    the other
+    side in ``output``, every message in order. A response whose status says that it was never finished gives a reply
+    whose
     ``finish_reason`` is that status.
 
     Raises:
         ResponseError: names the field.
     """
     if not isinstance(response, Mapping):
-        raise ResponseError("this is no Responses object", field="response", found=shorten_value(response), allowed="an object")
+        raise ResponseError(
+            "this is no Responses object", field="response", found=shorten_value(response), allowed="an object"
+        )
     output = response.get("output")
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
         raise ResponseError(
-            "this is no list of items", field="response.output", found=shorten_value(output), allowed="a list of objects"
+            "this is no list of items",
+            field="response.output",
+            found=shorten_value(output),
+            allowed="a list of objects",
         )
     if not any(_is_said_by_others(item) for item in output):
         return (_read_message(response, output, last=True),)
@@ -77,20 +85,27 @@ def _read_reply(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]],
     if not last and any(item.get("status") == "incomplete" for item in final):
         incomplete = {"reason": "max_output_tokens"}
     body = {
-        "output": final, "model": model or None, "usage": response.get("usage") if last else None,
-        "status": "incomplete" if incomplete or (last and status == "incomplete") else "completed", "incomplete_details": incomplete,
-    }  # fmt: skip
+        "output": final,
+        "model": model or None,
+        "usage": response.get("usage") if last else None,
+        "status": "incomplete" if incomplete or (last and status == "incomplete") else "completed",
+        "incomplete_details": incomplete,
+    }
     try:
         read = decode_document(body, responses=True)
     except BadBody as bad:
         raise ResponseError("this reply cannot be read", field="response", found=bad.reason) from None
     metadata = response.get("metadata")
     prefilled = isinstance(metadata, Mapping) and metadata.get(_PREFILLED) == "true"
-    return Reply(read.text or read.refusal or "", read.finish_reason or STOP, model, read.usage, read.reasoning, prefilled)
+    return Reply(
+        read.text or read.refusal or "", read.finish_reason or STOP, model, read.usage, read.reasoning, prefilled
+    )
 
 
 def _find_final(items: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield what makes the final answer: after the last result of a tool, and of several messages the last one with text."""
+    """Yield what makes the final answer: after the last result of a tool, and of several messages the last one with
+    text.
+    """
     results = [place for place, item in enumerate(items) if item.get("type") in _TOOL_RESULTS]
     tail = items[results[-1] + 1 if results else 0 :]
     texts = [place for place, item in enumerate(tail) if item.get("type") == "message" and item.get("content")]
@@ -109,12 +124,18 @@ def _is_said_by_others(item: Mapping[str, Any]) -> bool:
 def _read_text(content: Any, field: str) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content):
+    if isinstance(content, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content
+    ):
         return "".join(part["text"] for part in content)
-    raise ResponseError("this is no text", field=field, found=shorten_value(content), allowed="a text, or a list of text parts")
+    raise ResponseError(
+        "this is no text", field=field, found=shorten_value(content), allowed="a text, or a list of text parts"
+    )
 
 
-def make_response_object(messages: Sequence[Message], *, response_id: str, created: float, model: str = "") -> dict[str, Any]:
+def make_response_object(
+    messages: Sequence[Message], *, response_id: str, created: float, model: str = ""
+) -> dict[str, Any]:
     """Return the Responses object of what was said after a request.
 
     Args:
@@ -128,12 +149,18 @@ def make_response_object(messages: Sequence[Message], *, response_id: str, creat
     reason = _INCOMPLETE.get(finish_word(last.finish_reason)) if last else None
     done = last is not None and finish_word(last.finish_reason) in (STOP, TOOLS)
     made: dict[str, Any] = {
-        "id": response_id, "created_at": created, "model": last.model if last else model, "object": "response",
+        "id": response_id,
+        "created_at": created,
+        "model": last.model if last else model,
+        "object": "response",
         "status": "incomplete" if reason else "completed" if done else "failed",
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": list(_make_items(messages, response_id)), "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
+        "output": list(_make_items(messages, response_id)),
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
         "usage": _sum_usage([reply.usage for reply in replies if reply.usage is not None]),
-    }  # fmt: skip
+    }
     if last is not None and last.think_prefilled:
         made["metadata"] = {_PREFILLED: "true"}
     return made
@@ -147,12 +174,19 @@ def _make_items(messages: Sequence[Message], response_id: str) -> Iterator[dict[
             continue
         name = f"{response_id}_{place}"
         if reply.reasoning is not None:
-            yield {"type": "reasoning", "id": f"rs_{name}", "summary": [{"type": "summary_text", "text": reply.reasoning}]}
+            yield {
+                "type": "reasoning",
+                "id": f"rs_{name}",
+                "summary": [{"type": "summary_text", "text": reply.reasoning}],
+            }
         word = finish_word(reply.finish_reason)
         yield {
-            "type": "message", "role": "assistant", "id": f"msg_{name}", "status": "incomplete" if word in _INCOMPLETE else "completed",
+            "type": "message",
+            "role": "assistant",
+            "id": f"msg_{name}",
+            "status": "incomplete" if word in _INCOMPLETE else "completed",
             "content": [{"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}],
-        }  # fmt: skip
+        }
         if word == TOOLS:  # the client keeps no more of it than that there was one
             yield {"type": "function_call", "call_id": f"call_{name}", "name": "unknown", "arguments": "{}"}
 
@@ -161,9 +195,14 @@ def _sum_usage(counted: Iterable[Usage]) -> dict[str, Any] | None:
     counted = list(counted)
     if not counted:
         return None
-    prompt, completion = sum(usage.prompt_tokens for usage in counted), sum(usage.completion_tokens for usage in counted)
+    prompt, completion = (
+        sum(usage.prompt_tokens for usage in counted),
+        sum(usage.completion_tokens for usage in counted),
+    )
     return {
-        "input_tokens": prompt, "output_tokens": completion, "total_tokens": prompt + completion,
+        "input_tokens": prompt,
+        "output_tokens": completion,
+        "total_tokens": prompt + completion,
         "input_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in counted)},
         "output_tokens_details": {"reasoning_tokens": sum(usage.reasoning_tokens for usage in counted)},
-    }  # fmt: skip
+    }

@@ -1,4 +1,7 @@
-"""Gym's routes on our service. A row waits for its place: Gym sends all rows at once and ends its run at the first refusal."""
+"""Gym's routes on our service.
+
+A row waits for its place: Gym sends all rows at once and ends its run at the first refusal.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,10 @@ def make_gym_routes(gateway: Gateway, *, places: int) -> list[web.RouteDef]:
     """
     waiting = asyncio.Semaphore(places)
     posts: dict[str, Handler] = {
-        "/seed_session": _answer_seed, "/close_session": _answer_close, "/verify": _make_work_handler(gateway.verify_row, waiting),
-    }  # fmt: skip
+        "/seed_session": _answer_seed,
+        "/close_session": _answer_close,
+        "/verify": _make_work_handler(gateway.verify_row, waiting),
+    }
     return [
         *(web.post(prefix + path, handler) for path, handler in posts.items() for prefix in ("", _ROLLOUT)),
         web.post("/run", _make_work_handler(gateway.run_row, waiting)),
@@ -102,14 +107,22 @@ def _make_aggregate_handler(gateway: Gateway) -> Handler:
                 data = await request.clone(client_max_size=MAX_REPLIES_BYTES).read()
             body = orjson.loads(data)
         except TimeoutError:
-            raise HttpProblem(408, Problem("the body did not arrive in time", allowed=f"{_REPLIES_TIMEOUT:g} seconds")) from None
+            raise HttpProblem(
+                408, Problem("the body did not arrive in time", allowed=f"{_REPLIES_TIMEOUT:g} seconds")
+            ) from None
         except orjson.JSONDecodeError as failed:
-            raise HttpProblem(400, Problem(f"the body is not JSON: {failed}", allowed="{verify_responses: […]}")) from None
+            raise HttpProblem(
+                400, Problem(f"the body is not JSON: {failed}", allowed="{verify_responses: […]}")
+            ) from None
         rows = body.get("verify_responses") if isinstance(body, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise HttpProblem(422, Problem("these are no replies", "verify_responses", shorten_value(rows), "a list of objects"))
+            raise HttpProblem(
+                422, Problem("these are no replies", "verify_responses", shorten_value(rows), "a list of objects")
+            )
         async with _admit_one(request.app[GATE]):
-            return make_json_response(await asyncio.to_thread(gateway.aggregate_rows, rows))  # a second for some thousands of rows
+            return make_json_response(
+                await asyncio.to_thread(gateway.aggregate_rows, rows)
+            )  # a second for some thousands of rows
 
     return handle_aggregate
 

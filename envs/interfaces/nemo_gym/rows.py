@@ -1,6 +1,7 @@
 """Tasks as rows of Gym's form, and back: same task, same digest.
 
-Source of the form: the dataset rows of NeMo Gym 0.7.0 (``responses_create_params``, ``agent_ref``, the task's fields at top level; what
+Source of the form: the dataset rows of NeMo Gym 0.7.0 (``responses_create_params``, ``agent_ref``, the task's fields at
+top level; what
 its abstention and verifif servers read has their names). What Gym has no place for stands in the field ``gavel``.
 """
 
@@ -47,14 +48,17 @@ def make_gym_row(task: Task, agent: str | None = None) -> dict[str, Any]:
     block = {"schema": GymBlock.SCHEMA, "task_id": task.task_id, "env": task.env, "verifier": task.verifier}
     return {
         **shape.fields(task.target, task.task_id),
-        "responses_create_params": {"input": [{"role": message.role, "content": message.content} for message in task.messages]},
+        "responses_create_params": {
+            "input": [{"role": message.role, "content": message.content} for message in task.messages]
+        },
         "agent_ref": {"type": "responses_api_agents", "name": agent or make_agent_name(task.env)},
         BLOCK: {**block, "metadata": to_plain(task.metadata)},
     }
 
 
 class GymRows:
-    """Adapts rows that ``make_gym_row`` wrote; see ``gavel.envs.sources.SourceAdapter``. The row's own verifier judges it.
+    """Adapts rows that ``make_gym_row`` wrote; see ``gavel.envs.sources.SourceAdapter``. The row's own verifier judges
+    it.
 
     Raises:
         ConfigError: no environment is named.
@@ -62,11 +66,15 @@ class GymRows:
 
     name = SOURCE
     skips_bad_rows = False
-    licence = Licence({}, "rows of this form state no licence: tasks.jsonl is under that of the tasks they were written from")
+    licence = Licence(
+        {}, "rows of this form state no licence: tasks.jsonl is under that of the tasks they were written from"
+    )
 
     def __init__(self, env: str | None) -> None:
         if env is None:
-            raise ConfigError("rows of this form are of any environment", field="source.name", found=SOURCE, remedy="name it: env=…")
+            raise ConfigError(
+                "rows of this form are of any environment", field="source.name", found=SOURCE, remedy="name it: env=…"
+            )
         self.env = self.binding = env
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
@@ -77,16 +85,21 @@ class GymRows:
         """Return the row's task; raises ``TaskError`` naming the field."""
         given = row.get(BLOCK)
         if not isinstance(given, Mapping):
-            raise TaskError("this field is missing", field=BLOCK, allowed="what `gavel prepare format=nemo_gym` wrote there")
+            raise TaskError(
+                "this field is missing", field=BLOCK, allowed="what `gavel prepare format=nemo_gym` wrote there"
+            )
         try:
             block = load(GymBlock, given, error=TaskError)
         except TaskError as bad:
             raise TaskError(bad.problem, field=f"{BLOCK}.{bad.field}", found=bad.found, allowed=bad.allowed) from None
         if block.env != self.env:
             raise TaskError(
-                "this task is another environment's", field=f"{BLOCK}.env", found=block.env, allowed=self.env,
+                "this task is another environment's",
+                field=f"{BLOCK}.env",
+                found=block.env,
+                allowed=self.env,
                 remedy=f"choose env={block.env}",
-            )  # fmt: skip
+            )
         target = find_shape(self.env).target(row)
         return Task(block.task_id, self.env, block.verifier, read_input_messages(row), target, dict(block.metadata))
 
@@ -110,7 +123,9 @@ def read_messages(given: Any, field: str) -> tuple[Message, ...]:
     if isinstance(given, str):
         return (Message("user", given),)
     if not isinstance(given, list) or not given:
-        raise TaskError("these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages")
+        raise TaskError(
+            "these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages"
+        )
     return tuple(_read_message(item, f"{field}.{place}") for place, item in enumerate(given))
 
 
@@ -119,7 +134,9 @@ def _read_message(item: Any, place: str) -> Message:
         raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
-        raise TaskError("there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES))
+        raise TaskError(
+            "there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES)
+        )
     if (
         isinstance(content, list)
         and content
@@ -128,6 +145,9 @@ def _read_message(item: Any, place: str) -> Message:
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise TaskError(
-            "this is not a text", field=f"{place}.content", found=shorten_value(content), allowed="a text, or a list of text parts"
+            "this is not a text",
+            field=f"{place}.content",
+            found=shorten_value(content),
+            allowed="a text, or a list of text parts",
         )
     return Message(cast("Role", role), content)

@@ -11,7 +11,9 @@ from gavel.envs.interfaces.nemo_gym.shapes import Shape
 from gavel.envs.types import Outcome
 
 _VERDICTS = {"abstained": "abstain"}
-"""Gym's word for a label where it differs; ``truncated`` and ``no_answer`` are verdicts of ours, neither right nor wrong."""
+"""Gym's word for a label where it differs; ``truncated`` and ``no_answer`` are verdicts of ours, neither right nor
+wrong.
+"""
 _POINTS = {"correct": 1.0, "incorrect": -1.0}
 
 
@@ -29,9 +31,11 @@ def _make_answer(references: tuple[str, ...]) -> Mapping[str, Any]:
 def _make_reply(outcome: Outcome, target: Target | None) -> Mapping[str, Any]:
     details = outcome.details or {}
     made: dict[str, Any] = {
-        "extracted_answer": details.get("answer"), "ground_truth": " or ".join(target.references) or None if target else None,
-        "verdict": _VERDICTS.get(outcome.label, outcome.label) or None, "judge_output": details.get("judge_reply"),
-    }  # fmt: skip
+        "extracted_answer": details.get("answer"),
+        "ground_truth": " or ".join(target.references) or None if target else None,
+        "verdict": _VERDICTS.get(outcome.label, outcome.label) or None,
+        "judge_output": details.get("judge_reply"),
+    }
     if outcome.graded:
         made |= {f"is_{name}": float(outcome.label == label) for name, label in _FLAGS.items()}
         made["omniscience_index"] = _POINTS.get(outcome.label, 0.0)

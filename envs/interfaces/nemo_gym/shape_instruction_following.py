@@ -12,10 +12,7 @@ from gavel.envs.types import Outcome
 from gavel.models.codec import to_plain
 from gavel.models.failures import FailureKind
 
-_REFUSED = {
-    FailureKind.TASK_SCHEMA: "schema_validation",
-    FailureKind.LANGUAGE_UNSUPPORTED: "language_compatibility",
-}
+_REFUSED = {FailureKind.TASK_SCHEMA: "schema_validation", FailureKind.LANGUAGE_UNSUPPORTED: "language_compatibility"}
 """What Gym's server calls the failed check of a row that cannot be graded."""
 
 
@@ -44,7 +41,9 @@ def _list_common(item: InstructionItem | QuestionItem) -> dict[str, Any]:
 
 
 def _read_target(row: Mapping[str, Any]) -> InstructionTarget:
-    return parse_target({name: row.get(name) for name in ("instructions", "llm_judge", "language", "prompt")}, prefix="")
+    return parse_target(
+        {name: row.get(name) for name in ("instructions", "llm_judge", "language", "prompt")}, prefix=""
+    )
 
 
 def _make_reply(outcome: Outcome, target: InstructionTarget | None) -> Mapping[str, Any]:  # noqa: ARG001
@@ -54,9 +53,10 @@ def _make_reply(outcome: Outcome, target: InstructionTarget | None) -> Mapping[s
         return {"follow_all_instructions": False, "follow_instruction_list": [False], "validation_results": [failed]}
     made = derive_verification(outcome)
     return {
-        "follow_all_instructions": made.follow_all_instructions, "follow_instruction_list": list(made.follow_instruction_list),
+        "follow_all_instructions": made.follow_all_instructions,
+        "follow_instruction_list": list(made.follow_instruction_list),
         "validation_results": [dict(result) for result in made.validation_results],
-    }  # fmt: skip
+    }
 
 
 SHAPE = Shape(_make_fields, _read_target, _make_reply, parse_target, domain="instruction_following")

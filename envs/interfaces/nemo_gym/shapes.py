@@ -1,4 +1,6 @@
-"""What a task and a result of each environment look like in Gym's form: which top-level fields, which field names of a reply."""
+"""What a task and a result of each environment look like in Gym's form: which top-level fields, which field names of a
+reply.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Shape:
     Args:
         fields: from a task's target and its id to the row's top-level fields.
         target: from a row to the target (parsed, or plain JSON); raises ``TaskError`` naming the field.
-        reply: from an outcome and the target (None where there is no valid task) to the reply's own fields. Top-level numbers become
+        reply: from an outcome and the target (None where there is no valid task) to the reply's own fields. Top-level
+            numbers become
             metrics of Gym's, so an ungraded outcome gives none.
         parse: from the target's plain JSON to the target.
         domain: of the environment, in Gym's words.
@@ -59,7 +62,9 @@ def _make_fields(target: Any, task_id: str) -> Mapping[str, Any]:
 def _read_target(row: Mapping[str, Any]) -> Any:
     target = row.get("target")
     if not isinstance(target, Mapping):
-        raise TaskError("this is not an object", field="target", found=shorten_value(target), allowed="the task's target")
+        raise TaskError(
+            "this is not an object", field="target", found=shorten_value(target), allowed="the task's target"
+        )
     return target
 
 

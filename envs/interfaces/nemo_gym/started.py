@@ -1,6 +1,7 @@
 """Started by Gym from a search directory: its config is read, and ``gavel serve`` takes this process's place.
 
-Source: NeMo Gym 0.7.0 starts ``app.py`` of a server's directory with the whole config as YAML in ``NEMO_GYM_CONFIG_DICT`` and the name
+Source: NeMo Gym 0.7.0 starts ``app.py`` of a server's directory with the whole config as YAML in
+``NEMO_GYM_CONFIG_DICT`` and the name
 of the instance in ``NEMO_GYM_CONFIG_PATH``, and waits until ``GET /`` is answered on the instance's host and port.
 """
 
@@ -37,13 +38,16 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Have the system end this process when the shell dies that Gym starts it in: Gym ends that shell only, and not what it runs."""
+    """Have the system end this process when the shell dies that Gym starts it in: Gym ends that shell only, and not
+    what it runs.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # an exec keeps it
 
 
 def serve_words(variables: Mapping[str, str]) -> list[str]:
-    """Return the words behind ``gavel serve``: the environment by the directory's name, host and port, the judge if the block names a
+    """Return the words behind ``gavel serve``: the environment by the directory's name, host and port, the judge if the
+    block names a
     model server, then the block's ``gavel``.
 
     Args:
@@ -54,7 +58,9 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
     """
     for name in (CONFIG, INSTANCE):
         if not variables.get(name):
-            raise ConfigError("this variable is not set", field=name, remedy="let Gym start this: gym env start --search-dir …")
+            raise ConfigError(
+                "this variable is not set", field=name, remedy="let Gym start this: gym env start --search-dir …"
+            )
     instance = variables[INSTANCE]
     config = _read_mapping(yaml.safe_load(variables[CONFIG]), CONFIG)
     kind, block = _read_block(config, instance, "resources_servers")
@@ -64,10 +70,14 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
     own = block.get("gavel", [])
     if not isinstance(own, list) or not all(isinstance(word, str) for word in own):
         raise ConfigError(
-            "these are no words of a command line", field=f"{instance}.gavel", found=shorten_value(own), allowed="a list of texts"
+            "these are no words of a command line",
+            field=f"{instance}.gavel",
+            found=shorten_value(own),
+            allowed="a list of texts",
         )
     logs = Path(tempfile.gettempdir()) / f"gavel-{instance}-{os.getpid()}"
-    # Gym's servers trust its network and its clients send no key: whoever gives this one another host opens it in the same way.
+    # Gym's servers trust its network and its clients send no key: whoever gives this one another host opens it in the
+    # same way.
     opened = [] if is_loopback_address(host) else ["http.without_key=true"]
     env = f"env={kind.removeprefix('gavel_')}"
     return [
@@ -89,8 +99,14 @@ def _make_judge_overrides(config: Mapping[str, Any], block: Mapping[str, Any], i
     _, server = _read_block(config, name, "responses_api_models")
     model = block.get("judge_model") or server.get("openai_model") or server.get("model")
     if not isinstance(model, str):
-        raise ConfigError("the judge's model is not named", field=f"{instance}.judge_model", allowed="the name its replies bear")
-    return ["judge=external", f"judge.base_url=http://{server.get('host')}:{server.get('port')}/v1", f"judge.model={model}"]
+        raise ConfigError(
+            "the judge's model is not named", field=f"{instance}.judge_model", allowed="the name its replies bear"
+        )
+    return [
+        "judge=external",
+        f"judge.base_url=http://{server.get('host')}:{server.get('port')}/v1",
+        f"judge.model={model}",
+    ]
 
 
 def _read_block(config: Mapping[str, Any], instance: str, group: str) -> tuple[str, Mapping[str, Any]]:
@@ -98,12 +114,16 @@ def _read_block(config: Mapping[str, Any], instance: str, group: str) -> tuple[s
     outer = _read_mapping(config.get(instance), instance)
     inner = _read_mapping(outer.get(group), f"{instance}.{group}")
     if len(inner) != 1:
-        raise ConfigError("an instance has one implementation", field=f"{instance}.{group}", found=shorten_value(sorted(inner)))
+        raise ConfigError(
+            "an instance has one implementation", field=f"{instance}.{group}", found=shorten_value(sorted(inner))
+        )
     kind = next(iter(inner))
     return kind, _read_mapping(inner[kind], f"{instance}.{group}.{kind}")
 
 
 def _read_mapping(value: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError("this is missing from Gym's config", field=field, found=shorten_value(value), allowed="a mapping")
+        raise ConfigError(
+            "this is missing from Gym's config", field=field, found=shorten_value(value), allowed="a mapping"
+        )
     return value

@@ -1,6 +1,8 @@
-"""The environment as NeMo-RL sees it; one class serves all of them. This is the plain class; ``ray_actor`` makes it an actor.
+"""The environment as NeMo-RL sees it; one class serves all of them. This is the plain class; ``ray_actor`` makes it an
+actor.
 
-Contract: ``nemo_rl/environments/interfaces.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909, measured: ``step`` gets
+Contract: ``nemo_rl/environments/interfaces.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909,
+measured: ``step`` gets
 lists of equal length and gives six fields, unpacked by position.
 """
 
@@ -27,7 +29,9 @@ from gavel.models.pool import ServicePool, open_services
 _SLICE = re.compile(r"@(?![0-9]+$)")
 """A metric of a slice (``accuracy@law``); a trainer's logger gets the whole only, slices are in the ledger."""
 _STARTED_AT_ONCE = 8
-"""Samples begun before the loop may send what they ask: else the judge waits until the last of thousands is prepared."""
+"""Samples begun before the loop may send what they ask: else the judge waits until the last of thousands is
+prepared.
+"""
 OBSERVER = "environment"
 """The role that NeMo-RL's own environments give their observations; it is not read otherwise."""
 
@@ -59,15 +63,21 @@ class GavelEnvironment:
         self._ledger = Ledger(folder, self._name)
         digests = Digests(compute_digest(to_plain(self._config)), self._assembly.rubric_digests)
         self._grader = SampleGrader(
-            self._assembly.environment, reward, self._ledger, digests,
-            deadline=self._config.deadline, policy_model=self._config.policy_model,
-        )  # fmt: skip
+            self._assembly.environment,
+            reward,
+            self._ledger,
+            digests,
+            deadline=self._config.deadline,
+            policy_model=self._config.policy_model,
+        )
         self._tensors = Tensors()
         self._open = contextlib.AsyncExitStack()
         self._pool: ServicePool | None = None
         self._opening = asyncio.Lock()
 
-    async def step(self, message_log_batch: Sequence[Sequence[Mapping[str, Any]]], metadata: Sequence[Mapping[str, Any]]) -> Any:
+    async def step(
+        self, message_log_batch: Sequence[Sequence[Mapping[str, Any]]], metadata: Sequence[Mapping[str, Any]]
+    ) -> Any:
         """Step ``B`` samples.
 
         Args:
@@ -75,7 +85,8 @@ class GavelEnvironment:
             metadata: of each sample, its ``extra_env_info``.
 
         Returns:
-            observations, metadata, next stop strings, rewards (float32 tensor ``[B]``), terminateds (bool tensor ``[B]``), answers.
+            observations, metadata, next stop strings, rewards (float32 tensor ``[B]``), terminateds (bool tensor
+            ``[B]``), answers.
 
         Raises:
             GavelError: nothing of this batch could be trusted (no hooks, a reward policy that does not fit).
@@ -88,20 +99,25 @@ class GavelEnvironment:
                 await asyncio.sleep(0)
         try:
             stepped = await asyncio.gather(*tasks)
-            return self._tensors.pack(stepped, [self._is_graded(one, info) for one, info in zip(stepped, metadata, strict=True)])
+            return self._tensors.pack(
+                stepped, [self._is_graded(one, info) for one, info in zip(stepped, metadata, strict=True)]
+            )
         finally:
             for task in tasks:
                 task.cancel()  # where one has raised, the answers to the others serve nothing
 
     async def report(self, uids: list[str]) -> dict[str, Any]:
-        """Return ``verdicts`` (of ``encode_verdicts``; None where a sample has none) and ``metrics`` (the environment's, over what was
+        """Return ``verdicts`` (of ``encode_verdicts``; None where a sample has none) and ``metrics`` (the
+        environment's, over what was
         graded here since it was last asked about)."""
         verdicts, results = self._grader.take_verdicts(uids)
         metrics = await asyncio.to_thread(self._compute_metrics, results) if results else {}
         return {"verdicts": encode_verdicts(verdicts), "metrics": metrics}
 
     async def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them instead."""
+        """Return the batch as it is, and no metrics: NeMo-RL calls this nowhere, and the driver's hooks carry them
+        instead.
+        """
         return batch, {}
 
     async def usage(self) -> dict[str, float]:
@@ -129,10 +145,15 @@ class GavelEnvironment:
             if self._pool is None:
                 self._use_ray_checkers()
                 assets = self._config.parts.assets
-                pool = await self._open.enter_async_context(open_services(
-                    self._assembly.services, log_dir=Path(self._config.ledger or tempfile.gettempdir()), progress=_ignore_progress,
-                    replies=Path(assets.replies) if assets.replies else None, key=self._config.make_service_key,
-                ))  # fmt: skip
+                pool = await self._open.enter_async_context(
+                    open_services(
+                        self._assembly.services,
+                        log_dir=Path(self._config.ledger or tempfile.gettempdir()),
+                        progress=_ignore_progress,
+                        replies=Path(assets.replies) if assets.replies else None,
+                        key=self._config.make_service_key,
+                    )
+                )
                 self._assembly.models.set_models(pool.models)
                 self._pool = pool
 
@@ -149,7 +170,10 @@ class GavelEnvironment:
 
 
 class Tensors:
-    """Packs steps as NeMo-RL wants them. Made before the event loop is busy: torch takes seconds to import, NeMo-RL's contract too."""
+    """Packs steps as NeMo-RL wants them.
+
+    Made before the event loop is busy: torch takes seconds to import, NeMo-RL's contract too.
+    """
 
     def __init__(self) -> None:
         import torch  # only NeMo-RL's side has it

@@ -1,7 +1,10 @@
-"""A group's baseline and spread in float64 and two passes, and the largest advantage that they allow. Pure functions on tensors.
+"""A group's baseline and spread in float64 and two passes, and the largest advantage that they allow. Pure functions on
+tensors.
 
-NeMo-RL's own (``algorithms/utils.py``) takes ``E[x²] − mean²`` in float32. For equal rewards that no binary fraction has, such as
-fifteen times 0.3, that is a rounding error instead of 0, and one advantage divided by it outweighs a whole step (measured: 7748 for
+NeMo-RL's own (``algorithms/utils.py``) takes ``E[x²] − mean²`` in float32. For equal rewards that no binary fraction
+has, such as
+fifteen times 0.3, that is a rounding error instead of 0, and one advantage divided by it outweighs a whole step
+(measured: 7748 for
 0.7). Where a version computes it without that error, its own function is used.
 """
 
@@ -13,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 IDENTICAL = 1e-6
-"""Rewards count as identical where they differ by at most this part of the group's largest amount: a few roundings of float32, which
+"""Rewards count as identical where they differ by at most this part of the group's largest amount: a few roundings of
+float32, which
 arithmetic on equal rewards leaves behind. Rewards that really differ, by however little, have their spread."""
 PARAMETERS = ("prompts", "rewards", "valid_mask", "leave_one_out_baseline", "std_rewards")
 _SLACK = 1e-3
@@ -25,7 +29,8 @@ Baseline = Callable[..., tuple[Any, Any]]
 def compute_exact_baseline(
     prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None
 ) -> tuple[Any, Any]:
-    """Return the mean reward of each sample's group and its standard deviation (n - 1), as NeMo-RL's function of the same arguments.
+    """Return the mean reward of each sample's group and its standard deviation (n - 1), as NeMo-RL's function of the
+    same arguments.
 
     Args:
         prompts: ``[B, tokens]``; rows of equal prompts are a group.
@@ -35,7 +40,8 @@ def compute_exact_baseline(
         std_rewards: ``[B]``: the standard deviation is of these instead.
 
     Returns:
-        Two tensors ``[B]`` of the rewards' type. A group with fewer than two valid samples has its rewards as baseline, and no spread;
+        Two tensors ``[B]`` of the rewards' type. A group with fewer than two valid samples has its rewards as baseline,
+        and no spread;
         the spread of fewer than two samples, or of equal ones, is 0, which NeMo-RL takes for "do not normalise".
     """
     import torch
@@ -61,14 +67,18 @@ def iterate_groups(prompts: Any) -> Iterator[Any]:
 
 
 def _compare_group(valid: Any, *, leave_one_out: bool) -> Any:
-    """Return the matrix ``[k, k]`` of which samples of a group each is compared with; None where fewer than two are valid."""
+    """Return the matrix ``[k, k]`` of which samples of a group each is compared with; None where fewer than two are
+    valid.
+    """
     import torch
 
     valid = valid.double()
     if float(valid.sum()) <= 1:
         return None
     others = torch.ones(len(valid), len(valid), dtype=torch.float64, device=valid.device)
-    return (others - torch.eye(len(valid), dtype=torch.float64, device=valid.device) if leave_one_out else others) * valid
+    return (
+        others - torch.eye(len(valid), dtype=torch.float64, device=valid.device) if leave_one_out else others
+    ) * valid
 
 
 def _compute_moments(values: Any, compared: Any) -> tuple[Any, Any]:
@@ -92,7 +102,8 @@ def _compute_range(values: Any, compared: Any) -> Any:
 class SettledBaseline:
     """``calculate_baseline_and_std_per_prompt`` without rounding errors in its spread.
 
-    ``original`` is NeMo-RL's; it is called where it is exact, and ``compute_exact_baseline`` where it is not. The spread of identical rewards,
+    ``original`` is NeMo-RL's; it is called where it is exact, and ``compute_exact_baseline`` where it is not. The
+    spread of identical rewards,
     see ``IDENTICAL``, is 0.
     """
 
@@ -100,9 +111,17 @@ class SettledBaseline:
     chosen: Baseline
 
     def __call__(
-        self, prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None, **further: Any
+        self,
+        prompts: Any,
+        rewards: Any,
+        valid_mask: Any,
+        leave_one_out_baseline: bool = True,
+        std_rewards: Any = None,
+        **further: Any,
     ) -> tuple[Any, Any]:
-        """Return baseline and standard deviation, see ``compute_exact_baseline``; ``further`` is what only a newer original knows."""
+        """Return baseline and standard deviation, see ``compute_exact_baseline``; ``further`` is what only a newer
+        original knows.
+        """
         options = {"leave_one_out_baseline": leave_one_out_baseline, "std_rewards": std_rewards, **further}
         base, std = self.chosen(prompts, rewards, valid_mask, **options)
         std, values = std.clone(), rewards if std_rewards is None else std_rewards
@@ -127,7 +146,9 @@ def settle_baseline(original: Baseline) -> SettledBaseline:
 
 
 def list_unknown_parameters(original: Baseline) -> list[str]:
-    """Return a baseline function's parameters that ``compute_exact_baseline`` does not know; none where it is exact itself."""
+    """Return a baseline function's parameters that ``compute_exact_baseline`` does not know; none where it is exact
+    itself.
+    """
     if isinstance(original, SettledBaseline):
         return []
     further = [name for name in inspect.signature(original).parameters if name not in PARAMETERS]
@@ -135,7 +156,9 @@ def list_unknown_parameters(original: Baseline) -> list[str]:
 
 
 def is_exact(original: Baseline) -> bool:
-    """Tell whether a baseline function gives what ``compute_exact_baseline`` gives, in groups in which rounding shows."""
+    """Tell whether a baseline function gives what ``compute_exact_baseline`` gives, in groups in which rounding
+    shows.
+    """
     import torch
 
     for reward in (0.1, 0.3, 1 / 3, 0.7, 0.9):
@@ -149,15 +172,19 @@ def is_exact(original: Baseline) -> bool:
                     wanted = compute_exact_baseline(*given, leave_one_out_baseline=leave_one_out)
                     found = original(*given, leave_one_out_baseline=leave_one_out)
                     kept = valid != 0
-                    if not all(torch.allclose(a[kept], b[kept], atol=_ROUNDING) for a, b in zip(wanted, found, strict=True)):
+                    if not all(
+                        torch.allclose(a[kept], b[kept], atol=_ROUNDING) for a, b in zip(wanted, found, strict=True)
+                    ):
                         return False
     return True
 
 
 def bound_groups(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: Any) -> Any:  # noqa: ARG001
-    """Return ``[B]``: the largest advantage that GRPO's estimator can give each sample, from the range of its group's rewards.
+    """Return ``[B]``: the largest advantage that GRPO's estimator can give each sample, from the range of its group's
+    rewards.
 
-    Not normalised it is the range ``R``. Divided by the spread of all ``n`` it is at most ``(n - 1) / √n``; by that of the others,
+    Not normalised it is the range ``R``. Divided by the spread of all ``n`` it is at most ``(n - 1) / √n``; by that of
+    the others,
     whose own range is ``r``, at most ``R √(2 (n - 2)) / r``; where those are equal, nothing is divided.
     """
     import torch
@@ -183,7 +210,9 @@ def bound_groups(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: A
 
 
 def bound_batch(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: Any) -> Any:  # noqa: ARG001
-    """Return ``[B]``: the largest advantage that an estimator can give which normalises over all weighed tokens of a batch."""
+    """Return ``[B]``: the largest advantage that an estimator can give which normalises over all weighed tokens of a
+    batch.
+    """
     import torch
 
     weights = mask[mask > 0].double()
@@ -195,7 +224,9 @@ BOUNDS: Mapping[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "GRPOAdvantageEstimator": bound_groups,
     "ReinforcePlusPlusAdvantageEstimator": bound_batch,
 }
-"""By estimator: of its instance, prompts ``[B, tokens]``, rewards, validity ``[B]`` and token weights ``[B, tokens]``."""
+"""By estimator: of its instance, prompts ``[B, tokens]``, rewards, validity ``[B]`` and token weights ``[B,
+tokens]``.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""The check of every advantage against the bound that follows from the rewards' range, at the hook around NeMo-RL's estimators."""
+"""The check of every advantage against the bound that follows from the rewards' range, at the hook around NeMo-RL's
+estimators.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,18 @@ class AdvantageOutOfBounds(TrainingStopped):
         self.step, self.group, self.value, self.bound = step, group, value, bound
         where = f"step {step}" if step is not None else "a step"
         super().__init__(
-            f"{where}: a sample of {group} would be trained on with an advantage of {value:g}, and the rewards of its group allow at "
-            f"most {bound:g}: this NeMo-RL computes wrongly; nothing of this step was trained on, the last checkpoint is whole"
+            f"{where}: a sample of {group} would be trained on with an advantage of {value:g}, and the rewards of "
+            f"its group allow at "
+            f"most {bound:g}: this NeMo-RL computes wrongly; nothing of this step was trained on, the last "
+            f"checkpoint is whole"
         )
 
 
 def wrap_bounded_advantage(
     original: Callable[..., Any], step: Callable[[], int | None], report: Callable[[float, float], None]
 ) -> Callable[..., Any]:
-    """Return an estimator's ``compute_advantage``, computed in float64, whose advantages are compared with their bounds.
+    """Return an estimator's ``compute_advantage``, computed in float64, whose advantages are compared with their
+    bounds.
 
     In float32 a batch of equal rewards is normalised to rounding errors: their spread is taken to be at least 1e-4.
 

@@ -20,10 +20,14 @@ PREFIX = "gavel_"
 @record
 class ActorConfig:
     """``parts``: services (all external), rubrics, judging, assets, environment. ``reward`` holds ``name`` and options.
-    ``failure`` is applied by the driver's hooks. ``ledger`` is a folder on a shared disk; None keeps no ledger, so that a
-    restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model`` stands in replies.
-    ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside the actor. ``service_keys``: where
-    the user's own config has a service (``general`` -> ``judge``), for errors; the others stand below ``parts.services``.
+    ``failure`` is applied by the driver's hooks. ``ledger`` is a folder on a shared disk; None keeps no ledger, so that
+    a
+    restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model``
+    stands in replies.
+    ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside the actor.
+    ``service_keys``: where
+    the user's own config has a service (``general`` -> ``judge``), for errors; the others stand below
+    ``parts.services``.
     """
 
     parts: Parts
@@ -50,7 +54,8 @@ def read_config(raw: Mapping[str, Any], *, name: str = "") -> ActorConfig:
     """Read ``env.<name>``, resolved.
 
     Raises:
-        ConfigError: names the key; a ``???`` that nothing has filled, a managed service (judges run outside NeMo-RL's placement).
+        ConfigError: names the key; a ``???`` that nothing has filled, a managed service (judges run outside NeMo-RL's
+            placement).
     """
     prefix = f"env.{name}" if name else "env"
     _refuse_missing(raw, prefix)
@@ -58,10 +63,12 @@ def read_config(raw: Mapping[str, Any], *, name: str = "") -> ActorConfig:
     for service_name, service in config.parts.services.items():
         if service.mode != "external":
             raise ConfigError(
-                "a service inside NeMo-RL must be external", field=f"{prefix}.parts.services.{service_name}.mode", found=service.mode,
+                "a service inside NeMo-RL must be external",
+                field=f"{prefix}.parts.services.{service_name}.mode",
+                found=service.mode,
                 allowed="external: the judge is started before the trainer and reached by its URL",
                 remedy="start it with `gavel judge`, or let `gavel train` place it",
-            )  # fmt: skip
+            )
     return config
 
 

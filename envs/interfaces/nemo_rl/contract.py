@@ -16,7 +16,14 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "nemo_rl.experience.rollout_manager": ("calculate_rewards", "AsyncRolloutImpl"),
     "nemo_rl.algorithms.advantage_estimator": (BASELINE, "GRPOAdvantageEstimator"),
     "nemo_rl.data.utils": ("setup_response_data",),
-    "nemo_rl.algorithms.grpo": ("run_multi_turn_rollout", "run_async_multi_turn_rollout", "validate", "grpo_train", BASELINE, LOGGING),
+    "nemo_rl.algorithms.grpo": (
+        "run_multi_turn_rollout",
+        "run_async_multi_turn_rollout",
+        "validate",
+        "grpo_train",
+        BASELINE,
+        LOGGING,
+    ),
 }
 """What the hooks take hold of, by module."""
 
@@ -26,5 +33,6 @@ ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "GDPOAdvantageEstimator": ("gdpo", "refused"),
     "OPDAdvantageEstimator": ("opd", "refused"),
 }
-"""By class: the name in ``grpo.adv_estimator.name``, and how it stands with samples that were not graded. Others are unknown, and
+"""By class: the name in ``grpo.adv_estimator.name``, and how it stands with samples that were not graded. Others are
+unknown, and
 refused too."""

@@ -12,7 +12,8 @@ from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
 
 
 def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy) -> None:
-    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's process.
+    """Let SingleController build its rollouts of our class, which takes its own hooks along into the controller's
+    process.
 
     Raises:
         ConfigError: as ``install_hooks``.

@@ -1,6 +1,7 @@
 """Our tasks as a NeMo-RL dataset, named by its dotted path in ``data.train`` and ``data.validation``; imports NeMo-RL.
 
-``data/datasets/raw_dataset.py`` and ``data/processors.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+``data/datasets/raw_dataset.py`` and ``data/processors.py`` of NVIDIA-NeMo/RL at
+7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
 
     Args:
         data_path: the file.
-        env_name: the environment's name in the trainer's config; with ``env`` it makes ``task_name``, which binds rows to an actor.
+        env_name: the environment's name in the trainer's config; with ``env`` it makes ``task_name``, which binds rows
+            to an actor.
         env: the environment's own name (``abstention``).
         binding: what judges rows that are adapted on the fly.
         split: ``train`` or ``validation``; stands in the ledger.
@@ -34,9 +36,16 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
     """
 
     def __init__(
-        self, data_path: str, env_name: str, env: str, binding: str | None = None, split: str = "train", multi_turn: bool = False,
-        limit: int | None = None, **others: Any,  # noqa: ARG002
-    ) -> None:  # fmt: skip
+        self,
+        data_path: str,
+        env_name: str,
+        env: str,
+        binding: str | None = None,
+        split: str = "train",
+        multi_turn: bool = False,
+        limit: int | None = None,
+        **others: Any,  # noqa: ARG002
+    ) -> None:
         path = Path(data_path).expanduser().resolve()
         tasks = load_tasks(path, env, binding=binding, limit=limit)
         key = compute_digest([str(path), limit]).removeprefix("sha256:")[:8]

@@ -1,7 +1,10 @@
-"""The driver's part: stamps samples, asks the actors what became of them, takes the ungraded ones out. No verdict means ungraded.
+"""The driver's part: stamps samples, asks the actors what became of them, takes the ungraded ones out. No verdict means
+ungraded.
 
-NeMo-RL cannot say that a sample was not graded: a lost call would be a 0 that shifts its siblings' baseline. An episode that is cut (a
-cap on turns, an observation that overflows, an error it swallows) ends without a last ``step`` and keeps reward 0; so only a verdict
+NeMo-RL cannot say that a sample was not graded: a lost call would be a 0 that shifts its siblings' baseline. An episode
+that is cut (a
+cap on turns, an observation that overflows, an error it swallows) ends without a last ``step`` and keeps reward 0; so
+only a verdict
 that an actor has written down counts.
 """
 
@@ -20,7 +23,12 @@ from typing import Any
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
 from gavel.envs.interfaces.nemo_rl.endings import TAIL, Limits, make_ending, read_limits
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger, decode_verdicts
-from gavel.envs.interfaces.nemo_rl.masking import GRADED, compute_graded_accuracy, compute_graded_pass_k, take_out_ungraded
+from gavel.envs.interfaces.nemo_rl.masking import (
+    GRADED,
+    compute_graded_accuracy,
+    compute_graded_pass_k,
+    take_out_ungraded,
+)
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours, stamp_info, with_ending
 from gavel.models.errors import GavelError
@@ -126,14 +134,17 @@ class Validation:
     uids: list[str] = field(default_factory=list)
 
 
-# A context variable, not an attribute: a validation and the rollouts in it share a thread's context, two validations at once do not.
+# A context variable, not an attribute: a validation and the rollouts in it share a thread's context, two validations at
+# once do not.
 _VALIDATION: ContextVar[Validation | None] = ContextVar("gavel_validation", default=None)
 
 
 @dataclass(slots=True)
 class DriverStep:
-    """What the rollouts of one training step have come to; dynamic sampling makes several of them. ``rewards`` are as the trainer has
-    scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid; ``graded`` the column of that batch."""
+    """What the rollouts of one training step have come to; dynamic sampling makes several of them. ``rewards`` are as
+    the trainer has
+    scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid; ``graded`` the column of
+    that batch."""
 
     tallies: Tallies = field(default_factory=Tallies)
     rewards: list[float] = field(default_factory=list)
@@ -151,13 +162,19 @@ class Driver:
         failure: how much may be ungraded.
         steps: where the samples of each step are stored; None: nowhere.
         report: asks an actor.
-        joins: whether a step may be made of several rollouts (``grpo.use_dynamic_sampling``); its metrics are then over all of them.
+        joins: whether a step may be made of several rollouts (``grpo.use_dynamic_sampling``); its metrics are then over
+            all of them.
     """
 
     def __init__(
-        self, policy: Mapping[str, Any], failure: FailurePolicy, steps: StepLedger | None = None, report: Report = ask_actor,
-        *, joins: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        policy: Mapping[str, Any],
+        failure: FailurePolicy,
+        steps: StepLedger | None = None,
+        report: Report = ask_actor,
+        *,
+        joins: bool = False,
+    ) -> None:
         self.endings = Endings(policy)
         self._samples = Samples()
         self._watches = {split: FailureWatch(failure) for split in ("train", "validation")}
@@ -223,10 +240,18 @@ class Driver:
                 return metrics, timings
             arguments = signature.bind(*args, **options).arguments
             if not any(seen.graded):
-                raise TrainingStopped("no sample of the validation was graded: its accuracy would be made of placeholders")
-            metrics = {**metrics, "accuracy": compute_graded_accuracy(seen.rewards, seen.graded), **seen.tallies.compute_metrics()}
+                raise TrainingStopped(
+                    "no sample of the validation was graded: its accuracy would be made of placeholders"
+                )
+            metrics = {
+                **metrics,
+                "accuracy": compute_graded_accuracy(seen.rewards, seen.graded),
+                **seen.tallies.compute_metrics(),
+            }
             if "pass_k" in metrics:
-                metrics["pass_k"] = _compute_pass_k(seen, arguments["master_config"].grpo.val_num_generations_per_prompt)
+                metrics["pass_k"] = _compute_pass_k(
+                    seen, arguments["master_config"].grpo.val_num_generations_per_prompt
+                )
             if self._steps is not None:
                 weights = {uid: float(counts) for uid, counts in zip(seen.uids, seen.graded, strict=True) if uid}
                 self._steps.add(int(arguments["step"]), "validation", weights)
@@ -243,7 +268,8 @@ class Driver:
         step.rewards += rewards[counted].tolist()
         step.lost = step.lost or not bool(counted.all())
         if step.lost:
-            # What stands in a rollout's metrics overrides the trainer's own figure of that name, which is over every sample.
+            # What stands in a rollout's metrics overrides the trainer's own figure of that name, which is over every
+            # sample.
             self._metrics["reward"] = sum(step.rewards) / len(step.rewards) if step.rewards else float("nan")
         return graded
 
@@ -258,7 +284,9 @@ class Driver:
         if infos is None:
             return  # no rollout of ours
         weights = mask.amax(dim=1).tolist()
-        self._step.weights = {info[UID]: float(weight) for info, weight in zip(infos, weights, strict=True) if is_ours(info)}
+        self._step.weights = {
+            info[UID]: float(weight) for info, weight in zip(infos, weights, strict=True) if is_ours(info)
+        }
         self._step.graded, self._step.trained = batch.get(GRADED), True
         if self._joins and self._step.graded is not None and "filtered_reward" in batch:
             # A group is kept whole, with its placeholders, which are no figures.
@@ -285,7 +313,10 @@ class Driver:
         """Say why a batch without the graded column must not be trained on."""
         if self._graded is None or bool((self._graded != 0).all()):
             return None
-        return "this NeMo-RL does not hand the rollout's batch to its advantage estimator, so ungraded samples cannot be left out"
+        return (
+            "this NeMo-RL does not hand the rollout's batch to its advantage estimator, so ungraded samples "
+            "cannot be left out"
+        )
 
     def _mark_others(self, rolled: tuple[Any, Any]) -> tuple[Any, Any]:
         """Mark a batch with no sample of ours: dynamic sampling may join it to one that has some."""
@@ -310,7 +341,9 @@ class Driver:
         tallies = validation.tallies if validation is not None else self._step.tallies
         verdicts = self._ask_verdicts(final["task_name"], infos, environments, tallies)
         ours = [is_ours(info) for info in infos]
-        graded = [not mine or (verdict is not None and verdict.graded) for mine, verdict in zip(ours, verdicts, strict=True)]
+        graded = [
+            not mine or (verdict is not None and verdict.graded) for mine, verdict in zip(ours, verdicts, strict=True)
+        ]
         _check_rewards(final["total_reward"].tolist(), verdicts)
         take_out_ungraded(final, torch.tensor(graded, dtype=torch.float32))
         tallies.add_verdicts(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
@@ -326,11 +359,15 @@ class Driver:
 
     def _ask_verdicts(
         self, names: Sequence[str], infos: Sequence[Any], environments: Mapping[str, Any], tallies: Tallies
-    ) -> list[SampleVerdict | None]:  # fmt: skip
+    ) -> list[SampleVerdict | None]:
         found: dict[str, SampleVerdict] = {}
         handles = {id(environments[name]): environments[name] for name in dict.fromkeys(names)}
         for key, handle in handles.items():
-            uids = [info[UID] for name, info in zip(names, infos, strict=True) if is_ours(info) and id(environments[name]) == key]
+            uids = [
+                info[UID]
+                for name, info in zip(names, infos, strict=True)
+                if is_ours(info) and id(environments[name]) == key
+            ]
             report = self._report(handle, uids) if uids else None
             if report is None:
                 continue
@@ -354,7 +391,11 @@ def watch_over(watch: FailureWatch, verdicts: Sequence[SampleVerdict | None]) ->
             continue
         graded = verdict is not None and verdict.graded
         if not graded:  # the row at which it says stop may be a graded one
-            reason = "its episode was cut before it could be graded" if failure is None else f"{failure.kind}: {failure.reason}"
+            reason = (
+                "its episode was cut before it could be graded"
+                if failure is None
+                else f"{failure.kind}: {failure.reason}"
+            )
             newest = f"; the newest: {reason}"
         stop = watch.observe_result(graded=graded)
         if stop is not None:

@@ -14,7 +14,8 @@ TAIL = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a reply without an end token was cut: ``max_new_tokens`` of its own or ``max_total_tokens`` with its prompt. ``end_ids``:
+    """When a reply without an end token was cut: ``max_new_tokens`` of its own or ``max_total_tokens`` with its prompt.
+    ``end_ids``:
     tokens that end a reply."""
 
     end_ids: frozenset[int]
@@ -48,7 +49,9 @@ def make_ending(limits: Limits, prompt_tokens: int, prompt_tail: str, reply: Seq
 
 
 def read_limits(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
-    """Read the limits of a NeMo-RL ``policy`` section; the tokenizer's end token counts where no stop tokens are named."""
+    """Read the limits of a NeMo-RL ``policy`` section; the tokenizer's end token counts where no stop tokens are
+    named.
+    """
     generation = policy["generation"]
     stops = [*(generation.get("stop_token_ids") or ()), tokenizer.eos_token_id]
     total = int(policy["max_total_sequence_length"])
@@ -58,4 +61,4 @@ def read_limits(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
         frozenset(int(token) for token in stops if token is not None),
         int(generation.get("max_new_tokens") or total),
         min(total, int(engine)) if engine else total,
-    )  # fmt: skip
+    )

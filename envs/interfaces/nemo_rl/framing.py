@@ -1,6 +1,7 @@
 """Turn boundaries from the tokenizer's own chat template.
 
-NeMo-RL appends an observation's text to the tokens as it is, so a user's turn within an episode must bring its own headers. They are
+NeMo-RL appends an observation's text to the tokens as it is, so a user's turn within an episode must bring its own
+headers. They are
 read off the template once, by rendering marked texts, and never written by hand.
 """
 
@@ -19,8 +20,10 @@ _BREAK = "\u200b"
 
 @record
 class Frame:
-    """``end`` is the text of the token that ends an assistant's turn and ``end_id`` its id; ``before`` and ``after`` stand around a
-    user's text, up to where the next reply begins; ``trims``: the template strips a text's outer white space. ``special`` is a pattern
+    """``end`` is the text of the token that ends an assistant's turn and ``end_id`` its id; ``before`` and ``after``
+    stand around a
+    user's text, up to where the next reply begins; ``trims``: the template strips a text's outer white space.
+    ``special`` is a pattern
     of the texts that the tokenizer would read as control tokens; empty matches none."""
 
     end: str
@@ -45,8 +48,10 @@ class Frame:
 def read_frame(tokenizer: Any) -> Frame:
     """Read the turn boundaries off a tokenizer's template.
 
-    Thinking that stands in earlier replies stays where it is: the tokens were drawn from the policy and are trained on, and a prompt
-    that drops them is another prompt. Templates that drop it when they render a whole conversation differ from the stream in that.
+    Thinking that stands in earlier replies stays where it is: the tokens were drawn from the policy and are trained on,
+    and a prompt
+    that drops them is another prompt. Templates that drop it when they render a whole conversation differ from the
+    stream in that.
 
     Args:
         tokenizer: a transformers tokenizer with a chat template, its keyword arguments bound where there are any.
@@ -70,7 +75,11 @@ def read_frame(tokenizer: Any) -> Frame:
 
 
 def _render_turn(tokenizer: Any, text: str) -> str:
-    said = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": text}]
+    said = [
+        {"role": "user", "content": _USER},
+        {"role": "assistant", "content": _REPLY},
+        {"role": "user", "content": text},
+    ]
     try:
         return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
     except Exception as failed:  # templates are programs of others and raise what they like
@@ -78,19 +87,25 @@ def _render_turn(tokenizer: Any, text: str) -> str:
 
 
 def _list_special(tokenizer: Any) -> list[str]:
-    """Return the texts the tokenizer reads as tokens of their own: named special ones, and added ones marked as special."""
+    """Return the texts the tokenizer reads as tokens of their own: named special ones, and added ones marked as
+    special.
+    """
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return [*tokenizer.all_special_tokens, *(str(token.content) for token in added.values() if token.special)]
 
 
 def _make_pattern(tokens: Sequence[str]) -> str:
-    """Return one pattern for all tokens; hundreds of numbered ones become one branch, since it travels with every sample."""
+    """Return one pattern for all tokens; hundreds of numbered ones become one branch, since it travels with every
+    sample.
+    """
     return "|".join(dict.fromkeys(re.sub(r"[0-9]+", "[0-9]+", re.escape(token)) for token in tokens))
 
 
 def _make_error(found: str) -> ConfigError:
     return ConfigError(
-        "this chat template cannot frame the turns of a conversation", field="policy.tokenizer", found=found,
+        "this chat template cannot frame the turns of a conversation",
+        field="policy.tokenizer",
+        found=found,
         allowed="a template that renders user and assistant in turn, each reply followed by a control token",
         remedy="use the model's own template (policy.tokenizer.chat_template: default)",
-    )  # fmt: skip
+    )

@@ -1,4 +1,7 @@
-"""One step of one sample: the environment's transition, the reward, the ledger. What fails becomes a typed failure, never a number."""
+"""One step of one sample: the environment's transition, the reward, the ledger.
+
+What fails becomes a typed failure, never a number.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ from gavel.models.types import Message, Receipt, Reply, Usage
 LARGEST = 1e18
 """The largest reward: NeMo-RL squares it in 32 bits, and a step with one infinity in it is lost."""
 PLACEHOLDER = 0.0
-"""The reward of a sample that has none: finite, because NeMo-RL needs a number there; the driver takes the sample out."""
+"""The reward of a sample that has none: finite, because NeMo-RL needs a number there; the driver takes the sample
+out.
+"""
 TASKS_KEPT = 8192
 RESULTS_KEPT = 16_384
 
@@ -68,7 +73,14 @@ class SampleGrader:
     """
 
     def __init__(
-        self, environment: Environment, reward: RewardPolicy, ledger: Ledger, digests: Digests, *, deadline: float, policy_model: str
+        self,
+        environment: Environment,
+        reward: RewardPolicy,
+        ledger: Ledger,
+        digests: Digests,
+        *,
+        deadline: float,
+        policy_model: str,
     ) -> None:
         self._environment, self._ledger, self._policy_model = environment, ledger, policy_model
         self._player = EpisodePlayer(environment, reward, digests, deadline, LARGEST)
@@ -107,7 +119,9 @@ class SampleGrader:
         return self._finish_sample(task, sample, message, said, Timing(started, 0.0, seconds, seconds))
 
     def take_verdicts(self, uids: list[str]) -> tuple[list[SampleVerdict | None], list[Result]]:
-        """Return the verdicts by uid, None where there is none, and the results that are still held; these are let go."""
+        """Return the verdicts by uid, None where there is none, and the results that are still held; these are let
+        go.
+        """
         results = [self._results.pop(uid) for uid in uids if uid in self._results]
         self._ledger.tidy_answers()
         return [self._ledger.find(uid) for uid in uids], results
@@ -150,7 +164,8 @@ class SampleGrader:
             return end_ungraded(
                 FailureKind.VERIFIER_ERROR,
                 "verifier",
-                f"{self._environment.name} declares episodes of at most {turns} replies (info.policy_turns), and goes on after them",
+                f"{self._environment.name} declares episodes of at most {turns} replies (info.policy_turns), and "
+                f"goes on after them",
             )
         return said
 
@@ -165,7 +180,10 @@ class SampleGrader:
         )
         try:
             verdict = self._ledger.add(sample.uid, sample.turn, sample.split, result)
-        except (PersistenceError, TypeError) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
+        except (
+            PersistenceError,
+            TypeError,
+        ) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
             failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", make_encodable(str(failed)))
             verdict = _make_unstored(sample.uid, sample.turn, self._environment.name, failure, result)
             self._ledger.hold_verdict(verdict)
@@ -190,17 +208,26 @@ def _collect_receipts(sample: Sample, finish: Finish) -> tuple[Receipt, ...]:
 
 
 def _make_ended(verdict: SampleVerdict) -> Stepped:
-    """The last observation is empty: any text would count against the sample's length, and mark a good one truncated."""
+    """The last observation is empty: any text would count against the sample's length, and mark a good one
+    truncated.
+    """
     return Stepped("", None, PLACEHOLDER if verdict.reward is None else verdict.reward, terminated=True)
 
 
 def _make_observed(sample: Sample, info: Mapping[str, Any], message: Message, said: Observe) -> Stepped | Finish:
     if sample.frame is None or any(spoken.role != "user" for spoken in said.messages) or len(said.messages) != 1:
-        found = "no turn framing" if sample.frame is None else ", ".join(spoken.role for spoken in said.messages) or "no message"
+        found = (
+            "no turn framing"
+            if sample.frame is None
+            else ", ".join(spoken.role for spoken in said.messages) or "no message"
+        )
         reason = f"a turn goes on with one user's message and framing; found {found}"
         return end_ungraded(FailureKind.VERIFIER_ERROR, "verifier", reason)
     assert sample.ending is not None
     text = sample.frame.make_turn(said.messages[0].content, ended=sample.ending["last_id"] == sample.frame.end_id)
     return Stepped(
-        text, make_next_info(info, (message, replace(said.messages[0], receipts=said.receipts))), PLACEHOLDER, terminated=False
+        text,
+        make_next_info(info, (message, replace(said.messages[0], receipts=said.receipts))),
+        PLACEHOLDER,
+        terminated=False,
     )

@@ -1,7 +1,9 @@
 """Puts the driver's wrappers into NeMo-RL, after looking at what this version can do.
 
-Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation; and, through a
-class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be reached and are refused.
+Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation;
+and, through a
+class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be reached and are
+refused.
 Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
@@ -38,7 +40,10 @@ def list_missing_names() -> list[str]:
     baseline = getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)
     if "valid_mask" not in inspect.signature(baseline).parameters:
         return [f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"]
-    return [f"an exact nemo_rl.algorithms.utils.{BASELINE}, or one without {name}" for name in list_unknown_parameters(baseline)]
+    return [
+        f"an exact nemo_rl.algorithms.utils.{BASELINE}, or one without {name}"
+        for name in list_unknown_parameters(baseline)
+    ]
 
 
 def _list_missing(module: str, names: tuple[str, ...]) -> list[str]:
@@ -83,12 +88,16 @@ def require_names() -> None:
     if missing := list_missing_names():
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
-            field="trainer.nemo_rl_root", found=f"it lacks {'; '.join(missing)}", allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
-        )  # fmt: skip
+            field="trainer.nemo_rl_root",
+            found=f"it lacks {'; '.join(missing)}",
+            allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
+        )
 
 
 def settle_estimators() -> None:
-    """Let the estimators of this process compute exactly, for a trainer that is not hooked otherwise; doing it twice is allowed."""
+    """Let the estimators of this process compute exactly, for a trainer that is not hooked otherwise; doing it twice is
+    allowed.
+    """
     module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
     if isinstance(getattr(module, BASELINE), SettledBaseline):
         return
@@ -118,7 +127,9 @@ class _WidePolicy(asyncio.DefaultEventLoopPolicy):
 
 def _find_estimators(module: Any) -> list[Any]:
     return [
-        value for name, value in vars(module).items() if name.endswith("AdvantageEstimator") and hasattr(value, "compute_advantage")
+        value
+        for name, value in vars(module).items()
+        if name.endswith("AdvantageEstimator") and hasattr(value, "compute_advantage")
     ]
 
 

@@ -1,7 +1,9 @@
 """The ledger of an actor: what every sample came to, and every answered judge question, kept over a death of the actor.
 
-``<env>.rows.jsonl`` holds one row for each (uid, turn) that ended an episode, with the whole result, for comparing runs;
-``<env>.answers.jsonl`` the judge's answers of rows that were being graded. A replayed step finds both and repeats neither.
+``<env>.rows.jsonl`` holds one row for each (uid, turn) that ended an episode, with the whole result, for comparing
+runs;
+``<env>.answers.jsonl`` the judge's answers of rows that were being graded. A replayed step finds both and repeats
+neither.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ KEPT = 65_536
 
 @record
 class SampleVerdict:
-    """What became of one sample. ``reward`` and ``components`` are set exactly where it is graded, ``failure`` exactly where not."""
+    """What became of one sample.
+
+    ``reward`` and ``components`` are set exactly where it is graded, ``failure`` exactly where not.
+    """
 
     uid: str
     turn: int
@@ -58,9 +63,16 @@ def make_verdict(uid: str, turn: int, env: str, result: Result) -> SampleVerdict
     """Return the verdict of a result."""
     reward = result.reward
     return SampleVerdict(
-        uid, turn, env, result.outcome.label, reward.value if reward else None, reward.components if reward else {},
-        result.outcome.failure, len(result.receipts), result.timing.total_s,
-    )  # fmt: skip
+        uid,
+        turn,
+        env,
+        result.outcome.label,
+        reward.value if reward else None,
+        reward.components if reward else {},
+        result.outcome.failure,
+        len(result.receipts),
+        result.timing.total_s,
+    )
 
 
 class Ledger:
@@ -129,7 +141,8 @@ class Ledger:
         return self._answers.get((uid, turn), {}).get(key)
 
     def tidy_answers(self) -> None:
-        """Empty the file of answers once it is large and no row under way has any, for they serve nothing else; make files again that
+        """Empty the file of answers once it is large and no row under way has any, for they serve nothing else; make
+        files again that
         somebody has removed: what is appended to those would be lost.
 
         Raises:
@@ -187,7 +200,9 @@ class RowAnswers:
 
 
 class StepLedger:
-    """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot know."""
+    """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot
+    know.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = _open_file(folder / "steps.jsonl")
@@ -198,7 +213,10 @@ class StepLedger:
         Raises:
             PersistenceError: it could not be written.
         """
-        rows = [{"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight} for uid, weight in weights.items()]
+        rows = [
+            {"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight}
+            for uid, weight in weights.items()
+        ]
         if rows:
             self._file.append(b"\n".join(map(to_json, rows)))  # all of a step or nothing
 
@@ -219,9 +237,11 @@ def _read_tail(path: Path) -> Iterator[dict[str, Any]]:
                 yield orjson.loads(line)
             except orjson.JSONDecodeError as failed:
                 raise RecordError(
-                    "this ledger has a line that is no JSON", where=str(path), found=shorten_value(line.decode("utf-8", "replace")),
+                    "this ledger has a line that is no JSON",
+                    where=str(path),
+                    found=shorten_value(line.decode("utf-8", "replace")),
                     remedy="take the line out (keep a copy) and start again",
-                ) from failed  # fmt: skip
+                ) from failed
 
 
 def encode_verdicts(verdicts: Sequence[SampleVerdict | None]) -> bytes:

@@ -1,6 +1,8 @@
-"""Ungraded samples out of NeMo-RL's arithmetic: loss weight, group baseline, advantages, validation accuracy. Pure functions.
+"""Ungraded samples out of NeMo-RL's arithmetic: loss weight, group baseline, advantages, validation accuracy. Pure
+functions.
 
-``algorithms/utils.py`` and ``algorithms/advantage_estimator.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909: its
+``algorithms/utils.py`` and ``algorithms/advantage_estimator.py`` of NVIDIA-NeMo/RL at
+7ea279abfbeb698b092856d0dab61e7cf39bc909: its
 baseline takes a mask of valid samples, and every caller gives it ones. This gives it the graded ones.
 """
 
@@ -57,10 +59,13 @@ def wrap_masked_baseline(original: Baseline, graded_of: Callable[[Any], Any]) ->
 
 
 def wrap_whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Baseline:
-    """Return ``wrap_masked_baseline`` for the trainer itself, whose dynamic sampling keeps the samples with a spread other than 0.
+    """Return ``wrap_masked_baseline`` for the trainer itself, whose dynamic sampling keeps the samples with a spread
+    other than 0.
 
-    Every sample gets the spread of its group's graded ones, the ungraded too, so that a group is kept or dropped as a whole: left out
-    one by one, the slice at a batch's size would cut other groups. (The spread of the others, leave-one-out, is 0 for the one odd
+    Every sample gets the spread of its group's graded ones, the ungraded too, so that a group is kept or dropped as a
+    whole: left out
+    one by one, the slice at a batch's size would cut other groups. (The spread of the others, leave-one-out, is 0 for
+    the one odd
     reward of a group.) Advantages are the estimator's, which computes its own.
     """
 
@@ -81,7 +86,9 @@ def wrap_estimator_baseline(original: Baseline) -> Baseline:
 
 
 def find_graded(options: Mapping[str, Any]) -> Any:
-    """Return the graded column of the batch that an estimator is given as ``repeated_batch``; None where it has none."""
+    """Return the graded column of the batch that an estimator is given as ``repeated_batch``; None where it has
+    none.
+    """
     batch = options.get("repeated_batch")
     return batch[GRADED] if batch is not None and GRADED in batch else None
 
@@ -124,14 +131,16 @@ def compute_graded_accuracy(rewards: Sequence[float], graded: Sequence[bool]) ->
 
 
 def compute_graded_pass_k(rewards: Sequence[float], graded: Sequence[bool], k: int) -> float | None:
-    """Return the share of prompts with a passing reply, over prompts of which that is known: one passed, or all were graded.
+    """Return the share of prompts with a passing reply, over prompts of which that is known: one passed, or all were
+    graded.
 
     None where that is known of no prompt.
     """
     known = []
     for start in range(0, len(rewards), k):
         passed = any(
-            reward > 0 and counts for reward, counts in zip(rewards[start : start + k], graded[start : start + k], strict=True)
+            reward > 0 and counts
+            for reward, counts in zip(rewards[start : start + k], graded[start : start + k], strict=True)
         )
         if passed or all(graded[start : start + k]):
             known.append(passed)

@@ -61,7 +61,8 @@ class Tallies:
         for env in dict.fromkeys(verdict.env for verdict in graded):
             labels = Counter(verdict.label for verdict in graded if verdict.env == env)
             found |= {f"env/{env}/label/{label}": count / labels.total() for label, count in labels.items()}
-        # The environment's own figures are of one batch each; several batches (validation) are weighed by their graded samples.
+        # The environment's own figures are of one batch each; several batches (validation) are weighed by their graded
+        # samples.
         weighed: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for env, count, own in self.environments:
             for name, value in own.items():

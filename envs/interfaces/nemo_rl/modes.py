@@ -1,6 +1,8 @@
-"""Which trainers and options of NeMo-RL may be used with environments that can leave a sample ungraded, and why the others not.
+"""Which trainers and options of NeMo-RL may be used with environments that can leave a sample ungraded, and why the
+others not.
 
-Read in ``algorithms/{grpo,single_controller,advantage_estimator}.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+Read in ``algorithms/{grpo,single_controller,advantage_estimator}.py`` of NVIDIA-NeMo/RL at
+7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ ESTIMATORS = ("grpo", "reinforce_plus_plus")
 _GYM = "NeMo-RL applies it on its Gym path alone, and stops without"
 _UNREAD = "SingleController reads nothing of it"
 _ESTIMATORS = {
-    "gdpo": "it wants a reward in parts, and an environment of ours gives one weighted reward (its parts are logged as reward/…)",
+    "gdpo": "it wants a reward in parts, and an environment of ours gives one weighted reward (its parts are logged "
+    "as reward/…)",
     "opd": "it takes no reward at all, so that nothing would be graded for",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedMode:
-    """An option that cannot be used: ``key`` is dotted, ``kinds`` are the trainers, ``asked`` tells a value that asks for it."""
+    """An option that cannot be used: ``key`` is dotted, ``kinds`` are the trainers, ``asked`` tells a value that asks
+    for it.
+    """
 
     key: str
     why: str
@@ -37,12 +42,14 @@ _SINGLE = ("single_controller",)
 REFUSED = (
     RefusedMode(
         "grpo.async_grpo.enabled",
-        "its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out nor cut-off replies be told; "
+        "its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out nor "
+        "cut-off replies be told; "
         "use asynchronous rollouts (policy.generation.vllm_cfg.async_engine: true) or SingleController", ("grpo",),
     ),
     RefusedMode(
         "data_plane.enabled",
-        "the synchronous trainer then rolls out in a process of another interpreter and reads no mask; set data_plane.enabled: false, "
+        "the synchronous trainer then rolls out in a process of another interpreter and reads no mask; set "
+        "data_plane.enabled: false, "
         "or use SingleController", ("grpo",),
     ),
     RefusedMode("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
@@ -55,7 +62,7 @@ REFUSED = (
     *(
         RefusedMode(key, _UNREAD, _SINGLE)
         for key in (
-            "grpo.use_dynamic_sampling", "grpo.reward_scaling.enabled", "grpo.reward_shaping.enabled", "grpo.overlong_filtering",
+            "grpo.use_dynamic_sampling", "grpo.reward_scaling.enabled", "grpo.reward_shaping.enabled", "grpo.overlong_filtering",  # noqa: E501
         )
     ),
     RefusedMode("grpo.advantage_clip_low", _UNREAD, _SINGLE, _is_set),
@@ -70,7 +77,11 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
         config: the trainer's, resolved.
         kind: ``grpo`` or ``single_controller``: which of NeMo-RL's scripts runs.
     """
-    found = [f"{rule.key}: {rule.why}" for rule in REFUSED if kind in rule.kinds and rule.asked(_read_value(config, rule.key))]
+    found = [
+        f"{rule.key}: {rule.why}"
+        for rule in REFUSED
+        if kind in rule.kinds and rule.asked(_read_value(config, rule.key))
+    ]
     name = _read_value(config, "grpo.adv_estimator.name") or "grpo"
     if name not in ESTIMATORS:
         why = _ESTIMATORS.get(name, "it is not known that it can leave ungraded samples out")

@@ -19,11 +19,17 @@ class TaskProcessor:
         self._frame: tuple[Any, Frame] | None = None
 
     def __call__(
-        self, datum_dict: Mapping[str, Any], task_data_spec: Any, tokenizer: Any, max_seq_length: int | None, idx: int  # noqa: ARG002
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        datum_dict: Mapping[str, Any],
+        task_data_spec: Any,  # noqa: ARG002
+        tokenizer: Any,
+        max_seq_length: int | None,
+        idx: int,
+    ) -> dict[str, Any]:
         """Return one prompt.
 
-        A prompt that leaves no room for a reply is cut to a token, weighs nothing and is marked, so that it is ungraded and never a 0.
+        A prompt that leaves no room for a reply is cut to a token, weighs nothing and is marked, so that it is ungraded
+        and never a 0.
 
         Args:
             datum_dict: ``task_name``, and ``task`` as JSON.
@@ -35,7 +41,9 @@ class TaskProcessor:
         Raises:
             ConfigError: episodes have several turns, and the template cannot frame them.
         """
-        messages = [{"role": said["role"], "content": said["content"]} for said in orjson.loads(datum_dict["task"])["messages"]]
+        messages = [
+            {"role": said["role"], "content": said["content"]} for said in orjson.loads(datum_dict["task"])["messages"]
+        ]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"][0]
         too_long = None

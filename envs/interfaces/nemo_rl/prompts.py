@@ -1,4 +1,6 @@
-"""Whether the tokenizer can render the tasks, asked as soon as there is a tokenizer: before actors are made and GPUs used."""
+"""Whether the tokenizer can render the tasks, asked as soon as there is a tokenizer: before actors are made and GPUs
+used.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.processor import TaskProcessor
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import encode_task, find_shared_prompts, load_tasks, make_loose_key, make_shared_prompt_error
+from gavel.envs.interfaces.nemo_rl.tasks import (
+    encode_task,
+    find_shared_prompts,
+    load_tasks,
+    make_loose_key,
+    make_shared_prompt_error,
+)
 from gavel.envs.types import Task
 from gavel.models.errors import ConfigError, GavelError
 
@@ -44,16 +52,22 @@ def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
                 raise
             except Exception as failed:  # templates are programs of others and raise what they like
                 raise ConfigError(
-                    "the tokenizer cannot render this task", where=key, field="policy.tokenizer", remedy=(
-                        "use a model whose tokenizer has a chat template for these roles, or name one (policy.tokenizer.chat_template)"
-                    ), found=f"task {task.task_id} ({', '.join(roles)}): {type(failed).__name__}: {failed}",
-                ) from failed  # fmt: skip
+                    "the tokenizer cannot render this task",
+                    where=key,
+                    field="policy.tokenizer",
+                    remedy=(
+                        "use a model whose tokenizer has a chat template for these roles, or name one "
+                        "(policy.tokenizer.chat_template)"
+                    ),
+                    found=f"task {task.task_id} ({', '.join(roles)}): {type(failed).__name__}: {failed}",
+                ) from failed
 
     _check_merged(tokenizer, trained)
 
 
 def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
-    """Compare the tokens of prompts that look alike: what a template or a tokenizer changes can make two of them one group.
+    """Compare the tokens of prompts that look alike: what a template or a tokenizer changes can make two of them one
+    group.
 
     Raises:
         InputError: two are one, and are graded by different things.
@@ -69,7 +83,9 @@ def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
 
 def _tokenize_prompt(tokenizer: Any, task: Task) -> Hashable:
     row = {"task": encode_task(task), "task_name": ""}
-    return tuple(TaskProcessor("train", multi_turn=False)(row, None, tokenizer, None, 0)["message_log"][0]["token_ids"].tolist())
+    return tuple(
+        TaskProcessor("train", multi_turn=False)(row, None, tokenizer, None, 0)["message_log"][0]["token_ids"].tolist()
+    )
 
 
 def wrap_setup(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,9 @@ CheckWorker: Any = ray.remote(_Worker)
 
 
 class RayCheckers:
-    """A pool of workers with the interface of ``instruction_following.checkers.Checkers``; ``workers`` is how many there are."""
+    """A pool of workers with the interface of ``instruction_following.checkers.Checkers``; ``workers`` is how many
+    there are.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

@@ -1,7 +1,8 @@
 """Registration: NeMo-RL looks an environment up in two tables, and its own function fills only one of them.
 
 ``environments/utils.py`` and ``distributed/ray_actor_environment_registry.py`` of NVIDIA-NeMo/RL at
-7ea279abfbeb698b092856d0dab61e7cf39bc909. Both must be filled on the driver before environments are made, which is before dataset
+7ea279abfbeb698b092856d0dab61e7cf39bc909. Both must be filled on the driver before environments are made, which is
+before dataset
 modules are imported; so only a wrapper of the stock script can do it.
 """
 
@@ -17,7 +18,8 @@ DATASET = "gavel.envs.interfaces.nemo_rl.dataset.GavelTasks"
 
 
 def register_environments(names: Iterable[str]) -> None:
-    """Make environments known to NeMo-RL by name; the actor runs in the driver's own interpreter. Doing it twice is allowed.
+    """Make environments known to NeMo-RL by name; the actor runs in the driver's own interpreter. Doing it twice is
+    allowed.
 
     Raises:
         ConfigError: a name that is not ours to give, or that something else has taken.

@@ -1,4 +1,6 @@
-"""The fields of NeMo-RL's ``EnvironmentReturn``, which it unpacks by position: six where this was tested, more in later versions."""
+"""The fields of NeMo-RL's ``EnvironmentReturn``, which it unpacks by position: six where this was tested, more in later
+versions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What travels in a sample's ``extra_env_info``: the task, who the sample is, what was said, and how the newest reply ended.
+"""What travels in a sample's ``extra_env_info``: the task, who the sample is, what was said, and how the newest reply
+ended.
 
-Other processes carry it, some without this package, so it is plain data. NeMo-RL drops what a terminal step returns here; nothing that
+Other processes carry it, some without this package, so it is plain data. NeMo-RL drops what a terminal step returns
+here; nothing that
 must come out of an episode may be put into it.
 """
 
@@ -24,7 +26,8 @@ _SPLIT, _FRAME, _HISTORY, _TURN, _ROLLOUT, _TOO_LONG = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One rollout at one turn. ``task`` is the task's JSON; ``history`` what was said after the opening; ``turn`` counts from 0;
+    """One rollout at one turn. ``task`` is the task's JSON; ``history`` what was said after the opening; ``turn``
+    counts from 0;
     ``uid`` None where no driver stamped it; ``ending`` None where no driver told how the reply ended."""
 
     task: str
@@ -39,7 +42,9 @@ class Sample:
 
 
 def make_info(task: str, split: str, frame: Frame | None, too_long: str | None) -> dict[str, Any]:
-    """Return the info that a dataset's row starts with; ``too_long`` says why the prompt does not fit, if it does not."""
+    """Return the info that a dataset's row starts with; ``too_long`` says why the prompt does not fit, if it does
+    not.
+    """
     return {TASK: task, _SPLIT: split, _FRAME: to_plain(frame), _HISTORY: [], _TURN: 0, _TOO_LONG: too_long}
 
 
@@ -67,10 +72,16 @@ def read_sample(info: Mapping[str, Any]) -> Sample:
     """
     frame = info[_FRAME]
     return Sample(
-        task=info[TASK], split=info[_SPLIT], uid=info.get(UID), rollout=info.get(_ROLLOUT, 0), turn=info[_TURN],
+        task=info[TASK],
+        split=info[_SPLIT],
+        uid=info.get(UID),
+        rollout=info.get(_ROLLOUT, 0),
+        turn=info[_TURN],
         history=decode(tuple[Message, ...], info[_HISTORY]) if info[_HISTORY] else (),
-        frame=Frame(**frame) if frame is not None else None, ending=info.get(ENDING), too_long=info[_TOO_LONG],
-    )  # fmt: skip
+        frame=Frame(**frame) if frame is not None else None,
+        ending=info.get(ENDING),
+        too_long=info[_TOO_LONG],
+    )
 
 
 def is_ours(info: Any) -> bool:

@@ -1,7 +1,10 @@
-"""SingleController's rollouts: it rolls out in a process of its own, so this class, built on the driver, travels there with its hooks.
+"""SingleController's rollouts: it rolls out in a process of its own, so this class, built on the driver, travels there
+with its hooks.
 
-SingleController gives every sample weight 1 and knows no mask, so a group with an ungraded sample is not given to it: the rollout fails
-with NeMo-RL's own ``RolloutInfraFailure`` and is drawn again, within the trainer's budgets; what no second try can mend (a terminal
+SingleController gives every sample weight 1 and knows no mask, so a group with an ungraded sample is not given to it:
+the rollout fails
+with NeMo-RL's own ``RolloutInfraFailure`` and is drawn again, within the trainer's budgets; what no second try can mend
+(a terminal
 kind) with ``RolloutDataFailure``. ``experience/rollout_manager.py`` and ``experience/failures.py`` of NVIDIA-NeMo/RL at
 7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
@@ -42,7 +45,9 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
         self._samples: Samples | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Arrive in the controller's process, which computes the advantages: a resumed buffer may be trained on before any rollout."""
+        """Arrive in the controller's process, which computes the advantages: a resumed buffer may be trained on before
+        any rollout.
+        """
         self.__dict__.update(state)
         settle_estimators()
 
@@ -87,7 +92,9 @@ class GavelRolloutImpl(AsyncRolloutImpl):  # type: ignore[misc]  # NeMo-RL has n
             self._endings.use_tokenizer(self._tokenizer)
             manager: Any = import_module("nemo_rl.experience.rollout_manager")
             manager.calculate_rewards = self._endings.wrap_rewards(manager.calculate_rewards)
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ROLLOUT_THREADS, thread_name_prefix="gavel-rollout"))
+            asyncio.get_running_loop().set_default_executor(
+                ThreadPoolExecutor(ROLLOUT_THREADS, thread_name_prefix="gavel-rollout")
+            )
         return self._samples
 
 

@@ -18,7 +18,10 @@ from gavel.models.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class RawTargets:
-    """Reads tasks and leaves their targets as they are: the actor parses them. Openings are checked here, with a trainer's remedy."""
+    """Reads tasks and leaves their targets as they are: the actor parses them.
+
+    Openings are checked here, with a trainer's remedy.
+    """
 
     name: str
     binding: str | None = None
@@ -43,7 +46,8 @@ def load_tasks(path: str | Path, env: str, *, binding: str | None = None, limit:
         limit: takes the first so many rows.
 
     Raises:
-        InputError: the file cannot be read, a row is bad, an opening is missing, or one prompt stands there with two targets.
+        InputError: the file cannot be read, a row is bad, an opening is missing, or one prompt stands there with two
+            targets.
     """
     file = read_tasks(path, RawTargets(env, binding), limit=limit)
     if file.bad:
@@ -62,11 +66,12 @@ def encode_task(task: Task) -> str:
 
 def find_shared_prompts(
     tasks: Iterable[tuple[str, str, Task]], key_of: Callable[[Task], Hashable]
-) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:  # fmt: skip
+) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:
     """Return pairs of tasks that a trainer would take for one prompt and that are graded by different things.
 
     Args:
-        tasks: where each stands, the environment it belongs to, and the task; of all files and environments of a training.
+        tasks: where each stands, the environment it belongs to, and the task; of all files and environments of a
+            training.
         key_of: what tells prompts apart.
     """
     known: dict[Hashable, tuple[str, Task, bytes]] = {}
@@ -80,14 +85,17 @@ def find_shared_prompts(
 
 
 def make_prompt_key(task: Task) -> Hashable:
-    """Return what is left of a prompt after templates that strip their texts and tokenizers that compose their characters."""
+    """Return what is left of a prompt after templates that strip their texts and tokenizers that compose their
+    characters.
+    """
     return tuple((message.role, unicodedata.normalize("NFC", message.content).strip()) for message in task.messages)
 
 
 def make_loose_key(task: Task) -> Hashable:
     """Return what no two prompts that a tokenizer merges can differ in; others may share it."""
     return tuple(
-        (message.role, "".join(unicodedata.normalize("NFKC", message.content).casefold().split())) for message in task.messages
+        (message.role, "".join(unicodedata.normalize("NFKC", message.content).casefold().split()))
+        for message in task.messages
     )
 
 
@@ -95,18 +103,22 @@ def make_shared_prompt_error(first: tuple[str, Task], second: tuple[str, Task]) 
     """Return what is said of a pair that ``find_shared_prompts`` has found."""
     one, other = (f"{task.task_id} ({where})" for where, task in (first, second))
     return InputError(
-        "two tasks have one prompt and different targets: GRPO would compare their replies with one another", where=second[0],
-        found=f"{one} and {other}", remedy="remove one of the two, or word their prompts differently",
-    )  # fmt: skip
+        "two tasks have one prompt and different targets: GRPO would compare their replies with one another",
+        where=second[0],
+        found=f"{one} and {other}",
+        remedy="remove one of the two, or word their prompts differently",
+    )
 
 
 def _check_opening(task: Task, where: str) -> None:
     if not task.messages or task.messages[-1].role != "user":
         raise InputError(
-            "this task has no opening: a trainer's prompt must end with a user's message", where=where, field="messages",
+            "this task has no opening: a trainer's prompt must end with a user's message",
+            where=where,
+            field="messages",
             found=f"the last message is the {task.messages[-1].role}'s" if task.messages else "no message",
             remedy="let `gavel prepare` write the openings (env=vera_mh: source.openings=true)",
-        )  # fmt: skip
+        )
 
 
 def _check_prompts(tasks: tuple[Task, ...], where: str) -> None:

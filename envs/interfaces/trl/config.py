@@ -11,7 +11,8 @@ from gavel.models.errors import ConfigError
 
 @record
 class Extras:
-    """``trainer.overrides`` of this trainer. ``temperature`` of the replies; ``threads`` of torch, part of what makes two runs equal;
+    """``trainer.overrides`` of this trainer. ``temperature`` of the replies; ``threads`` of torch, part of what makes
+    two runs equal;
     ``save_model`` keeps the trained weights in ``model/`` of the run (270 MB)."""
 
     temperature: float = 1.0
@@ -27,7 +28,10 @@ class Extras:
 
 @record
 class GrpoOptions:
-    """A small GRPO training. A step is ``prompts_per_step`` prompts with ``generations_per_prompt`` replies each, and one update."""
+    """A small GRPO training.
+
+    A step is ``prompts_per_step`` prompts with ``generations_per_prompt`` replies each, and one update.
+    """
 
     model: str
     seed: int
@@ -40,11 +44,18 @@ class GrpoOptions:
     extras: Extras = Extras()
 
     def __post_init__(self) -> None:
-        for name, least in (("prompts_per_step", 1), ("generations_per_prompt", 2), ("max_steps", 1), ("max_new_tokens", 1)):
+        for name, least in (
+            ("prompts_per_step", 1),
+            ("generations_per_prompt", 2),
+            ("max_steps", 1),
+            ("max_new_tokens", 1),
+        ):
             if getattr(self, name) < least:
                 raise FieldError(name, getattr(self, name), f"at least {least}")
         if self.max_new_tokens >= self.max_total_tokens:
-            raise FieldError("max_new_tokens", self.max_new_tokens, f"less than max_total_tokens, {self.max_total_tokens}")
+            raise FieldError(
+                "max_new_tokens", self.max_new_tokens, f"less than max_total_tokens, {self.max_total_tokens}"
+            )
 
 
 UNUSED: Mapping[str, tuple[Any, str]] = {
@@ -74,6 +85,9 @@ def find_unused(trainer: Mapping[str, Any]) -> Iterator[ConfigError]:
     for name, (neutral, why) in UNUSED.items():
         if trainer.get(name, neutral) != neutral:
             yield ConfigError(
-                "this trainer has no use for this option", field=f"trainer.{name}", found=str(trainer[name]), allowed=str(neutral),
+                "this trainer has no use for this option",
+                field=f"trainer.{name}",
+                found=str(trainer[name]),
+                allowed=str(neutral),
                 remedy=why,
-            )  # fmt: skip
+            )

@@ -1,7 +1,9 @@
 """Grades the completions of one step of TRL's GRPO trainer: rewards for what was graded, None for what was not.
 
-Contract: TRL 1.16.0, ``trl/trainer/grpo_trainer.py``: a reward function may give None for a completion. Where it is the only reward
-function, that completion stays out of its group's mean and spread and has advantage 0. Its tokens still count in the length by which
+Contract: TRL 1.16.0, ``trl/trainer/grpo_trainer.py``: a reward function may give None for a completion. Where it is the
+only reward
+function, that completion stays out of its group's mean and spread and has advantage 0. Its tokens still count in the
+length by which
 the step's loss is divided. TRL 1.5 made a 0 of it.
 """
 
@@ -22,7 +24,8 @@ from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
 
 @dataclass(frozen=True, slots=True)
 class TrlCompletion:
-    """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there; ``think_prefilled``
+    """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there;
+    ``think_prefilled``
     says that its prompt opened the thinking block."""
 
     task: str
@@ -65,9 +68,12 @@ class Scorer:
         infos = self.samples.stamp_infos(
             [make_info(one.task, "train", None, None) for one in completions], [one.task for one in completions]
         )
-        await asyncio.gather(*(
-            self.grader.step_sample(one.text, with_ending(info, self._make_ending(one))) for one, info in zip(completions, infos, strict=True)
-        ))  # fmt: skip
+        await asyncio.gather(
+            *(
+                self.grader.step_sample(one.text, with_ending(info, self._make_ending(one)))
+                for one, info in zip(completions, infos, strict=True)
+            )
+        )
         uids = [info[UID] for info in infos]
         verdicts, _ = self.grader.take_verdicts(uids)
         graded = [verdict is not None and verdict.graded for verdict in verdicts]
@@ -80,6 +86,9 @@ class Scorer:
 
     def _make_ending(self, one: TrlCompletion) -> dict[str, object]:
         return {
-            "finish_reason": self.limits.finish_reason(one.prompt_tokens, one.ids), "think_prefilled": one.think_prefilled,
-            "prompt_tokens": one.prompt_tokens, "completion_tokens": len(one.ids), "last_id": one.ids[-1] if one.ids else None,
-        }  # fmt: skip
+            "finish_reason": self.limits.finish_reason(one.prompt_tokens, one.ids),
+            "think_prefilled": one.think_prefilled,
+            "prompt_tokens": one.prompt_tokens,
+            "completion_tokens": len(one.ids),
+            "last_id": one.ids[-1] if one.ids else None,
+        }

@@ -1,4 +1,5 @@
-"""A few real GRPO steps with TRL's trainer on the CPU. The only module here that needs TRL and torch, imported when it runs.
+"""A few real GRPO steps with TRL's trainer on the CPU. The only module here that needs TRL and torch, imported when it
+runs.
 
 TRL is Apache-2.0; its trainer is used as it is, with one asynchronous reward function and one callback.
 """
@@ -31,8 +32,10 @@ Told = Callable[[int, Mapping[str, float]], None]
 class TrlSession:
     """What a training is given besides its options.
 
-    ``scorer`` makes the scorer once the tokenizer is known; it is called from the training's thread, and its coroutines run on
-    ``loop``. ``stop`` set lets the step under way end, keeps a checkpoint in ``checkpoints`` and ends the training. ``model`` is the
+    ``scorer`` makes the scorer once the tokenizer is known; it is called from the training's thread, and its coroutines
+    run on
+    ``loop``. ``stop`` set lets the step under way end, keeps a checkpoint in ``checkpoints`` and ends the training.
+    ``model`` is the
     folder for the trained weights, where they are to be kept.
     """
 
@@ -46,7 +49,8 @@ class TrlSession:
 
 
 def train_policy(options: GrpoOptions, session: TrlSession) -> int:
-    """Train until ``max_steps`` or until told to stop; return the number of steps that are done, earlier starts included.
+    """Train until ``max_steps`` or until told to stop; return the number of steps that are done, earlier starts
+    included.
 
     Goes on from the newest checkpoint where one was kept. Blocks; torch's thread count holds for the thread that calls.
 
@@ -73,9 +77,13 @@ def train_policy(options: GrpoOptions, session: TrlSession) -> int:
     ends = _find_end_ids(model, tokenizer)
     scorer = session.scorer(Limits(frozenset(ends), options.max_new_tokens, options.max_total_tokens))
     trainer = GRPOTrainer(
-        model=model, processing_class=tokenizer, reward_funcs=_reward_function(scorer, session.loop, make_writer(tokenizer, ends)),
-        args=_make_arguments(options, session), train_dataset=Dataset.from_list(rows), callbacks=[_make_callback(scorer, session)],
-    )  # fmt: skip
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=_reward_function(scorer, session.loop, make_writer(tokenizer, ends)),
+        args=_make_arguments(options, session),
+        train_dataset=Dataset.from_list(rows),
+        callbacks=[_make_callback(scorer, session)],
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=find_newest(session.checkpoints))
     done = int(trainer.state.global_step)
@@ -92,10 +100,17 @@ def _make_rows(options: GrpoOptions, tasks: Sequence[Task], tokenizer: Any) -> A
         length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
         if length + options.max_new_tokens > options.max_total_tokens:
             raise InputError(
-                f"the prompt of {task.task_id} and a full reply do not fit", field="trainer.max_total_tokens",
-                found=f"{length} + {options.max_new_tokens} tokens", allowed=f"at most {options.max_total_tokens}",
-            )  # fmt: skip
-        yield {"prompt": prompt, "task": encode_task(task), "prompt_tokens": length, "think_prefilled": is_thinking_open(text)}
+                f"the prompt of {task.task_id} and a full reply do not fit",
+                field="trainer.max_total_tokens",
+                found=f"{length} + {options.max_new_tokens} tokens",
+                allowed=f"at most {options.max_total_tokens}",
+            )
+        yield {
+            "prompt": prompt,
+            "task": encode_task(task),
+            "prompt_tokens": length,
+            "think_prefilled": is_thinking_open(text),
+        }
 
 
 def _find_end_ids(model: Any, tokenizer: Any) -> set[int]:
@@ -109,20 +124,41 @@ def _make_arguments(options: GrpoOptions, session: TrlSession) -> Any:
 
     batch = options.prompts_per_step * options.generations_per_prompt
     return GRPOConfig(
-        output_dir=str(session.checkpoints), seed=options.seed, data_seed=options.seed, max_steps=options.max_steps,
-        per_device_train_batch_size=batch, gradient_accumulation_steps=1, num_generations=options.generations_per_prompt,
-        max_completion_length=options.max_new_tokens, temperature=options.extras.temperature, learning_rate=options.learning_rate,
-        lr_scheduler_type="constant", beta=0.0, use_cpu=True, bf16=False, gradient_checkpointing=False,
-        logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True, dataloader_num_workers=0, log_level="error",
-    )  # fmt: skip
+        output_dir=str(session.checkpoints),
+        seed=options.seed,
+        data_seed=options.seed,
+        max_steps=options.max_steps,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=1,
+        num_generations=options.generations_per_prompt,
+        max_completion_length=options.max_new_tokens,
+        temperature=options.extras.temperature,
+        learning_rate=options.learning_rate,
+        lr_scheduler_type="constant",
+        beta=0.0,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        log_level="error",
+    )
 
 
 def make_writer(tokenizer: Any, ends: Collection[int]) -> Callable[[str, Sequence[int]], str]:
     """Return a function from a completion's text, as TRL reads it, and its tokens to the text as the model wrote it.
 
-    TRL leaves special tokens out. Where the tags around thinking are such tokens, the thinking would be graded as the answer.
+    TRL leaves special tokens out. Where the tags around thinking are such tokens, the thinking would be graded as the
+    answer.
     """
-    tags = {place for place, token in tokenizer.added_tokens_decoder.items() if token.special and is_thinking_tag(token.content)}
+    tags = {
+        place
+        for place, token in tokenizer.added_tokens_decoder.items()
+        if token.special and is_thinking_tag(token.content)
+    }
 
     def write_text(text: str, ids: Sequence[int]) -> str:
         if tags.isdisjoint(ids):
@@ -137,15 +173,24 @@ def _reward_function(
     scorer: Scorer, loop: asyncio.AbstractEventLoop, written: Callable[[str, Sequence[int]], str]
 ) -> Callable[..., Any]:
     async def gavel(
-        completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], task: Sequence[str], prompt_tokens: Sequence[int],
-        think_prefilled: Sequence[bool], trainer_state: Any, **_: Any,
-    ) -> list[float | None]:  # fmt: skip
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        task: Sequence[str],
+        prompt_tokens: Sequence[int],
+        think_prefilled: Sequence[bool],
+        trainer_state: Any,
+        **_: Any,
+    ) -> list[float | None]:
         """Score a step on the loop that holds the judges' connections; TRL awaits this on a loop of its own."""
         made = [
             TrlCompletion(one, written(reply[0]["content"], ids), tuple(ids), length, opened)
-            for one, reply, ids, length, opened in zip(task, completions, completion_ids, prompt_tokens, think_prefilled, strict=True)
+            for one, reply, ids, length, opened in zip(
+                task, completions, completion_ids, prompt_tokens, think_prefilled, strict=True
+            )
         ]
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(scorer.score_step(trainer_state.global_step + 1, made), loop))
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(scorer.score_step(trainer_state.global_step + 1, made), loop)
+        )
 
     return gavel
 
@@ -163,8 +208,15 @@ def _make_callback(scorer: Scorer, session: TrlSession) -> Any:
             if "loss" not in (logs or {}):
                 return  # the totals at the end
             now = time.perf_counter()
-            wanted = {"loss": "loss", "grad_norm": "grad_norm", "completions/mean_length": "tokens/mean", "entropy": "entropy"}
-            figures = {name: float(value) for key, name in wanted.items() if (value := (logs or {}).get(key)) is not None}
+            wanted = {
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "completions/mean_length": "tokens/mean",
+                "entropy": "entropy",
+            }
+            figures = {
+                name: float(value) for key, name in wanted.items() if (value := (logs or {}).get(key)) is not None
+            }
             session.told(state.global_step, {**scorer.metrics, **figures, "seconds": now - self.began})
             self.began = now
 

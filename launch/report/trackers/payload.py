@@ -1,4 +1,6 @@
-"""What an export shows of a run: figures with their intervals, the config without credentials, tables; never what a model said."""
+"""What an export shows of a run: figures with their intervals, the config without credentials, tables; never what a
+model said.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class ExportTable:
 
 @record
 class Payload:
-    """One run. ``run_id`` is the same whenever the same run is exported; ``numbers`` are flat; ``config`` has dotted keys."""
+    """One run. ``run_id`` is the same whenever the same run is exported; ``numbers`` are flat; ``config`` has dotted
+    keys.
+    """
 
     run_id: str
     name: str
@@ -50,19 +54,27 @@ def make_payload(path: Path, manifest: Manifest) -> Payload:
     metrics = orjson.loads((path / "metrics.json").read_bytes())
     config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     tags = {
-        "kind": manifest.kind, "gavel": manifest.gavel, "identity": str(manifest.digests.get("identity", "")),
+        "kind": manifest.kind,
+        "gavel": manifest.gavel,
+        "identity": str(manifest.digests.get("identity", "")),
         **({"parent": str(manifest.parent.get("run", ""))} if manifest.parent else {}),
         **({"shard": manifest.shard} if manifest.shard else {}),
         **({"ablation": manifest.ablation} if manifest.ablation else {}),
-    }  # fmt: skip
+    }
     # One that is copied elsewhere is the same run; a child has another kind, parent or time.
-    run_id = compute_digest([manifest.kind, manifest.created, to_plain(manifest.identity), to_plain(manifest.parent), manifest.shard])[
-        7:23
-    ]
+    run_id = compute_digest(
+        [manifest.kind, manifest.created, to_plain(manifest.identity), to_plain(manifest.parent), manifest.shard]
+    )[7:23]
     return Payload(
-        run_id, path.resolve().name, str(metrics["tables"].get("note", "")), tags, dict(_list_leaves(_drop_credentials(config))),
-        dict(_list_numbers(metrics)), _make_tables(metrics), metrics,
-    )  # fmt: skip
+        run_id,
+        path.resolve().name,
+        str(metrics["tables"].get("note", "")),
+        tags,
+        dict(_list_leaves(_drop_credentials(config))),
+        dict(_list_numbers(metrics)),
+        _make_tables(metrics),
+        metrics,
+    )
 
 
 def _list_numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -92,13 +104,15 @@ def _make_tables(metrics: Mapping[str, Any]) -> dict[str, ExportTable]:
     tables = {
         "figures": ExportTable(("metric", *parts), figures),
         "labels": ExportTable(("label", "rows"), tuple(metrics["labels"].items())),
-    }  # fmt: skip
+    }
     own = ((f"tables/{name}", _make_table(value)) for name, value in metrics["tables"].items())
     return {**tables, **{name: table for name, table in own if table is not None}}
 
 
 def _make_table(value: object) -> ExportTable | None:
-    """Return a list of flat objects, or an object of them, as a table; None for anything else, which stays in the document."""
+    """Return a list of flat objects, or an object of them, as a table; None for anything else, which stays in the
+    document.
+    """
     if isinstance(value, Mapping):
         value = [{"name": name, **row} if isinstance(row, Mapping) else None for name, row in value.items()]
     if not isinstance(value, list) or not value or not all(isinstance(row, Mapping) for row in value):
@@ -124,7 +138,9 @@ def _list_leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _drop_credentials(node: Any, name: str = "", *, headers: bool = False) -> Any:
     """Drop what may be a credential, although a config holds only the names of variables: this leaves the machine."""
     if isinstance(node, Mapping):
-        return {str(key): _drop_credentials(value, str(key), headers="headers" in str(key)) for key, value in node.items()}
+        return {
+            str(key): _drop_credentials(value, str(key), headers="headers" in str(key)) for key, value in node.items()
+        }
     if isinstance(node, list):
         return [_drop_credentials(value, name, headers=headers) for value in node]
     if not isinstance(node, str) or not node or name.endswith("_env"):

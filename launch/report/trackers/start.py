@@ -1,6 +1,7 @@
 """Exports of a run's figures to W&B and MLflow, which never stop a run: each is a process of its own with a time limit.
 
-The trackers' own threads, signal handlers and exit hooks stay in that process. Whatever goes wrong there becomes one line.
+The trackers' own threads, signal handlers and exit hooks stay in that process. Whatever goes wrong there becomes one
+line.
 """
 
 from __future__ import annotations
@@ -61,21 +62,34 @@ def check_export(config: ExportConfig) -> None:
     if not config.timeout_s > 0:
         raise ConfigError("must be more than 0", field="export.timeout_s", found=f"{config.timeout_s:g}")
     names = (
-        ("wandb.project", config.wandb.project), ("wandb.entity", config.wandb.entity), ("wandb.group", config.wandb.group),
-        ("wandb.name", config.wandb.name), ("mlflow.experiment", config.mlflow.experiment), ("mlflow.name", config.mlflow.name),
-    )  # fmt: skip
+        ("wandb.project", config.wandb.project),
+        ("wandb.entity", config.wandb.entity),
+        ("wandb.group", config.wandb.group),
+        ("wandb.name", config.wandb.name),
+        ("mlflow.experiment", config.mlflow.experiment),
+        ("mlflow.name", config.mlflow.name),
+    )
     for field, value in names:
         if value is not None and (_WANDB_KEY.fullmatch(value) or mask_keys(value) != value):
             raise ConfigError(
-                "this looks like a key, not a name", field=f"export.{field}", found="[secret]",
-                remedy="W&B reads its key from the variable WANDB_API_KEY or from `wandb login`, MLflow from MLFLOW_TRACKING_TOKEN",
-            )  # fmt: skip
-    for field, address in (("wandb.base_url", config.wandb.base_url), ("mlflow.tracking_uri", config.mlflow.tracking_uri)):
+                "this looks like a key, not a name",
+                field=f"export.{field}",
+                found="[secret]",
+                remedy="W&B reads its key from the variable WANDB_API_KEY or from `wandb login`, MLflow from "
+                "MLFLOW_TRACKING_TOKEN",
+            )
+    for field, address in (
+        ("wandb.base_url", config.wandb.base_url),
+        ("mlflow.tracking_uri", config.mlflow.tracking_uri),
+    ):
         if "@" in (address or "").partition("://")[2].partition("/")[0] or mask_keys(address or "") != (address or ""):
             raise ConfigError(
-                "an address may not hold a password or a key: it is stored with the run", field=f"export.{field}", found="[secret]",
-                remedy="set WANDB_API_KEY; for MLflow MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
-            )  # fmt: skip
+                "an address may not hold a password or a key: it is stored with the run",
+                field=f"export.{field}",
+                found="[secret]",
+                remedy="set WANDB_API_KEY; for MLflow MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+                "MLFLOW_TRACKING_TOKEN",
+            )
 
 
 def is_wanted(config: ExportConfig) -> bool:
@@ -117,7 +131,10 @@ async def export_run(path: Path, config: ExportConfig) -> list[Exported]:
 
 def _describe_failed(tracker: _Tracker, reason: str) -> Exported:
     one = mask_keys(shorten_value(" ".join(reason.split()), _SAID))
-    return Exported(f"warning: {tracker.title}: not exported: {one}; the run is stored, `gavel export RUN …` tries again", worked=False)
+    return Exported(
+        f"warning: {tracker.title}: not exported: {one}; the run is stored, `gavel export RUN …` tries again",
+        worked=False,
+    )
 
 
 async def _export_to(tracker: _Tracker, path: Path, payload: Payload, limit_s: float) -> Exported:
@@ -142,9 +159,15 @@ def _encode_job(tracker: _Tracker, path: Path, payload: Payload) -> bytes:
 async def _run_worker(job: bytes, limit_s: float) -> tuple[int | None, str, str]:
     """Run the worker; kill it and what it started when the time is over or this is cancelled."""
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", _MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=_make_environment(os.environ), start_new_session=True,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        _MODULE,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_make_environment(os.environ),
+        start_new_session=True,
+    )
     try:
         out, err = await asyncio.wait_for(worker.communicate(job), limit_s)
     finally:
@@ -156,7 +179,13 @@ async def _run_worker(job: bytes, limit_s: float) -> tuple[int | None, str, str]
 
 
 def _make_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    return {**ours, "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "MLFLOW_ENABLE_ASYNC_LOGGING": "false", "PYTHONUNBUFFERED": "1"}
+    return {
+        **ours,
+        "WANDB_SILENT": "true",
+        "WANDB_CONSOLE": "off",
+        "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def _read_reason(complaint: str) -> str:

@@ -1,6 +1,7 @@
 """The process that exports one run to one tracker: a job as JSON on standard input, one line on standard output.
 
-Run by ``gavel.launch.report.trackers.start`` as ``python -m``; ends with code 1 and the reason as the last line of standard error.
+Run by ``gavel.launch.report.trackers.start`` as ``python -m``; ends with code 1 and the reason as the last line of
+standard error.
 """
 
 from __future__ import annotations
@@ -46,18 +47,34 @@ def to_wandb(options: WandbExport, folder: Path, payload: Payload) -> str:
     """Write the run to W&B; return where it is."""
     import wandb
 
-    settings: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "save_code": False, "x_disable_meta": True}
+    settings: dict[str, Any] = {
+        "silent": True,
+        "console": "off",
+        "disable_git": True,
+        "save_code": False,
+        "x_disable_meta": True,
+    }
     if options.base_url is not None:
         settings["base_url"] = options.base_url
     run = wandb.init(
-        project=options.project, entity=options.entity, group=options.group, name=options.name or payload.name, id=payload.run_id,
-        resume="allow" if options.mode == "online" else None, mode=options.mode, dir=str(folder), config=dict(payload.config),
-        notes=payload.note or None, tags=[f"kind:{payload.tags['kind']}"], job_type=payload.tags["kind"],
+        project=options.project,
+        entity=options.entity,
+        group=options.group,
+        name=options.name or payload.name,
+        id=payload.run_id,
+        resume="allow" if options.mode == "online" else None,
+        mode=options.mode,
+        dir=str(folder),
+        config=dict(payload.config),
+        notes=payload.note or None,
+        tags=[f"kind:{payload.tags['kind']}"],
+        job_type=payload.tags["kind"],
         settings=wandb.Settings(**settings),
-    )  # fmt: skip
+    )
     run.config.update({f"run.{name}": value for name, value in payload.tags.items()}, allow_val_change=True)
     tables = {
-        name: wandb.Table(columns=list(table.columns), data=[list(row) for row in table.rows]) for name, table in payload.tables.items()
+        name: wandb.Table(columns=list(table.columns), data=[list(row) for row in table.rows])
+        for name, table in payload.tables.items()
     }
     run.log({**payload.numbers, **tables})
     run.summary.update(dict(payload.numbers))
@@ -86,7 +103,11 @@ def to_mlflow(options: MlflowExport, payload: Payload) -> str:
         **({"mlflow.note.content": payload.note} if payload.note else {}),
     }
     known = dict(run.data.params)  # a param cannot be changed, and one that was set stays
-    params = [Param(_make_name(key), _make_text(value)) for key, value in payload.config.items() if _make_name(key) not in known]
+    params = [
+        Param(_make_name(key), _make_text(value))
+        for key, value in payload.config.items()
+        if _make_name(key) not in known
+    ]
     metrics = [Metric(name, value, now, 0) for name, value in _separate_names(payload.numbers).items()]
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
     for start in range(0, len(params), _BATCH):
@@ -103,12 +124,17 @@ def to_mlflow(options: MlflowExport, payload: Payload) -> str:
 
 
 def _make_name(text: str) -> str:
-    """Return a name that MLflow takes: letters, digits, ``_ - . /`` and blanks; ``accuracy@law`` becomes ``accuracy_at_law``."""
+    """Return a name that MLflow takes: letters, digits, ``_ - .
+
+    /`` and blanks; ``accuracy@law`` becomes ``accuracy_at_law``.
+    """
     return _NOT_IN_NAMES.sub("_", text.replace("@", "_at_"))
 
 
 def _separate_names(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the numbers under MLflow's names, none of which is the folder of another: one of its stores keeps each in a file."""
+    """Return the numbers under MLflow's names, none of which is the folder of another: one of its stores keeps each in
+    a file.
+    """
     named = {_make_name(name): value for name, value in numbers.items()}
     folders = {name[:place] for name in named for place, letter in enumerate(name) if letter == "/"}
     return {f"{name}_" if name in folders else name: value for name, value in named.items()}

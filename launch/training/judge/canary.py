@@ -1,7 +1,9 @@
 """Questions with known answers, put to the judges of a training run: before it starts, and again while it runs.
 
-Before: each replica grades one control of each rubric (the golden control), asked from where the trainer is. While it runs: the whole
-set, every ``canary.every`` steps; a verdict that changed is drift. What was found stands in ``canaries.jsonl`` of the run folder, where
+Before: each replica grades one control of each rubric (the golden control), asked from where the trainer is. While it
+runs: the whole
+set, every ``canary.every`` steps; a verdict that changed is drift. What was found stands in ``canaries.jsonl`` of the
+run folder, where
 the next start of the run finds what its verdicts are compared with.
 """
 
@@ -100,12 +102,15 @@ def _pick_server(service: Service, number: int) -> Service:
     return replace(service, base_url=(service.base_urls[number % len(service.base_urls)],))
 
 
-def _judge_row(binding: Binding, service: Service, row: CheckRow, say: Callable[[str], None], *, required: bool) -> None:
+def _judge_row(
+    binding: Binding, service: Service, row: CheckRow, say: Callable[[str], None], *, required: bool
+) -> None:
     if row.passed:
         return
     where = f"the judge of {binding.name} at {service.base_urls[0]}"
     problem = (
-        f"{where}: the golden control {row.name} must be {' or '.join(row.expected)}, and is {row.got} ({shorten_value(row.detail)})"
+        f"{where}: the golden control {row.name} must be {' or '.join(row.expected)}, and is {row.got} "
+        f"({shorten_value(row.detail)})"
     )
     if required or (not row.graded and row.got != FailureKind.JUDGE_UNPARSEABLE):
         raise GoldenFailed(problem)
@@ -114,7 +119,8 @@ def _judge_row(binding: Binding, service: Service, row: CheckRow, say: Callable[
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The canaries of a run: ``ask_first`` asks them before it starts, ``watch_drift`` while it runs. Both return why the training must not
+    """The canaries of a run: ``ask_first`` asks them before it starts, ``watch_drift`` while it runs. Both return why
+    the training must not
     go on; ``ask_first`` None if it may, ``watch_drift`` only then."""
 
     ask: Callable[[int], Coroutine[None, None, str | None]]
@@ -140,9 +146,13 @@ class Watched:
 
 @asynccontextmanager
 async def prepare_canaries(
-    config: str, run: Path, attempt: int, rules: CanaryRules | None, baselines: Mapping[str, Mapping[str, str]],
+    config: str,
+    run: Path,
+    attempt: int,
+    rules: CanaryRules | None,
+    baselines: Mapping[str, Mapping[str, str]],
     say: Callable[[str], None],
-) -> AsyncIterator[Watched | None]:  # fmt: skip
+) -> AsyncIterator[Watched | None]:
     """Have the canaries of a run ready to be asked; None where none are wanted or nothing judges.
 
     Args:
@@ -163,7 +173,9 @@ async def prepare_canaries(
         for one in judging:
             pool = await stack.enter_async_context(open_services(one.services, log_dir=run / "logs", progress=say))
             judge = BoundJudges(one.bindings, pool.get_model, fresh=True)
-            asked += [(key, Canaries(binding, judge, rules, baseline=known.get(key))) for key, binding in one.bindings.items()]
+            asked += [
+                (key, Canaries(binding, judge, rules, baseline=known.get(key))) for key, binding in one.bindings.items()
+            ]
 
         file = stack.enter_context(closing(JsonLines(run / FILE)))
 
@@ -203,7 +215,9 @@ def describe_round(binding: str, report: CanaryReport) -> str:
     more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
     ungraded = [f"{len(report.ungraded)} ungraded"] if report.ungraded else []
     rest = "; ".join([*changed[:_SHOWN], *more, *ungraded])
-    return f"{binding}, step {report.step}: {len(changed)} of {len(report.labels)} verdicts changed" + (f" ({rest})" if rest else "")
+    return f"{binding}, step {report.step}: {len(changed)} of {len(report.labels)} verdicts changed" + (
+        f" ({rest})" if rest else ""
+    )
 
 
 class StepTail:
@@ -214,7 +228,10 @@ class StepTail:
 
     def __call__(self) -> int:
         """Read on; a line that is not whole yet is left for the next time."""
-        with suppress(OSError), self._path.open("rb") as file:  # nothing there yet, or the file server is away for a moment
+        with (
+            suppress(OSError),
+            self._path.open("rb") as file,
+        ):  # nothing there yet, or the file server is away for a moment
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):

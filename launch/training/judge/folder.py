@@ -1,9 +1,13 @@
 """A judge's folder, by which processes on different nodes find each other: who serves, who uses it, who is gone.
 
-``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready; ``failed-<node>.txt`` says why a node
-could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run that uses the judge and removed
-when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided to end, ``read_exit_code``
-(of a shared judge ``ended-<job>``) has the exit code of its job. Only the file server's clock is compared, by touching a file of one's
+``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready; ``failed-<node>.txt``
+says why a node
+could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run that uses the
+judge and removed
+when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided
+to end, ``read_exit_code``
+(of a shared judge ``ended-<job>``) has the exit code of its job. Only the file server's clock is compared, by touching
+a file of one's
 own.
 """
 
@@ -128,7 +132,8 @@ def make_closing_path(folder: Path, judge: str) -> Path:
 
 
 def close_unless_used(folder: Path, lease: float, in_queue: Container[str] = ()) -> bool:
-    """Decide that a shared judge ends, unless a run came meanwhile; tell which. Who comes later finds it closing, and starts another.
+    """Decide that a shared judge ends, unless a run came meanwhile; tell which. Who comes later finds it closing, and
+    starts another.
 
     Deciding and starting are done under one lock; where another process holds it, this is not the moment.
     """
@@ -203,7 +208,8 @@ def list_users(folder: Path) -> Iterator[tuple[Path, str | None]]:
 def read_queue(folder: Path) -> set[str]:
     """Return the jobs in Slurm's queue as the script of the judge's job saw it last; empty where nobody looks.
 
-    The runs whose jobs are not there any more are forgotten, but for one that said something since then: its job may be newer.
+    The runs whose jobs are not there any more are forgotten, but for one that said something since then: its job may be
+    newer.
     """
     path = folder / "queue"
     try:
@@ -218,7 +224,8 @@ def read_queue(folder: Path) -> set[str]:
 
 
 def list_waiting(folder: Path, lease: float, in_queue: Container[str] = ()) -> Iterator[tuple[Path, str | None]]:
-    """Yield the runs (file, job) that use the judge or wait for it: one that began is silent for ``STALE_S`` at most, one that did
+    """Yield the runs (file, job) that use the judge or wait for it: one that began is silent for ``STALE_S`` at most,
+    one that did
     not, or whose job is ``in_queue`` (it was ended without a word and begins again), for ``lease`` seconds."""
     clock = folder / "clock"
     clock.touch()

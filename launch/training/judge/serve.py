@@ -1,4 +1,6 @@
-"""A judge served for other processes, on one node of its job: ready, published, watched, and ended when nobody needs it."""
+"""A judge served for other processes, on one node of its job: ready, published, watched, and ended when nobody needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,17 @@ EVERYWHERE = "0.0.0.0"
 
 
 async def serve_node(folder: Path, node: int) -> int:
-    """Serve until nobody uses the judge or waits for it, or until SIGTERM; return 0, or 4 when it could not be served or died."""
+    """Serve until nobody uses the judge or waits for it, or until SIGTERM; return 0, or 4 when it could not be served
+    or died.
+    """
     plan, asked = read_judge_plan(folder), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    work, unused = asyncio.create_task(_serve_plan(plan, folder, node)), asyncio.create_task(_wait_unused(plan, folder, node))
+    work, unused = (
+        asyncio.create_task(_serve_plan(plan, folder, node)),
+        asyncio.create_task(_wait_unused(plan, folder, node)),
+    )
     asking = asyncio.create_task(asked.wait())
     try:
         await asyncio.wait({work, unused, asking}, return_when=asyncio.FIRST_COMPLETED)
@@ -54,13 +61,20 @@ async def _serve_plan(plan: JudgePlan, folder: Path, node: int) -> int:
     services = {name: make_node_service(service, plan.replicas[name]) for name, service in plan.services.items()}
     store = Path(plan.cache) if plan.cache else None
     async with open_services(
-        services, log_dir=folder / f"logs-{node}", progress=print_line, assets_cache=store,
-        mirror=Path(plan.mirror) if plan.mirror else None, offline=plan.offline,
-    ) as pool:  # fmt: skip
+        services,
+        log_dir=folder / f"logs-{node}",
+        progress=print_line,
+        assets_cache=store,
+        mirror=Path(plan.mirror) if plan.mirror else None,
+        offline=plan.offline,
+    ) as pool:
         endpoint = judge_folder.Endpoint(
-            node, (host := await _find_reachable(pool)), os.environ.get("SLURM_JOB_ID"), plan.digest,
+            node,
+            (host := await _find_reachable(pool)),
+            os.environ.get("SLURM_JOB_ID"),
+            plan.digest,
             {name: tuple(url.replace(LOOPBACK, host) for url in pool.list_urls(name)) for name in services},
-        )  # fmt: skip
+        )
         file = judge_folder.publish_endpoint(folder, endpoint)
         print_line(f"serving at {', '.join(url for urls in endpoint.urls.values() for url in urls)}")
         try:
@@ -73,7 +87,9 @@ async def _serve_plan(plan: JudgePlan, folder: Path, node: int) -> int:
 
 
 def make_node_service(service: Service, replicas: int) -> Service:
-    """Return a service as one node serves it: so many of its replicas, listening beyond the loopback; one that lives is enough."""
+    """Return a service as one node serves it: so many of its replicas, listening beyond the loopback; one that lives is
+    enough.
+    """
     args: Mapping[str, object] = {"host": EVERYWHERE, **(service.engine_args or {})}
     return replace(service, replicas=replicas, min_replicas=1, engine_args=args)
 
@@ -90,9 +106,13 @@ async def _find_reachable(pool: ServicePool) -> str:
 
 
 async def _wait_unused(plan: JudgePlan, folder: Path, node: int) -> None:
-    """Return once the folder says ``done``, or every run that used the judge or waited for it is gone; the first node decides."""
+    """Return once the folder says ``done``, or every run that used the judge or waited for it is gone; the first node
+    decides.
+    """
     unused_since = None
-    while not ((folder / "done").exists() or judge_folder.make_closing_path(folder, judge_folder.name_own_judge()).exists()):
+    while not (
+        (folder / "done").exists() or judge_folder.make_closing_path(folder, judge_folder.name_own_judge()).exists()
+    ):
         await asyncio.sleep(judge_folder.BEAT_S / 5)
         if plan.lease is None or node:
             continue

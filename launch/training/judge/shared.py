@@ -36,9 +36,12 @@ def ensure_judge(cluster: ClusterConfig, plan: JudgePlan, folder: Path, cwd: Pat
             known = read_judge_plan(folder)
             if known.digest != plan.digest:
                 raise InputError(
-                    "another judge is in this folder", where=str(folder), found=known.digest, allowed=plan.digest,
+                    "another judge is in this folder",
+                    where=str(folder),
+                    found=known.digest,
+                    allowed=plan.digest,
                     remedy="name another placement.folder=…, or wait until it has ended",
-                )  # fmt: skip
+                )
             return f"judge: {alive}, in {folder}"
         judge_folder.clear_folder(folder)
         write_plan(folder / JUDGE_PLAN, plan)
@@ -70,15 +73,23 @@ def _spawn_judge(folder: Path, cwd: Path) -> dict[str, Any]:
     with (folder / "judge.out").open("ab") as output:
         process = subprocess.Popen(
             (sys.executable, "-m", "gavel.launch.training.job", "judge", str(folder)),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            start_new_session=True,
+        )
     return {"host": socket.gethostname(), "pid": process.pid}
 
 
 def _find_alive(folder: Path) -> str | None:
     started = judge_folder.read_job(folder)
     name = str(started.get("job") or started.get("pid"))
-    if not started or judge_folder.read_exit_code(folder) is not None or judge_folder.make_closing_path(folder, name).exists():
+    if (
+        not started
+        or judge_folder.read_exit_code(folder) is not None
+        or judge_folder.make_closing_path(folder, name).exists()
+    ):
         return None
     if "job" in started:
         state = slurm.query_state(started["job"])

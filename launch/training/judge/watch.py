@@ -63,16 +63,24 @@ async def _wait_forever() -> str:
 
 
 @contextlib.asynccontextmanager
-async def _serve_same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[str], None]) -> AsyncIterator[ReachedJudge]:
+async def _serve_same_node(
+    plan: RunPlan, judge: JudgePlan, run: Path, say: Callable[[str], None]
+) -> AsyncIterator[ReachedJudge]:
     """Serve the judge on the last GPUs of this node."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(split_gpus(before, plan.trainer_gpus, plan.judge_gpus)[1])
     async with contextlib.AsyncExitStack() as stack:
         try:
-            pool = await stack.enter_async_context(open_services(
-                judge.services, log_dir=run / "logs", progress=say, assets_cache=Path(judge.cache) if judge.cache else None,
-                mirror=Path(judge.mirror) if judge.mirror else None, offline=judge.offline,
-            ))  # fmt: skip
+            pool = await stack.enter_async_context(
+                open_services(
+                    judge.services,
+                    log_dir=run / "logs",
+                    progress=say,
+                    assets_cache=Path(judge.cache) if judge.cache else None,
+                    mirror=Path(judge.mirror) if judge.mirror else None,
+                    offline=judge.offline,
+                )
+            )
         finally:
             os.environ.pop("CUDA_VISIBLE_DEVICES")
             if before is not None:
@@ -87,10 +95,13 @@ async def _serve_same_node(plan: RunPlan, judge: JudgePlan, run: Path, say: Call
 def split_gpus(visible: str | None, trainer: int, judge: int) -> tuple[list[str], list[str]]:
     """Return the names of the trainer's GPUs and of the judge's: the first ones and those behind them.
 
-    Without CUDA_VISIBLE_DEVICES they are counted from 0; one that names fewer than are needed is used as it is, and the server's start
+    Without CUDA_VISIBLE_DEVICES they are counted from 0; one that names fewer than are needed is used as it is, and the
+    server's start
     says what is missing.
     """
-    names = [name for name in visible.split(",") if name] if visible else [str(number) for number in range(trainer + judge)]
+    names = (
+        [name for name in visible.split(",") if name] if visible else [str(number) for number in range(trainer + judge)]
+    )
     return names[: max(len(names) - judge, 0)] if judge else names, names[len(names) - judge :] if judge else []
 
 
@@ -117,7 +128,9 @@ async def _touch_regularly(folder: Path, run: Path) -> None:
         await asyncio.sleep(judge_folder.BEAT_S)
 
 
-async def _wait_ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]) -> dict[str, tuple[str, ...]]:
+async def _wait_ready(
+    plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]
+) -> dict[str, tuple[str, ...]]:
     limit, told, refused = time.monotonic() + plan.ready_timeout, -1, ""
     while True:
         found = judge_folder.list_endpoints(folder)
@@ -137,18 +150,24 @@ async def _wait_ready(plan: RunPlan, judge: JudgePlan, folder: Path, say: Callab
                 return urls
         if time.monotonic() > limit:
             lost = JudgeAway if plan.requeues else JudgeLost
-            raise lost(f"the judge was not ready within {plan.ready_timeout:g} s (placement.ready_timeout): {folder}{refused}")
+            raise lost(
+                f"the judge was not ready within {plan.ready_timeout:g} s (placement.ready_timeout): {folder}{refused}"
+            )
         await asyncio.sleep(0.5)
 
 
 def _refuse_endpoints(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
     for one in found:
         if one.digest != judge.digest:
-            raise JudgeLost(f"the judge in {folder} is not the one this run is composed with: {one.digest}, not {judge.digest}")
+            raise JudgeLost(
+                f"the judge in {folder} is not the one this run is composed with: {one.digest}, not {judge.digest}"
+            )
     if failed := judge_folder.list_failures(folder):
         raise JudgeLost(f"the judge could not be served:\n{failed[0]}")
     if (code := judge_folder.read_exit_code(folder)) is not None:
-        raise (JudgeAway if plan.requeues else JudgeLost)(f"the judge's job ended before it was ready, with exit code {code}: {folder}")
+        raise (JudgeAway if plan.requeues else JudgeLost)(
+            f"the judge's job ended before it was ready, with exit code {code}: {folder}"
+        )
 
 
 async def _probe_replicas(judge: JudgePlan, urls: Mapping[str, tuple[str, ...]]) -> None:
@@ -171,7 +190,9 @@ def _strip_v1(url: str) -> str:
 async def watch_replicas(
     urls: Mapping[str, tuple[str, ...]], least: Mapping[str, int], folder: Path, say: Callable[[str], None]
 ) -> str:
-    """Look at every replica until fewer than ``least`` of a service live; return that, with what the judge said about its end."""
+    """Look at every replica until fewer than ``least`` of a service live; return that, with what the judge said about
+    its end.
+    """
     strikes = {url: 0 for found in urls.values() for url in found}
     async with aiohttp.ClientSession() as session:
         while True:
@@ -180,11 +201,16 @@ async def watch_replicas(
                 alive = sum(strikes[url] < STRIKES for url in found)
                 if alive < least[name]:
                     said = "\n".join(judge_folder.list_deaths(folder))
-                    return f"the judge {name} is lost: {alive} of {len(found)} replicas live, {least[name]} are needed\n{said}".rstrip()
+                    return (
+                        f"the judge {name} is lost: {alive} of {len(found)} replicas live, {least[name]} are "
+                        f"needed\n{said}"
+                    ).rstrip()
             await asyncio.sleep(POLL_S)
 
 
-async def _check_replica(session: aiohttp.ClientSession, url: str, strikes: dict[str, int], say: Callable[[str], None]) -> None:
+async def _check_replica(
+    session: aiohttp.ClientSession, url: str, strikes: dict[str, int], say: Callable[[str], None]
+) -> None:
     try:
         await probe.check_health(session, _strip_v1(url), ANSWER_S)
     except probe.ProbeFailed as failed:

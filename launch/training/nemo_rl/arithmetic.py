@@ -1,6 +1,7 @@
 """The arithmetic of a launch: samples a step, steps an epoch, GPUs, calls of the judge; and what does not add up.
 
-Read off the config that NeMo-RL is given (``data/``, ``algorithms/grpo.py``, ``models/policy/lm_policy.py`` of NVIDIA-NeMo/RL at
+Read off the config that NeMo-RL is given (``data/``, ``algorithms/grpo.py``, ``models/policy/lm_policy.py`` of
+NVIDIA-NeMo/RL at
 7ea279abfbeb698b092856d0dab61e7cf39bc909 say what is divided by what). Pure; task files are read.
 """
 
@@ -23,7 +24,8 @@ UNBOUNDED = 1_000_000
 
 @record
 class Gpus:
-    """How a cluster is divided: ``policy`` and ``generation`` GPUs (the same ones where ``shared``); ``ranks``: data-parallel ranks of
+    """How a cluster is divided: ``policy`` and ``generation`` GPUs (the same ones where ``shared``); ``ranks``:
+    data-parallel ranks of
     the policy, 0 where its model parallelism does not fit its GPUs; ``per_rank``: GPUs of one."""
 
     policy: int
@@ -42,8 +44,16 @@ def divide_gpus(config: Mapping[str, Any]) -> Gpus:
     generation = nodes * each
     if not shared:
         resources = colocated.get("resources") or {}
-        generation = int(resources.get("gpus_per_node") or (each if nodes > 1 else 0)) * int(resources.get("num_nodes") or 1)
-    taken = 0 if shared else generation if nodes == 1 else int((colocated.get("resources") or {}).get("num_nodes") or 1) * each
+        generation = int(resources.get("gpus_per_node") or (each if nodes > 1 else 0)) * int(
+            resources.get("num_nodes") or 1
+        )
+    taken = (
+        0
+        if shared
+        else generation
+        if nodes == 1
+        else int((colocated.get("resources") or {}).get("num_nodes") or 1) * each
+    )
     trained = nodes * each - taken
     per_rank = _count_model_parallel(policy)
     ranks = trained // per_rank if trained > 0 and trained % per_rank == 0 else 0
@@ -53,7 +63,11 @@ def divide_gpus(config: Mapping[str, Any]) -> Gpus:
 def _count_model_parallel(policy: Mapping[str, Any]) -> int:
     """Return the GPUs that hold one copy of the policy."""
     megatron, tensors = policy.get("megatron_cfg") or {}, policy.get("dtensor_cfg") or {}
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size") if megatron.get("enabled") else ("tensor_parallel_size",)
+    names = (
+        ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+        if megatron.get("enabled")
+        else ("tensor_parallel_size",)
+    )
     chosen, product = megatron if megatron.get("enabled") else tensors, 1
     for name in (*names, "context_parallel_size"):
         product *= int(chosen.get(name) or 1)
@@ -61,10 +75,17 @@ def _count_model_parallel(policy: Mapping[str, Any]) -> int:
 
 
 def find_contradictions(config: Mapping[str, Any]) -> list[str]:
-    """Return what does not add up in a trainer's config, each with its numbers and a remedy; nothing where it has wrong values."""
+    """Return what does not add up in a trainer's config, each with its numbers and a remedy; nothing where it has wrong
+    values.
+    """
     if find_wrong_values(config) or not isinstance(config.get("grpo"), Mapping):
         return []
-    return [*_describe_steps(config), *_describe_batches(config), *_describe_placement(config), *_describe_budgets(config)]
+    return [
+        *_describe_steps(config),
+        *_describe_batches(config),
+        *_describe_placement(config),
+        *_describe_budgets(config),
+    ]
 
 
 def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
@@ -72,14 +93,17 @@ def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
     per_batch, rows = count_prompts_per_batch(grpo), count_rows(config)
     if rows is not None and rows < per_batch:
         yield (
-            f"grpo.num_prompts_per_step: {per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill a step, so "
-            f"that the training would make 0 steps and end well\n  fix:     trainer.prompts_per_step of at most {rows}, or more tasks"
+            f"grpo.num_prompts_per_step: {per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill "
+            f"a step, so "
+            f"that the training would make 0 steps and end well\n  fix:     trainer.prompts_per_step of at most "
+            f"{rows}, or more tasks"
         )
     bound = int(grpo.get("max_num_steps", UNBOUNDED))
     if "max_num_epochs" in grpo and planned.steps and planned.per_epoch and planned.steps < bound < UNBOUNDED:
         epochs = -(-bound // planned.per_epoch)
         yield (
-            f"grpo.max_num_epochs: {planned.epochs}, and an epoch of {rows} tasks is {planned.per_epoch} steps of {per_batch} prompts: "
+            f"grpo.max_num_epochs: {planned.epochs}, and an epoch of {rows} tasks is {planned.per_epoch} steps of "
+            f"{per_batch} prompts: "
             f"the training would end after {planned.steps} of {bound} steps\n  fix:     "
             f"trainer.overrides.grpo.max_num_epochs={epochs}, or trainer.max_steps={planned.steps}"
         )
@@ -90,8 +114,10 @@ def _describe_batches(config: Mapping[str, Any]) -> Iterator[str]:
     samples = count_samples_per_step(config)
     if gpus.policy > 0 and not gpus.ranks:
         yield (
-            f"policy: one copy takes {gpus.per_rank} GPUs (tensor x pipeline x context parallel), and {gpus.policy} GPUs are no "
-            "multiple of it\n  fix:     another cluster.nodes or cluster.gpus_per_node, or parallel sizes that divide them"
+            f"policy: one copy takes {gpus.per_rank} GPUs (tensor x pipeline x context parallel), and {gpus.policy} "
+            f"GPUs are no "
+            "multiple of it\n  fix:     another cluster.nodes or cluster.gpus_per_node, or parallel sizes that "
+            "divide them"
         )
         return
     if samples is None or not gpus.ranks:
@@ -104,16 +130,20 @@ def _describe_batches(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if batch % gpus.ranks:
         yield (
-            f"policy.train_global_batch_size: {batch} samples do not divide over {gpus.ranks} data-parallel ranks ({gpus.policy} GPUs, "
-            f"{gpus.per_rank} for a copy of the policy)\n  fix:     trainer.prompts_per_step x trainer.generations_per_prompt as a "
+            f"policy.train_global_batch_size: {batch} samples do not divide over {gpus.ranks} data-parallel ranks "
+            f"({gpus.policy} GPUs, "
+            f"{gpus.per_rank} for a copy of the policy)\n  fix:     trainer.prompts_per_step x "
+            f"trainer.generations_per_prompt as a "
             f"multiple of {gpus.ranks}"
         )
     elif not any((policy.get(name) or {}).get("enabled") for name in ("dynamic_batching", "sequence_packing")):
         micro = int(policy.get("train_micro_batch_size") or 1)
         if batch // gpus.ranks % micro:
             yield (
-                f"policy.train_micro_batch_size: {micro}, and each of {gpus.ranks} ranks has {batch // gpus.ranks} samples, no "
-                "multiple of it\n  fix:     trainer.overrides.policy.train_micro_batch_size=1, or another number of samples"
+                f"policy.train_micro_batch_size: {micro}, and each of {gpus.ranks} ranks has {batch // gpus.ranks} "
+                f"samples, no "
+                "multiple of it\n  fix:     trainer.overrides.policy.train_micro_batch_size=1, or another number "
+                "of samples"
             )
 
 
@@ -125,7 +155,8 @@ def _describe_placement(config: Mapping[str, Any]) -> Iterator[str]:
     key = "policy.generation.colocated.resources"
     if gpus.generation < 1 or gpus.policy < 1:
         yield (
-            f"{key}: {gpus.generation} GPUs for generation leave {gpus.policy} of {total} for the policy; both need some\n"
+            f"{key}: {gpus.generation} GPUs for generation leave {gpus.policy} of {total} for the policy; both "
+            f"need some\n"
             f"  fix:     trainer.overrides.{key}.gpus_per_node=… and .num_nodes=…, or more GPUs"
         )
         return
@@ -134,11 +165,16 @@ def _describe_placement(config: Mapping[str, Any]) -> Iterator[str]:
     given = int(resources.get("gpus_per_node") or each)
     if nodes > 1 and given < each:
         yield (
-            f"{key}.gpus_per_node: {given} of the {each} GPUs of {resources.get('num_nodes') or 1} node for generation; the others "
-            f"of that node would be idle, and {gpus.policy} GPUs train\n  fix:     trainer.overrides.{key}.gpus_per_node={each}"
+            f"{key}.gpus_per_node: {given} of the {each} GPUs of {resources.get('num_nodes') or 1} node for "
+            f"generation; the others "
+            f"of that node would be idle, and {gpus.policy} GPUs train\n  fix:     "
+            f"trainer.overrides.{key}.gpus_per_node={each}"
         )
     elif nodes == 1 and total > 2 and gpus.generation * 8 < total:
-        yield f"{key}.gpus_per_node: {given} of {total} GPUs for generation, which the policy's {gpus.policy} would wait for"
+        yield (
+            f"{key}.gpus_per_node: {given} of {total} GPUs for generation, which the policy's {gpus.policy} would "
+            f"wait for"
+        )
 
 
 def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
@@ -151,7 +187,8 @@ def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
     ):
         if name in failure and not failure[name]:
             yield (
-                f"async_rl.rollout_failure.{name}: 0: the first prompt {lost} within its attempts ends the run; with 2 % of samples "
+                f"async_rl.rollout_failure.{name}: 0: the first prompt {lost} within its attempts ends the run; "
+                f"with 2 % of samples "
                 f"lost that is a matter of some steps\n  fix:     trainer.overrides.async_rl.rollout_failure.{name}=16"
             )
 
@@ -163,7 +200,9 @@ def count_samples_per_step(config: Mapping[str, Any]) -> int | None:
     return int(prompts) * int(generations) if prompts and generations else None
 
 
-def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Service], *, judged: bool = True) -> list[tuple[str, str]]:
+def describe_arithmetic(
+    config: Mapping[str, Any], services: Mapping[str, Service], *, judged: bool = True
+) -> list[tuple[str, str]]:
     """Return the arithmetic as pairs of what and how much.
 
     Args:
@@ -175,11 +214,25 @@ def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Servic
     if samples is None:
         return []
     grpo, planned, gpus = config["grpo"], plan_steps(config), divide_gpus(config)
-    lines = [("a step", f"{grpo['num_prompts_per_step']} prompts x {grpo['num_generations_per_prompt']} replies = {samples} samples")]
+    lines = [
+        (
+            "a step",
+            f"{grpo['num_prompts_per_step']} prompts x {grpo['num_generations_per_prompt']} replies = "
+            f"{samples} samples",
+        )
+    ]
     if planned.per_epoch is not None:
-        lines.append(("an epoch", f"{count_rows(config)} tasks = {planned.per_epoch} steps; at most {planned.epochs} epochs"))
-    lines.append(("steps", f"{'' if planned.exact else 'at most '}{planned.steps} of {grpo.get('max_num_steps', UNBOUNDED)}"))
-    ranks = f"{gpus.ranks} ranks of {gpus.per_rank} GPUs, {samples // gpus.ranks} samples each" if gpus.ranks else "no whole rank"
+        lines.append(
+            ("an epoch", f"{count_rows(config)} tasks = {planned.per_epoch} steps; at most {planned.epochs} epochs")
+        )
+    lines.append(
+        ("steps", f"{'' if planned.exact else 'at most '}{planned.steps} of {grpo.get('max_num_steps', UNBOUNDED)}")
+    )
+    ranks = (
+        f"{gpus.ranks} ranks of {gpus.per_rank} GPUs, {samples // gpus.ranks} samples each"
+        if gpus.ranks
+        else "no whole rank"
+    )
     where = "the same GPUs" if gpus.shared else f"{gpus.generation} GPUs of its own"
     lines += [("policy", f"{gpus.policy} GPUs: {ranks}"), ("generation", where)]
     if judged:
@@ -188,7 +241,9 @@ def describe_arithmetic(config: Mapping[str, Any], services: Mapping[str, Servic
 
 
 def _describe_calls(config: Mapping[str, Any], samples: int, name: str, service: Service) -> str:
-    """Say how long a step's calls take: one a reply, as many at once as the service allows, at its limit a minute where it has one."""
+    """Say how long a step's calls take: one a reply, as many at once as the service allows, at its limit a minute where
+    it has one.
+    """
     calls = samples * int((config.get("grpo") or {}).get("max_rollout_turns") or 1)
     rate = service.max_in_flight / CALL_SECONDS
     how = f"{service.max_in_flight} at once, {CALL_SECONDS:g} s each"

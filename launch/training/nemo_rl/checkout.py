@@ -20,8 +20,10 @@ _MARK = "nemo_rl/algorithms/grpo.py"
 
 @record
 class Checkout:
-    """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the hooks need and it
-    lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact, refused or unknown."""
+    """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the
+    hooks need and it
+    lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact, refused or
+    unknown."""
 
     root: str
     commit: str | None
@@ -50,10 +52,11 @@ def require_contract(found: Checkout) -> None:
     if found.missing:
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
-            field="trainer.nemo_rl_root", found=f"{found.root} ({found.commit or 'commit not known'}) lacks {'; '.join(found.missing)}",
+            field="trainer.nemo_rl_root",
+            found=f"{found.root} ({found.commit or 'commit not known'}) lacks {'; '.join(found.missing)}",
             allowed=f"NVIDIA-NeMo/RL at {TESTED}, or a later one like it; release v0.6.0 and older are too old",
             remedy=f"git -C {found.root} checkout {TESTED}",
-        )  # fmt: skip
+        )
 
 
 @cache
@@ -65,14 +68,20 @@ def run_toy_group(python: str, paths: tuple[str, ...]) -> Mapping[str, str]:
         paths: folders that it must find: ours, and the checkout.
 
     Returns:
-        By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could not run.
+        By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could
+        not run.
     """
     path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
-            (python, "-m", "gavel.launch.training.nemo_rl.toy_group"), capture_output=True, text=True, timeout=TOY_SECONDS, check=False,
-            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-        )  # fmt: skip
+            (python, "-m", "gavel.launch.training.nemo_rl.toy_group"),
+            capture_output=True,
+            text=True,
+            timeout=TOY_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        )
     except OSError as failed:
         return {"start": f"it cannot be started: {failed.strerror}"}
     except subprocess.TimeoutExpired:
@@ -92,9 +101,13 @@ def read_commit(root: Path) -> str | None:
     """Return the commit of a checkout; None where git or its folder is not there."""
     try:
         done = subprocess.run(
-            ("git", "-c", "safe.directory=*", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"), capture_output=True, text=True,
-            timeout=GIT_SECONDS, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ("git", "-c", "safe.directory=*", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"),
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = done.stdout.split()
@@ -145,9 +158,15 @@ def _is_return_fitting(tree: ast.Module) -> bool:
     kind = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "EnvironmentReturn"), None)
     if kind is None:
         return False
-    fields = [(one.target.id, one.value) for one in kind.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+    fields = [
+        (one.target.id, one.value)
+        for one in kind.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    ]
     first, further = fields[: len(FIELDS)], fields[len(FIELDS) :]
-    return tuple(name for name, _ in first) == FIELDS and all(name in FURTHER or value is not None for name, value in further)
+    return tuple(name for name, _ in first) == FIELDS and all(
+        name in FURTHER or value is not None for name, value in further
+    )
 
 
 def _find_estimators(root: Path) -> dict[str, str]:

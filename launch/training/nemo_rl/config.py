@@ -1,7 +1,9 @@
 """Emits the one resolved YAML that a NeMo-RL run is started with: no ``defaults``, no interpolation, no secret.
 
-It starts from the exemplar of the user's own checkout, so that every key that version wants is there, puts our choices on top, and
-resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars are written in its language.
+It starts from the exemplar of the user's own checkout, so that every key that version wants is there, puts our choices
+on top, and
+resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars are written
+in its language.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ SECTION = "gavel"
 """Our own section of the emitted YAML; NeMo-RL lets unknown sections be."""
 
 Kind = Literal["grpo", "single_controller"]
-SCRIPTS: Mapping[Kind, str] = {"grpo": "examples/run_grpo.py", "single_controller": "examples/run_grpo_single_controller.py"}
+SCRIPTS: Mapping[Kind, str] = {
+    "grpo": "examples/run_grpo.py",
+    "single_controller": "examples/run_grpo_single_controller.py",
+}
 EXEMPLARS: Mapping[Kind, str] = {
     "grpo": "examples/configs/grpo_math_1B.yaml",
     "single_controller": "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
@@ -40,8 +45,10 @@ _RESOLVERS: Mapping[str, Any] = {
 
 @record
 class TrainerConfig:
-    """What is trained and how. ``nemo_rl_root`` is the user's checkout; ``tasks`` and ``validation`` are task files; ``run_dir`` holds
-    everything of the run, its checkpoints included. ``overrides`` are further keys of NeMo-RL, nested or dotted; they must be the
+    """What is trained and how. ``nemo_rl_root`` is the user's checkout; ``tasks`` and ``validation`` are task files;
+    ``run_dir`` holds
+    everything of the run, its checkpoints included. ``overrides`` are further keys of NeMo-RL, nested or dotted; they
+    must be the
     exemplar's, unless they begin with ``+``.
     """
 
@@ -79,7 +86,7 @@ class Overlaid:
 
 def render_config(
     trainer: TrainerConfig, parts: Parts, assembly: Assembly, reward: Mapping[str, Any], failure: FailurePolicy
-) -> str:  # fmt: skip
+) -> str:
     """Return the YAML.
 
     Args:
@@ -96,11 +103,19 @@ def render_config(
     if trainer.kind == "single_controller":
         trainer = _drop_validation(trainer)
     name = f"{PREFIX}{assembly.environment.name}"
-    used = Parts(parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets)
+    used = Parts(
+        parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets
+    )
     actor = ActorConfig(
-        used, reward, failure, str(_make_path(trainer, "ledger")), trainer.step_deadline, trainer.model, trainer.check_workers,
+        used,
+        reward,
+        failure,
+        str(_make_path(trainer, "ledger")),
+        trainer.step_deadline,
+        trainer.model,
+        trainer.check_workers,
         {key: get_config_key(key) for key in used.services},
-    )  # fmt: skip
+    )
     tree = OmegaConf.create(exemplar)
     _replace_section(tree, "data.default", None)
     _replace_section(tree, "data.train", _make_dataset(trainer, trainer.tasks, "train", name, assembly))
@@ -110,9 +125,15 @@ def render_config(
         _set_value(tree, key, value)
     for key, value in _flatten(trainer.overrides or {}).items():
         _override_value(tree, key, value)
-    _replace_section(tree, SECTION, {
-        "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()), "kind": trainer.kind, "run_dir": str(_make_path(trainer)),
-    })  # fmt: skip
+    _replace_section(
+        tree,
+        SECTION,
+        {
+            "nemo_rl_root": str(Path(trainer.nemo_rl_root).expanduser().resolve()),
+            "kind": trainer.kind,
+            "run_dir": str(_make_path(trainer)),
+        },
+    )
     return to_text(tree)
 
 
@@ -139,12 +160,17 @@ def find_recipe(root: Path, kind: Kind, recipe: str | None) -> Path:
     if len(same) == 1 and "/" not in name:
         return same[0]
     stems = {Path(one).stem: one for one in known if "grpo" in one}
-    near = find_nearest(Path(name).stem, list(stems)) or [stem for stem in stems if Path(name).stem.lower() in stem.lower()]
+    near = find_nearest(Path(name).stem, list(stems)) or [
+        stem for stem in stems if Path(name).stem.lower() in stem.lower()
+    ]
     raise ConfigError(
-        "this checkout has no such recipe", field="trainer.recipe", found=recipe, where=str(folder),
+        "this checkout has no such recipe",
+        field="trainer.recipe",
+        found=recipe,
+        where=str(folder),
         allowed=", ".join(stems[one] for one in (near or list(stems))[:10]) or "(no recipe of GRPO is there)",
         remedy=f"trainer.recipe={stems[near[0]]}" if near else "name one of them, or a path",
-    )  # fmt: skip
+    )
 
 
 def _load_recipe(trainer: TrainerConfig) -> Any:
@@ -152,14 +178,18 @@ def _load_recipe(trainer: TrainerConfig) -> Any:
     tree = load_exemplar(path)
     if trainer.recipe is not None and not ("grpo" in tree and "policy" in tree):
         raise ConfigError(
-            "this is no recipe of GRPO", field="trainer.recipe", found=str(path), allowed="a YAML with the sections grpo and policy",
+            "this is no recipe of GRPO",
+            field="trainer.recipe",
+            found=str(path),
+            allowed="a YAML with the sections grpo and policy",
             remedy=f"one of {path.parent} whose name begins with grpo",
-        )  # fmt: skip
+        )
     return tree
 
 
 def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
-    """Return what a run changes of its recipe: single keys, by name; data, environments and our own section are its own anyway.
+    """Return what a run changes of its recipe: single keys, by name; data, environments and our own section are its own
+    anyway.
 
     Raises:
         ConfigError: as ``render_config``.
@@ -167,7 +197,11 @@ def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
     exemplar = _load_recipe(trainer)
     flat = {key.lstrip("+"): value for key, value in _flatten(trainer.overrides or {}).items()}
     wanted = {**_list_choices(trainer, assembly, exemplar), **flat}
-    found = [Overlaid(key, _read_key(exemplar, key), value) for key, value in wanted.items() if not key.startswith(("data.", "env."))]
+    found = [
+        Overlaid(key, _read_key(exemplar, key), value)
+        for key, value in wanted.items()
+        if not key.startswith(("data.", "env."))
+    ]
     return [one for one in found if one.before != one.after]
 
 
@@ -187,7 +221,9 @@ def to_text(tree: DictConfig) -> str:
     try:
         values = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as failed:
-        raise ConfigError("a value of the trainer's config cannot be resolved", field="trainer.overrides", found=str(failed)) from None
+        raise ConfigError(
+            "a value of the trainer's config cannot be resolved", field="trainer.overrides", found=str(failed)
+        ) from None
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120))
 
 
@@ -199,9 +235,13 @@ def load_exemplar(path: Path) -> Any:
     """
     if not path.is_file():
         raise ConfigError(
-            "there is no NeMo-RL here", field="trainer.nemo_rl_root", found=f"no {path}", allowed="a checkout of NVIDIA-NeMo/RL",
-            remedy="clone it, and set trainer.nemo_rl_root to its folder (in a file of your own: the path under `defaults`)",
-        )  # fmt: skip
+            "there is no NeMo-RL here",
+            field="trainer.nemo_rl_root",
+            found=f"no {path}",
+            allowed="a checkout of NVIDIA-NeMo/RL",
+            remedy="clone it, and set trainer.nemo_rl_root to its folder (in a file of your own: the path under "
+            "`defaults`)",
+        )
     own = OmegaConf.load(path)
     assert isinstance(own, DictConfig), path
     above = own.pop("defaults", [])
@@ -221,7 +261,10 @@ def _merge_trees(base: Any, top: Any) -> Any:
 
 
 def _list_choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[str, Any]:
-    """Return what our own keys mean in NeMo-RL's config. Keys of sections that a recipe may lack are set where it has them."""
+    """Return what our own keys mean in NeMo-RL's config.
+
+    Keys of sections that a recipe may lack are set where it has them.
+    """
     chosen, name = _list_fixed(trainer, assembly), _make_path(trainer).name
     where_there = {
         "policy.optimizer.kwargs.lr": trainer.learning_rate,
@@ -259,16 +302,23 @@ def _list_fixed(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
 
 
 def count_policy_turns(assembly: Assembly) -> int:
-    """Return how many replies of the policy an episode may take; 1 where it is not declared, which is refused elsewhere."""
+    """Return how many replies of the policy an episode may take; 1 where it is not declared, which is refused
+    elsewhere.
+    """
     return assembly.environment.info.policy_turns or 1
 
 
 def _make_dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
     return {
-        "dataset_name": DATASET, "data_path": str(Path(tasks).expanduser().resolve()), "env_name": name,
-        "env": assembly.environment.name, "binding": assembly.environment.info.binding, "split": split,
-        "multi_turn": count_policy_turns(assembly) > 1, "seed": trainer.seed,
-    }  # fmt: skip
+        "dataset_name": DATASET,
+        "data_path": str(Path(tasks).expanduser().resolve()),
+        "env_name": name,
+        "env": assembly.environment.name,
+        "binding": assembly.environment.info.binding,
+        "split": split,
+        "multi_turn": count_policy_turns(assembly) > 1,
+        "seed": trainer.seed,
+    }
 
 
 def _make_validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> dict[str, Any] | None:
@@ -278,9 +328,12 @@ def _make_validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> d
 def _drop_validation(trainer: TrainerConfig) -> TrainerConfig:
     if trainer.validation is not None:
         raise ConfigError(
-            "SingleController has no validation", field="trainer.validation", found=trainer.validation, allowed="null",
+            "SingleController has no validation",
+            field="trainer.validation",
+            found=trainer.validation,
+            allowed="null",
             remedy="leave it out, and validate with `gavel rollout` on a checkpoint",
-        )  # fmt: skip
+        )
     return trainer
 
 
@@ -309,7 +362,9 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}{key}"
-        found |= _flatten(value, f"{path}.") if isinstance(value, Mapping) and not key.startswith("+") else {path: value}
+        found |= (
+            _flatten(value, f"{path}.") if isinstance(value, Mapping) and not key.startswith("+") else {path: value}
+        )
     return found
 
 
@@ -319,15 +374,19 @@ def _override_value(tree: DictConfig, key: str, value: Any) -> None:
     holder = OmegaConf.select(tree, above) if above else tree
     if holder is not None and not isinstance(holder, DictConfig):
         raise ConfigError(
-            f"{above} is no section, and has no keys", field=f"trainer.overrides.{name}", found=shorten_value(value),
+            f"{above} is no section, and has no keys",
+            field=f"trainer.overrides.{name}",
+            found=shorten_value(value),
             allowed=f"a whole value: trainer.overrides={{{above}: …}}",
-        )  # fmt: skip
+        )
     if not key.startswith("+") and not (isinstance(holder, DictConfig) and last in holder):
         names = [str(item) for item in holder] if isinstance(holder, DictConfig) else []
         near = find_nearest(last, names)
         raise ConfigError(
-            "NeMo-RL's exemplar has no such key", field=f"trainer.overrides.{name}", found=shorten_value(value),
-            allowed=", ".join(names[:20]) or "a section that is there", 
+            "NeMo-RL's exemplar has no such key",
+            field=f"trainer.overrides.{name}",
+            found=shorten_value(value),
+            allowed=", ".join(names[:20]) or "a section that is there",
             remedy=f"did you mean `{near[0]}`?" if near else f"write +{name}",
-        )  # fmt: skip
+        )
     _set_value(tree, name, value)

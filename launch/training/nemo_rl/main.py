@@ -1,9 +1,12 @@
-"""The wrapper entrypoint: registers our environments, installs the hooks, runs the stock script of the user's NeMo-RL checkout.
+"""The wrapper entrypoint: registers our environments, installs the hooks, runs the stock script of the user's NeMo-RL
+checkout.
 
     python -m gavel.launch.nemo_rl_main --config runs/first/nemo_rl.yaml [--check]
 
-``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.training.nemo_rl.config``, or one written by hand; its
-section ``gavel`` names the checkout. Config alone cannot register an environment, and ``examples/`` is no part of NeMo-RL's package,
+``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.training.nemo_rl.config``, or one
+written by hand; its
+section ``gavel`` names the checkout. Config alone cannot register an environment, and ``examples/`` is no part of
+NeMo-RL's package,
 hence this.
 """
 
@@ -28,7 +31,13 @@ from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
-from gavel.launch.training.nemo_rl.checkout import describe_failures, is_checkout, read_checkout, require_contract, run_toy_group
+from gavel.launch.training.nemo_rl.checkout import (
+    describe_failures,
+    is_checkout,
+    read_checkout,
+    require_contract,
+    run_toy_group,
+)
 from gavel.launch.training.nemo_rl.config import SCRIPTS, SECTION, load_exemplar, to_text
 from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.models.errors import ConfigError, GavelError
@@ -51,9 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         problems = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
-            problems += [f"{SECTION}.nemo_rl_root: a toy group through the hooks of this checkout: {toy}"] if toy else []
+            problems += (
+                [f"{SECTION}.nemo_rl_root: a toy group through the hooks of this checkout: {toy}"] if toy else []
+            )
         if problems:
-            sys.stderr.write(f"{len(problems)} findings in {options.config}; nothing was started:\n\n" + "\n\n".join(problems) + "\n")
+            sys.stderr.write(
+                f"{len(problems)} findings in {options.config}; nothing was started:\n\n" + "\n\n".join(problems) + "\n"
+            )
             return ConfigError.exit_code
         if options.check:
             sys.stderr.write("preflight: nothing was found wrong\n")
@@ -66,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the emitted YAML, or one written by hand: ``defaults`` are merged in and interpolations resolved, as NeMo-RL does.
+    """Read the emitted YAML, or one written by hand: ``defaults`` are merged in and interpolations resolved, as NeMo-RL
+    does.
 
     Raises:
         ConfigError: it is not there, no YAML, not ours, or cannot be resolved.
@@ -80,10 +94,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     section = raw.get(SECTION) if isinstance(raw, dict) else None
     if not isinstance(section, dict) or not {"nemo_rl_root", "run_dir"} <= section.keys():
         raise ConfigError(
-            "this config does not say what gavel needs", where=str(path), field=SECTION,
+            "this config does not say what gavel needs",
+            where=str(path),
+            field=SECTION,
             allowed="a section with nemo_rl_root and run_dir",
             remedy=f"let `gavel train` write it, or add {SECTION}: {{nemo_rl_root: …, run_dir: …}}",
-        )  # fmt: skip
+        )
     config = yaml.safe_load(to_text(load_exemplar(path)))
     config[SECTION].setdefault("kind", "grpo")
     assert isinstance(config, dict)
@@ -91,7 +107,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def resolve_config(config: Mapping[str, Any], path: Path) -> Path:
-    """Return the file that the script is given: ``path``, or a resolved copy in the run's folder where it was not resolved."""
+    """Return the file that the script is given: ``path``, or a resolved copy in the run's folder where it was not
+    resolved.
+    """
     if yaml.safe_load(path.read_text(encoding="utf-8")) == config:
         return path
     copy = Path(config[SECTION]["run_dir"]).expanduser() / "nemo_rl.resolved.yaml"
@@ -122,7 +140,9 @@ def prepare_trainer(config: Mapping[str, Any]) -> None:
         install_single_controller(config["policy"], failure)
     else:
         joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
-        install_hooks(Driver(config["policy"], failure, StepLedger(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins))
+        install_hooks(
+            Driver(config["policy"], failure, StepLedger(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins)
+        )
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:
@@ -147,7 +167,10 @@ def _choose_failure_policy(config: Mapping[str, Any], names: Sequence[str]) -> F
     for name, policy in policies.items():
         if policy != first:
             raise ConfigError(
-                "environments of one trainer share a failure policy", field=f"env.{name}.failure", found=str(policy), allowed=str(first)
+                "environments of one trainer share a failure policy",
+                field=f"env.{name}.failure",
+                found=str(policy),
+                allowed=str(first),
             )
     return first
 

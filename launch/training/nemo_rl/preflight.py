@@ -18,7 +18,12 @@ from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build_part
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.register import DATASET
-from gavel.envs.interfaces.nemo_rl.tasks import find_shared_prompts, load_tasks, make_prompt_key, make_shared_prompt_error
+from gavel.envs.interfaces.nemo_rl.tasks import (
+    find_shared_prompts,
+    load_tasks,
+    make_prompt_key,
+    make_shared_prompt_error,
+)
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl.config import SCRIPTS, SECTION, count_policy_turns
@@ -80,7 +85,8 @@ def _check_modes(config: Mapping[str, Any]) -> list[str]:
     data = config.get("data") or {}
     stated = [(split, data.get(split)) for split in ("train", "validation")]
     found += [
-        f"data.{split}: {shorten_value(str(entry))}: this is no data set; allowed: a mapping with dataset_name, or a list of them"
+        f"data.{split}: {shorten_value(str(entry))}: this is no data set; allowed: a mapping with dataset_name, or "
+        f"a list of them"
         for split, entries in stated
         for entry in (entries if isinstance(entries, list) else [entries])
         if entry is not None and not isinstance(entry, Mapping)
@@ -90,7 +96,10 @@ def _check_modes(config: Mapping[str, Any]) -> list[str]:
     grpo = config.get("grpo") or {}
     wanted = [key for key in ("val_period", "val_at_start", "val_at_end") if grpo.get(key)]
     if wanted and not (config.get("data") or {}).get("validation"):
-        found.append(f"grpo.{wanted[0]}: {grpo[wanted[0]]}, and data.validation names no tasks; NeMo-RL stops at the first validation")
+        found.append(
+            f"grpo.{wanted[0]}: {grpo[wanted[0]]}, and data.validation names no tasks; NeMo-RL stops at the first "
+            f"validation"
+        )
     return found
 
 
@@ -100,7 +109,10 @@ def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[s
     for key, entry in list_gavel_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
-            found.append(f"{key}.env_name: there is no environment {name!r}; allowed: {', '.join(config.get('env') or {}) or '(none)'}")
+            found.append(
+                f"{key}.env_name: there is no environment {name!r}; allowed: "
+                f"{', '.join(config.get('env') or {}) or '(none)'}"
+            )
             continue
         if missing := [name for name in ("data_path", "env") if not entry.get(name)]:
             found += [f"{key}.{name}: this value is missing" for name in missing]
@@ -142,11 +154,14 @@ def _check_turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[
     found = []
     for name, one in built.items():
         if one.assembly.environment.info.policy_turns is None:
-            found.append(f"env.{name}: its environment does not say how many replies an episode takes: give it info.policy_turns")
+            found.append(
+                f"env.{name}: its environment does not say how many replies an episode takes: give it info.policy_turns"
+            )
         needed = count_policy_turns(one.assembly)
         if needed > allowed:
             found.append(
-                f"grpo.max_rollout_turns: {allowed}, and env.{name} takes up to {needed} replies: its episodes would be cut before "
+                f"grpo.max_rollout_turns: {allowed}, and env.{name} takes up to {needed} replies: its episodes "
+                f"would be cut before "
                 f"they can be graded; set grpo.max_rollout_turns: {needed}"
             )
     if found or not any(count_policy_turns(one.assembly) > 1 for one in built.values()):
@@ -154,8 +169,10 @@ def _check_turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[
     return [
         f"{key}.multi_turn: false, and its episodes go on after the first reply; set it to true"
         for key, entry in list_gavel_entries(config.get("data") or {})
-        if entry.get("env_name") in built and count_policy_turns(built[entry["env_name"]].assembly) > 1 and not entry.get("multi_turn")
-    ]  # fmt: skip
+        if entry.get("env_name") in built
+        and count_policy_turns(built[entry["env_name"]].assembly) > 1
+        and not entry.get("multi_turn")
+    ]
 
 
 def _check_places(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
@@ -195,7 +212,10 @@ def _check_shared_ledgers(built: Mapping[str, Built]) -> list[str]:
             continue
         first = known.setdefault((Path(one.config.ledger).expanduser().resolve(), one.assembly.environment.name), name)
         if first != name:
-            found.append(f"env.{name}.ledger: env.{first} writes the same files into {one.config.ledger}; give each its own folder")
+            found.append(
+                f"env.{name}.ledger: env.{first} writes the same files into {one.config.ledger}; give each its "
+                f"own folder"
+            )
     return found
 
 
@@ -207,21 +227,32 @@ def _list_unset(service: Service) -> list[str]:
 
 
 def list_unreachable_services(assembly: Assembly | None) -> list[str]:
-    """Return which external services of a composition do not answer, or serve another model; a judge that is none is not asked."""
+    """Return which external services of a composition do not answer, or serve another model; a judge that is none is
+    not asked.
+    """
     if assembly is None:
         return []
-    return asyncio.run(_ask_all({
-        (url, service.model or ""): (get_config_key(name), url, service)
-        for name, service in assembly.services.items() for url in service.base_urls
-        if service.mode == "external" and not service.is_none
-    }))  # fmt: skip
+    return asyncio.run(
+        _ask_all(
+            {
+                (url, service.model or ""): (get_config_key(name), url, service)
+                for name, service in assembly.services.items()
+                for url in service.base_urls
+                if service.mode == "external" and not service.is_none
+            }
+        )
+    )
 
 
 async def _probe_services(built: Mapping[str, Built]) -> list[str]:
-    return await _ask_all({
-        (url, service.model or ""): (f"env.{name}.parts.services.{service_name}", url, service)
-        for name, one in built.items() for service_name, service in one.assembly.services.items() for url in service.base_urls
-    })  # fmt: skip
+    return await _ask_all(
+        {
+            (url, service.model or ""): (f"env.{name}.parts.services.{service_name}", url, service)
+            for name, one in built.items()
+            for service_name, service in one.assembly.services.items()
+            for url in service.base_urls
+        }
+    )
 
 
 async def _ask_all(asked: Mapping[tuple[str, str], tuple[str, str, Service]]) -> list[str]:

@@ -1,8 +1,10 @@
-"""A toy group with a lost sample through the hooked functions of a checkout of NeMo-RL, on the CPU; run by the trainer's interpreter.
+"""A toy group with a lost sample through the hooked functions of a checkout of NeMo-RL, on the CPU; run by the
+trainer's interpreter.
 
     python -m gavel.launch.training.nemo_rl.toy_group
 
-NeMo-RL must be importable. Prints one line of JSON: by the name of what was checked, what is wrong with it, empty where nothing is. The
+NeMo-RL must be importable. Prints one line of JSON: by the name of what was checked, what is wrong with it, empty where
+nothing is. The
 exit code is 0 where nothing is.
 """
 
@@ -42,8 +44,12 @@ def main() -> int:
 
 
 def run_group() -> dict[str, str]:
-    """Install the hooks in this process and run the group through each; return what is wrong by name, empty where nothing is."""
-    driver = Driver(POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.report(handle, uids))
+    """Install the hooks in this process and run the group through each; return what is wrong by name, empty where
+    nothing is.
+    """
+    driver = Driver(
+        POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.report(handle, uids)
+    )
     found = {"hooks": _run_check(lambda: _install_hooks(driver))}
     if found["hooks"]:
         return found
@@ -74,9 +80,15 @@ def _make_checks(driver: Driver) -> dict[str, Callable[[], str]]:
     prompts, mask = torch.zeros(len(REWARDS), 3), batch["loss_multiplier"].unsqueeze(-1).expand(-1, 2)
     rollouts = {"rollout": "run_multi_turn_rollout", "asynchronous rollout": "run_async_multi_turn_rollout"}
     return {
-        **{f"estimator {name}": partial(_compare_estimator, one, prompts, batch, mask) for name, one in _make_estimators().items()},
+        **{
+            f"estimator {name}": partial(_compare_estimator, one, prompts, batch, mask)
+            for name, one in _make_estimators().items()
+        },
         "baseline of dynamic sampling": partial(_check_whole_group, prompts, batch),
-        **{name: partial(toy_rollout.check_rollout, function, ToyEnvironment(REWARDS, LOST)) for name, function in rollouts.items()},
+        **{
+            name: partial(toy_rollout.check_rollout, function, ToyEnvironment(REWARDS, LOST))
+            for name, function in rollouts.items()
+        },
         "validation": partial(toy_rollout.check_validation, ToyEnvironment(REWARDS, LOST)),
         "logging": partial(toy_rollout.check_logging, driver.record_batch, graded),
         "mask filter": partial(toy_rollout.check_mask_filter, graded),
@@ -89,9 +101,13 @@ def _make_estimators() -> dict[str, tuple[Any, list[float]]]:
     module: Any = import_module("nemo_rl.algorithms.advantage_estimator")
     kept = REWARDS[:LOST]
     settings = Settings(
-        use_leave_one_out_baseline=True, normalize_rewards=True, minus_baseline=True, use_kl_in_reward=False,
-        reference_policy_kl_penalty=0.0, reference_policy_kl_type="k3",
-    )  # fmt: skip
+        use_leave_one_out_baseline=True,
+        normalize_rewards=True,
+        minus_baseline=True,
+        use_kl_in_reward=False,
+        reference_policy_kl_penalty=0.0,
+        reference_policy_kl_type="k3",
+    )
     mean = sum(kept) / len(kept)
     spread = math.sqrt(sum((one - mean) ** 2 for one in kept) / len(kept))
     wanted = {
@@ -100,8 +116,9 @@ def _make_estimators() -> dict[str, tuple[Any, list[float]]]:
     }
     return {
         name: (getattr(module, cls)(settings, settings), [*wanted[name], 0.0])
-        for cls, (name, stands) in ESTIMATORS.items() if stands == "exact" and hasattr(module, cls)
-    }  # fmt: skip
+        for cls, (name, stands) in ESTIMATORS.items()
+        if stands == "exact" and hasattr(module, cls)
+    }
 
 
 def _compute_left_out(kept: tuple[float, ...], place: int) -> float:
@@ -114,7 +131,9 @@ def _compute_left_out(kept: tuple[float, ...], place: int) -> float:
 
 def _compare_estimator(made: tuple[Any, list[float]], prompts: Any, batch: Any, mask: Any) -> str:
     estimator, wanted = made
-    found = estimator.compute_advantage(prompt_ids=prompts, rewards=batch["total_reward"], mask=mask, repeated_batch=batch)
+    found = estimator.compute_advantage(
+        prompt_ids=prompts, rewards=batch["total_reward"], mask=mask, repeated_batch=batch
+    )
     for place, (got, right) in enumerate(zip(found[:, 0].tolist(), wanted, strict=True)):
         if not abs(got - right) <= _CLOSE * max(1.0, abs(right)):
             return f"sample {place} of a toy group gets the advantage {got:g} instead of {right:g}"
@@ -128,7 +147,11 @@ def _check_whole_group(prompts: Any, batch: Any) -> str:
     trainer: Any = import_module("nemo_rl.algorithms.grpo")
     rewards = batch["total_reward"]
     _, std = getattr(trainer, BASELINE)(prompts, rewards, torch.ones_like(rewards), leave_one_out_baseline=True)
-    return "" if len(set(std.tolist())) == 1 and float(std[0]) > 0 else "the trainer's baseline tells the samples of one group apart"
+    return (
+        ""
+        if len(set(std.tolist())) == 1 and float(std[0]) > 0
+        else "the trainer's baseline tells the samples of one group apart"
+    )
 
 
 if __name__ == "__main__":

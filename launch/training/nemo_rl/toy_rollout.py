@@ -1,6 +1,7 @@
 """A toy batch with a lost sample through NeMo-RL's hooked rollouts, validation, logging and mask filter, on the CPU.
 
-Stood in for are the engine (one reply), the tokenizer, the environment's actor and Ray's ``get``; all else is the checkout's own.
+Stood in for are the engine (one reply), the tokenizer, the environment's actor and Ray's ``get``; all else is the
+checkout's own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ POLICY: Mapping[str, Any] = {
 
 
 class Settings(SimpleNamespace):
-    """Options: objects in later versions of NeMo-RL, mappings in v0.7.0; what is not set is None, as what a later version adds."""
+    """Options: objects in later versions of NeMo-RL, mappings in v0.7.0; what is not set is None, as what a later
+    version adds.
+    """
 
     def __getitem__(self, name: str) -> Any:
         return vars(self).get(name)
@@ -68,9 +71,13 @@ class ToyEnvironment:
                 self.verdicts[info[UID]] = SampleVerdict(info[UID], 0, NAME, "X", self.rewards[place], {}, None, 0, 0.0)
         given = [_PLACEHOLDER if place == self.lost else self.rewards[place] for place in places]
         values = (
-            [{"role": "environment", "content": ""} for _ in places], [None] * len(places), [None] * len(places),
-            torch.tensor(given), torch.ones(len(places)), [None] * len(places),
-        )  # fmt: skip
+            [{"role": "environment", "content": ""} for _ in places],
+            [None] * len(places),
+            [None] * len(places),
+            torch.tensor(given),
+            torch.ones(len(places)),
+            [None] * len(places),
+        )
         graded, kind = torch.tensor([place != self.lost for place in places]), find_type()
         filled = fill_fields(kind, values, graded)
         return filled if kind is None else kind(*filled)
@@ -112,15 +119,25 @@ class _Engine:
         rows, length = len(data["input_ids"]), int(data["input_lengths"][0])
         said = torch.tensor([_SAID, _END]).expand(rows, 2)
         output = torch.cat([data["input_ids"][:, :length], said], dim=1)
-        return _load_batched_dict()({
-            "output_ids": output, "logprobs": torch.zeros(output.shape), "generation_lengths": torch.full((rows,), 2),
-            "unpadded_sequence_lengths": torch.full((rows,), length + 2), "truncated": torch.zeros(rows, dtype=torch.bool),
-        })  # fmt: skip
+        return _load_batched_dict()(
+            {
+                "output_ids": output,
+                "logprobs": torch.zeros(output.shape),
+                "generation_lengths": torch.full((rows,), 2),
+                "unpadded_sequence_lengths": torch.full((rows,), length + 2),
+                "truncated": torch.zeros(rows, dtype=torch.bool),
+            }
+        )
 
     async def generate_async(self, data: Any, greedy: bool = False) -> AsyncIterator[tuple[int, Any]]:
         """Reply to the rows, one after the other."""
         for place in range(len(data["input_ids"])):
-            yield place, self.generate(_load_batched_dict()({key: value[place : place + 1] for key, value in data.items()}), greedy)
+            yield (
+                place,
+                self.generate(
+                    _load_batched_dict()({key: value[place : place + 1] for key, value in data.items()}), greedy
+                ),
+            )
 
 
 def _load_batched_dict() -> Any:
@@ -131,18 +148,26 @@ def make_batch(size: int) -> Any:
     """Return a batch of ``size`` samples of one prompt, as a data loader gives it."""
     import torch
 
-    return _load_batched_dict()({
-        "message_log": [[{"role": "user", "content": "prompt", "token_ids": torch.tensor([3, 4, 5])}] for _ in range(size)],
-        "extra_env_info": [{**make_info("{}", "train", None, None), "place": place} for place in range(size)],
-        "task_name": [NAME] * size, "idx": list(range(size)), "loss_multiplier": torch.ones(size),
-    })  # fmt: skip
+    return _load_batched_dict()(
+        {
+            "message_log": [
+                [{"role": "user", "content": "prompt", "token_ids": torch.tensor([3, 4, 5])}] for _ in range(size)
+            ],
+            "extra_env_info": [{**make_info("{}", "train", None, None), "place": place} for place in range(size)],
+            "task_name": [NAME] * size,
+            "idx": list(range(size)),
+            "loss_multiplier": torch.ones(size),
+        }
+    )
 
 
 @contextlib.contextmanager
 def replace_ray(module: Any) -> Iterator[None]:
     """Let a module's ``ray.get`` give what the toy environment has done."""
     kept = module.ray
-    module.ray = SimpleNamespace(get=lambda done, **_: [one.value for one in done] if isinstance(done, list) else done.value)
+    module.ray = SimpleNamespace(
+        get=lambda done, **_: [one.value for one in done] if isinstance(done, list) else done.value
+    )
     try:
         yield
     finally:
@@ -154,9 +179,14 @@ def check_rollout(name: str, environment: ToyEnvironment) -> str:
     trainer, size = import_module("nemo_rl.algorithms.grpo"), len(environment.rewards)
     with replace_ray(import_module("nemo_rl.experience.rollouts")):
         final, metrics = getattr(trainer, name)(
-            policy_generation=_Engine(), input_batch=make_batch(size), tokenizer=_Tokenizer(), task_to_env={NAME: environment},
-            max_seq_len=64, max_rollout_turns=1, greedy=False,
-        )  # fmt: skip
+            policy_generation=_Engine(),
+            input_batch=make_batch(size),
+            tokenizer=_Tokenizer(),
+            task_to_env={NAME: environment},
+            max_seq_len=64,
+            max_rollout_turns=1,
+            greedy=False,
+        )
     kept = [place for place in range(size) if place != environment.lost]
     if len(environment.told) != size or not all(environment.told):
         return "samples reach the environment without a number, or without how their reply ended"
@@ -176,17 +206,23 @@ def check_validation(environment: ToyEnvironment) -> str:
     size = len(environment.rewards)
     config = Settings(
         grpo=Settings(val_num_generations_per_prompt=1, max_val_samples=size, val_batch_size=size, max_rollout_turns=1),
-        policy=POLICY, env={}, logger={"num_val_samples_to_print": 0, "wandb_enabled": False, "wandb": {}},
-    )  # fmt: skip
+        policy=POLICY,
+        env={},
+        logger={"num_val_samples_to_print": 0, "wandb_enabled": False, "wandb": {}},
+    )
     with replace_ray(import_module("nemo_rl.experience.rollouts")):
         trainer: Any = import_module("nemo_rl.algorithms.grpo")
-        metrics, _ = trainer.validate(_Engine(), [make_batch(size)], _Tokenizer(), {NAME: environment}, step=0, master_config=config)
+        metrics, _ = trainer.validate(
+            _Engine(), [make_batch(size)], _Tokenizer(), {NAME: environment}, step=0, master_config=config
+        )
     kept = [reward for place, reward in enumerate(environment.rewards) if place != environment.lost]
     return _find_difference("accuracy", [metrics["accuracy"]], [sum(kept) / len(kept)])
 
 
 def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:
-    """Log a step of which ``graded`` says what counts; return what is wrong with its figures, empty where nothing is."""
+    """Log a step of which ``graded`` says what counts; return what is wrong with its figures, empty where nothing
+    is.
+    """
     import torch
 
     batch = _load_batched_dict()({"extra_env_info": [{}] * len(graded), GRADED: graded})
@@ -195,14 +231,19 @@ def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:
     metrics: dict[str, Any] = {}
     log = getattr(import_module("nemo_rl.algorithms.grpo"), LOGGING)
     log(
-        logger=SimpleNamespace(log_histogram=lambda *_, **__: None), total_steps=0, metrics=metrics,
-        baseline=torch.ones(len(graded)), advantages=advantages,
-    )  # fmt: skip
+        logger=SimpleNamespace(log_histogram=lambda *_, **__: None),
+        total_steps=0,
+        metrics=metrics,
+        baseline=torch.ones(len(graded)),
+        advantages=advantages,
+    )
     return _find_difference("advantages/mean", [metrics["advantages/mean"]], [1.0])
 
 
 def check_mask_filter(graded: Any) -> str:
-    """Let the trainer's own filter run over a batch in which it masks the first sample; the lost one must stay without weight."""
+    """Let the trainer's own filter run over a batch in which it masks the first sample; the lost one must stay without
+    weight.
+    """
     import torch
 
     trainer: Any = import_module("nemo_rl.algorithms.grpo")

@@ -1,4 +1,6 @@
-"""Values of a trainer's config that are not of the kind its arithmetic reads: a list where a section is meant, a text for a number."""
+"""Values of a trainer's config that are not of the kind its arithmetic reads: a list where a section is meant, a text
+for a number.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,16 @@ from typing import Any
 from gavel.models.errors import ConfigError, shorten_value
 
 SECTIONS = (
-    "gavel", "grpo", "data", "env", "logger", "data_plane", "cluster", "checkpointing", "async_rl", "async_rl.rollout_failure",
-    "policy", "policy.generation", "policy.generation.colocated", "policy.generation.colocated.resources", "policy.megatron_cfg",
+    "gavel", "grpo", "data", "env", "logger", "data_plane", "cluster", "checkpointing", "async_rl", "async_rl.rollout_failure",  # noqa: E501
+    "policy", "policy.generation", "policy.generation.colocated", "policy.generation.colocated.resources", "policy.megatron_cfg",  # noqa: E501
     "policy.dtensor_cfg", "policy.dynamic_batching", "policy.sequence_packing",
 )  # fmt: skip
-_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "tensor_parallel_size", "context_parallel_size")
+_PARALLEL = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "tensor_parallel_size",
+    "context_parallel_size",
+)
 COUNTS: Mapping[str, int] = {
     "grpo.max_num_steps": 1,
     "grpo.max_num_epochs": 1,
@@ -33,7 +40,9 @@ _ABSENT = object()
 
 
 def find_wrong_values(config: Mapping[str, Any]) -> list[str]:
-    """Return the findings, each with its key, what stands there and what may; empty where the arithmetic can be done."""
+    """Return the findings, each with its key, what stands there and what may; empty where the arithmetic can be
+    done.
+    """
     return [str(one) for one in (*_check_sections(config), *_check_counts(config))]
 
 
@@ -81,6 +90,9 @@ def _is_whole(value: Any) -> bool:
 
 def _make_value_error(key: str, value: Any, allowed: str) -> ConfigError:
     return ConfigError(
-        "this value of the trainer's config cannot be read", field=key, found=shorten_value(value), allowed=allowed,
+        "this value of the trainer's config cannot be read",
+        field=key,
+        found=shorten_value(value),
+        allowed=allowed,
         remedy=f"trainer.overrides.{key}=…, or the key in your recipe",
-    )  # fmt: skip
+    )

@@ -1,4 +1,6 @@
-"""What a sweep prints: a finding that many points share once, of dry runs what differs, of a rescoring one line for each point."""
+"""What a sweep prints: a finding that many points share once, of dry runs what differs, of a rescoring one line for
+each point.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _HERE = "POINT"
 
 @dataclass(slots=True)
 class Told:
-    """What was said of the points so far. ``quiet``: each point gets one line, read from its metrics; ``dry``: the first point is shown
+    """What was said of the points so far. ``quiet``: each point gets one line, read from its metrics; ``dry``: the
+    first point is shown
     whole, of the others what differs from it."""
 
     console: Console
@@ -71,7 +74,9 @@ class Told:
 
     def show_failed(self, point: SweepPoint, why: str) -> None:
         """Say that a point failed."""
-        print_line(self.console, f"{self._make_head(point)}: failed: {why}" if self.quiet else f"this point failed: {why}")
+        print_line(
+            self.console, f"{self._make_head(point)}: failed: {why}" if self.quiet else f"this point failed: {why}"
+        )
 
     def show_done(self, point: SweepPoint) -> None:
         """Say in one line what a rescored point came to."""
@@ -82,9 +87,11 @@ class Told:
         """Tell the findings, each set of them once."""
         for points in self._found.values():
             numbers, findings = [point.index + 1 for point, _ in points], points[0][1]
-            head = f"points {format_ranges(numbers)}: the same {format_findings(len(findings))}" if len(numbers) > 1 else (
-                f"point {numbers[0]}: {format_findings(len(findings))}"
-            )  # fmt: skip
+            head = (
+                f"points {format_ranges(numbers)}: the same {format_findings(len(findings))}"
+                if len(numbers) > 1
+                else (f"point {numbers[0]}: {format_findings(len(findings))}")
+            )
             print_line(self.console, f"\n{head}; not started", style="bold")
             print_line(self.console, "\n\n".join(findings))
 

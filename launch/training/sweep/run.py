@@ -49,7 +49,13 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
         ConfigError: the verb has no sweeps, or nothing is swept.
     """
     if verb not in SWEPT:
-        raise ConfigError("this verb has no sweeps", field="-m", found=f"gavel {verb}", allowed=", ".join(SWEPT), remedy="leave -m out")
+        raise ConfigError(
+            "this verb has no sweeps",
+            field="-m",
+            found=f"gavel {verb}",
+            allowed=", ".join(SWEPT),
+            remedy="leave -m out",
+        )
     _refuse_swept(verb, words)
     folder, common = _choose_folder(verb, words, runs)
     common = [expand_glob(word, config_dirs) for word in common]
@@ -62,7 +68,9 @@ def run(verb: str, words: Sequence[str], config_dirs: Iterable[str], runs: Seque
         twice = next(point for number, point in enumerate(points) if point in points[:number])
         raise ConfigError("two points are the same", field="-m", found=" ".join(twice), remedy="name each value once")
     shared = tuple(word for word in common if not _list_values(word)[1:])
-    index = SweepIndex(verb, shared, tuple(SweepPoint(number, _make_name(number, point), point) for number, point in enumerate(points)))
+    index = SweepIndex(
+        verb, shared, tuple(SweepPoint(number, _make_name(number, point), point) for number, point in enumerate(points))
+    )
     dry = any(word.replace(" ", "") == "dry_run=true" for word in shared)
     index = merge_index(folder, index, _make_name)
     if not dry:
@@ -89,13 +97,17 @@ def _refuse_swept(verb: str, words: Sequence[str]) -> None:
     for word in words:
         if word.partition("=")[0] in (FOLDER_KEY[verb], "dry_run") and _list_values(word)[1:]:
             raise ConfigError(
-                "a sweep has one value of this", field=word.partition("=")[0], found=word.partition("=")[2],
+                "a sweep has one value of this",
+                field=word.partition("=")[0],
+                found=word.partition("=")[2],
                 remedy="name one; a folder with a comma in its name needs quotes: \"'a,b'\"",
-            )  # fmt: skip
+            )
 
 
 def expand_points(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the points of a sweep: for each, the words that differ, in the order they were given, the last one changing fastest."""
+    """Return the points of a sweep: for each, the words that differ, in the order they were given, the last one
+    changing fastest.
+    """
     swept = [values for values in map(_list_values, words) if len(values) > 1]
     return list(itertools.product(*swept)) if swept else []
 
@@ -112,10 +124,12 @@ def _list_values(word: str) -> list[str]:
         return [word]
     if not (parsed.is_choice_sweep() or parsed.is_range_sweep()):
         raise ConfigError(
-            "these values cannot be counted up, which takes a sweeper that searches", field=word.partition("=")[0],
-            found=word.partition("=")[2], allowed="a,b,c, choice(a,b), range(1,4), and glob(m*) for a group",
+            "these values cannot be counted up, which takes a sweeper that searches",
+            field=word.partition("=")[0],
+            found=word.partition("=")[2],
+            allowed="a,b,c, choice(a,b), range(1,4), and glob(m*) for a group",
             remedy="name the values one by one",
-        )  # fmt: skip
+        )
     values = list(parsed.sweep_string_iterator())
     if isinstance(parsed.value(), RangeSweep):  # 3 * 0.05 is 0.15000000000000002
         values = [f"{float(value):.12g}" if "." in value else value for value in values]
@@ -123,7 +137,8 @@ def _list_values(word: str) -> list[str]:
 
 
 def expand_glob(word: str, config_dirs: Iterable[str]) -> str:
-    """Return ``group=glob(m*)`` as a sweep over the group's choices that fit, in the order of their names; any other word as it is.
+    """Return ``group=glob(m*)`` as a sweep over the group's choices that fit, in the order of their names; any other
+    word as it is.
 
     Raises:
         ConfigError: what is globbed is no group, or nothing fits.
@@ -139,10 +154,14 @@ def expand_glob(word: str, config_dirs: Iterable[str]) -> str:
     folders = search_path(config_dirs)
     group = key.lstrip("+").partition("@")[0]
     if group not in list_groups(folders):
-        raise ConfigError("only the choices of a group can be globbed", field=key, found=text, allowed=", ".join(list_groups(folders)))
+        raise ConfigError(
+            "only the choices of a group can be globbed", field=key, found=text, allowed=", ".join(list_groups(folders))
+        )
     found = pattern.filter(sorted(list_choices(group, folders)))
     if not found:
-        raise ConfigError("no choice of this group fits", field=key, found=text, allowed=", ".join(list_choices(group, folders)))
+        raise ConfigError(
+            "no choice of this group fits", field=key, found=text, allowed=", ".join(list_choices(group, folders))
+        )
     return f"{key}={','.join(found)}"
 
 
@@ -158,7 +177,10 @@ def _choose_folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tupl
     common = [word for word in words if word.partition("=")[0] != key]
     if verb == "rescore" and len(runs) != 1:
         raise ConfigError(
-            "one run is rescored", field="run.dir", found=", ".join(runs) or "none", remedy="gavel rescore RUN -m reward=…"
+            "one run is rescored",
+            field="run.dir",
+            found=", ".join(runs) or "none",
+            remedy="gavel rescore RUN -m reward=…",
         )
     if named:
         return Path(named[-1]).expanduser().absolute(), common
@@ -170,7 +192,13 @@ def _choose_folder(verb: str, words: Sequence[str], runs: Sequence[str]) -> tupl
 
 
 def _run_point(
-    verb: str, point: SweepPoint, shared: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str], folder: Path, told: Told
+    verb: str,
+    point: SweepPoint,
+    shared: Sequence[str],
+    config_dirs: Sequence[str],
+    runs: Sequence[str],
+    folder: Path,
+    told: Told,
 ) -> SweepPoint:
     place = "'" + str(folder / point.name).replace("'", "\\'") + "'"
     words = [*shared, *point.overrides, f"{FOLDER_KEY[verb]}={place}"]
@@ -181,7 +209,11 @@ def _run_point(
                 if not config.dry_run and is_finished(folder / point.name):
                     print_line(console, "finished already")
                     return replace(point, state="finished", code=WHOLE, note=None)
-                if not config.dry_run and config.cluster.kind == "slurm" and (job := slurm.find_queued(folder / point.name / SBATCH)):
+                if (
+                    not config.dry_run
+                    and config.cluster.kind == "slurm"
+                    and (job := slurm.find_queued(folder / point.name / SBATCH))
+                ):
                     print_line(console, f"job {job} is in the queue already")
                     return replace(point, state="submitted", code=None, note=f"job {job}")
                 config = with_shared_judge(config, folder)
@@ -196,7 +228,9 @@ def _run_point(
         code = failed.exit_code if isinstance(failed, GavelError) else BAD
         return replace(point, state="failed", code=code, note=shorten_value(" ".join(str(failed).split()), 400))
     told.show_done(point)
-    job = find_job(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
+    job = (
+        find_job(folder / point.name) if verb == "train" and code == WHOLE and config.cluster.kind == "slurm" else None
+    )
     if job is not None:
         return replace(point, state="submitted", code=None, note=f"job {job}")
     return replace(point, state="interrupted" if code == INTERRUPTED else STATES.get(code, "failed"), code=code)
@@ -221,7 +255,9 @@ def _close_sweep(folder: Path, index: SweepIndex, console: Console, *, dry: bool
         state = "ready" if dry and point.state == "finished" else point.state
         counts[state] = counts.get(state, 0) + 1
     print_line(
-        console, f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}", style="bold"
+        console,
+        f"\n{len(index.points)} points: {', '.join(f'{count} {state}' for state, count in counts.items())}",
+        style="bold",
     )
     if not dry:
         print_line(console, f"index: {folder / INDEX}")

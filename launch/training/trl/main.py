@@ -1,8 +1,10 @@
-"""The entrypoint of a training by TRL on the CPU: reads ``trainer.yaml``, trains, draws the curve, says what became of the reward.
+"""The entrypoint of a training by TRL on the CPU: reads ``trainer.yaml``, trains, draws the curve, says what became of
+the reward.
 
     python -m gavel.launch.training.trl.main --config runs/first/trainer.yaml
 
-``SIGTERM`` or Ctrl-C lets the step under way end and keeps a checkpoint; the next start goes on from it. Exit code: 0 finished, 4 too
+``SIGTERM`` or Ctrl-C lets the step under way end and keeps a checkpoint; the next start goes on from it. Exit code: 0
+finished, 4 too
 much was ungraded, 130 told to end.
 """
 
@@ -74,7 +76,9 @@ def read_trainer_config(path: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError) as failed:
         raise ConfigError("the config cannot be read", where=str(path), found=str(failed)) from None
     if not isinstance(values, dict) or not {"env", "data", "trainer", "seed", "gavel"} <= values.keys():
-        raise ConfigError("this is no config of this trainer", where=str(path), remedy="let `gavel train trainer=cpu_smoke` write it")
+        raise ConfigError(
+            "this is no config of this trainer", where=str(path), remedy="let `gavel train trainer=cpu_smoke` write it"
+        )
     return values
 
 
@@ -98,7 +102,10 @@ async def train_config(values: Mapping[str, Any]) -> int:
     ledger, steps = Ledger(folder / "ledger", assembly.environment.name), StepLedger(folder / "ledger")
     try:
         async with open_services(
-            assembly.services, log_dir=folder / "logs", progress=print_line, replies=Path(assets.replies) if assets.replies else None
+            assembly.services,
+            log_dir=folder / "logs",
+            progress=print_line,
+            replies=Path(assets.replies) if assets.replies else None,
         ) as pool:
             assembly.models.set_models(pool.models)
             session = _make_session(values, folder, (actor, assembly, reward), (ledger, steps), stop)
@@ -120,7 +127,9 @@ def _make_session(
     data = values["data"]["train"]
     tasks = load_tasks(data["data_path"], data["env"], binding=data["binding"], limit=data["limit"])
     digests = Digests(compute_digest(to_plain(actor)), assembly.rubric_digests)
-    grader = SampleGrader(assembly.environment, reward, ledgers[0], digests, deadline=actor.deadline, policy_model=actor.policy_model)
+    grader = SampleGrader(
+        assembly.environment, reward, ledgers[0], digests, deadline=actor.deadline, policy_model=actor.policy_model
+    )
 
     def make_scorer(limits: Limits) -> Scorer:
         return Scorer(grader, ledgers[1], FailureWatch(actor.failure), limits)
@@ -130,7 +139,9 @@ def _make_session(
             file.append(to_json({"step": step, "time": time.time(), **figures}))
         print_line(format_progress(step, int(values["trainer"]["max_steps"]), figures))
 
-    return TrlSession(tasks, make_scorer, asyncio.get_running_loop(), record_step, stop, folder / "checkpoints", folder / "model")
+    return TrlSession(
+        tasks, make_scorer, asyncio.get_running_loop(), record_step, stop, folder / "checkpoints", folder / "model"
+    )
 
 
 def format_progress(step: int, steps: int, figures: Mapping[str, float]) -> str:
@@ -151,7 +162,8 @@ def _to_do(folder: Path, options: GrpoOptions) -> bool:
         return False
     elif known:
         print_line(
-            f"an earlier start got to step {known} and kept no checkpoint (it was killed?): this one begins at step 1, and replaces it"
+            f"an earlier start got to step {known} and kept no checkpoint (it was killed?): this one begins at step "
+            f"1, and replaces it"
         )
     return True
 
@@ -163,9 +175,14 @@ async def _find_weights(model: str, actor: ActorConfig, folder: Path) -> str:
     assets = actor.parts.assets
     store = assets.make_store()
     found = await embedded.prepare_embedded(
-        known, cache=store.cache, python=sys.executable, log=folder / "logs" / "convert.log", progress=print_line, mirror=store.mirror,
+        known,
+        cache=store.cache,
+        python=sys.executable,
+        log=folder / "logs" / "convert.log",
+        progress=print_line,
+        mirror=store.mirror,
         offline=store.offline,
-    )  # fmt: skip
+    )
     return str(found)
 
 
@@ -174,7 +191,9 @@ def _tell_stop(stop: Event) -> None:
     stop.set()
 
 
-def _close_run(folder: Path, options: GrpoOptions, reward: RewardPolicy, clusters: str | None, done: int, seconds: float) -> int:
+def _close_run(
+    folder: Path, options: GrpoOptions, reward: RewardPolicy, clusters: str | None, done: int, seconds: float
+) -> int:
     """Say what was done. A finished run keeps no checkpoint: it could only be gone on with."""
     samples = read_samples(folder, clusters=clusters)
     for line in summarize_reward(samples, bounds=reward.bounds):
@@ -182,7 +201,9 @@ def _close_run(folder: Path, options: GrpoOptions, reward: RewardPolicy, cluster
     if draw_runs(folder / CURVE, {folder.name: samples}):
         print_line(f"curve: {folder / CURVE}")
     if done < options.max_steps:
-        print_line(f"ended after step {done} of {options.max_steps}, {seconds:.0f} s; the same command goes on from there")
+        print_line(
+            f"ended after step {done} of {options.max_steps}, {seconds:.0f} s; the same command goes on from there"
+        )
         return INTERRUPTED
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     print_line(f"{done} steps in {seconds:.0f} s")

@@ -1,4 +1,6 @@
-"""What can be wrong with a training by TRL on the CPU, before it starts: the interpreter, the model's weights, options, tasks."""
+"""What can be wrong with a training by TRL on the CPU, before it starts: the interpreter, the model's weights, options,
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,18 @@ from gavel.models.vllm import embedded
 EXTRA = "smoke"
 LEAST_TRL = (1, 10)
 """1.5 makes a reward of 0 of a completion that has none; from 1.10 on it is left out."""
-NEEDED = ("trl", "torch", "transformers", "datasets", "accelerate", "safetensors", "aiohttp", "orjson", "pydantic", "omegaconf")
+NEEDED = (
+    "trl",
+    "torch",
+    "transformers",
+    "datasets",
+    "accelerate",
+    "safetensors",
+    "aiohttp",
+    "orjson",
+    "pydantic",
+    "omegaconf",
+)
 _TO_CONVERT = ("gguf",)
 _SECONDS = 60.0
 _SCRIPT = (
@@ -42,14 +55,19 @@ def list_machine_findings(config: TrainConfig) -> Iterator[GavelError]:
     missing, version = ask_modules(python, (*NEEDED, *(() if prepared else _TO_CONVERT)))
     if missing:
         yield ConfigError(
-            "this interpreter lacks what the trainer needs", field="trainer.python", found=f"{python}: no {missing}",
+            "this interpreter lacks what the trainer needs",
+            field="trainer.python",
+            found=f"{python}: no {missing}",
             remedy=f"{install_hint(EXTRA)}; or name another interpreter: trainer.python=…",
-        )  # fmt: skip
+        )
     elif tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST_TRL:
         yield ConfigError(
-            "this TRL would train on ungraded samples as if they had earned 0", field="trainer.python",
-            found=f"trl {version} in {python}", allowed=f"trl {'.'.join(map(str, LEAST_TRL))} or newer", remedy=install_hint(EXTRA),
-        )  # fmt: skip
+            "this TRL would train on ungraded samples as if they had earned 0",
+            field="trainer.python",
+            found=f"trl {version} in {python}",
+            allowed=f"trl {'.'.join(map(str, LEAST_TRL))} or newer",
+            remedy=install_hint(EXTRA),
+        )
 
 
 @cache
@@ -80,14 +98,20 @@ def _check_weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     try:
         model = embedded.find_embedded(name)
     except ConfigError as failed:
-        return False, [ConfigError(failed.problem, field="trainer.model", found=name, allowed=failed.allowed, remedy=failed.remedy)]
+        return False, [
+            ConfigError(failed.problem, field="trainer.model", found=name, allowed=failed.allowed, remedy=failed.remedy)
+        ]
     if model is None:
         if Path(name).expanduser().is_dir():
             return True, []
-        return True, [ConfigError(
-            "there is no such model here; this trainer downloads none from the hub", field="trainer.model", found=name or "null",
-            allowed="embedded:smollm2, or a directory with a model of Hugging Face's form",
-        )]  # fmt: skip
+        return True, [
+            ConfigError(
+                "there is no such model here; this trainer downloads none from the hub",
+                field="trainer.model",
+                found=name or "null",
+                allowed="embedded:smollm2, or a directory with a model of Hugging Face's form",
+            )
+        ]
     if embedded.make_prepared_path(model, assets.cache).is_dir():
         return True, []
     if not assets.offline or make_cached_path(model.source, assets.cache).is_file():
@@ -95,10 +119,15 @@ def _check_weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     try:
         fetch_pin(model.source, mirror=assets.mirror, offline=True)
     except AssetError as failed:
-        return False, [AssetError(
-            f"the weights of {name} are not here, and downloads are forbidden", field="assets.offline", found=failed.found,
-            remedy=f"put {model.source.name} into a folder and set assets.mirror=FOLDER, or set assets.offline=false once",
-        )]  # fmt: skip
+        return False, [
+            AssetError(
+                f"the weights of {name} are not here, and downloads are forbidden",
+                field="assets.offline",
+                found=failed.found,
+                remedy=f"put {model.source.name} into a folder and set assets.mirror=FOLDER, or set "
+                f"assets.offline=false once",
+            )
+        ]
     return False, []
 
 
@@ -118,31 +147,49 @@ def list_findings(config: TrainConfig, assembly: Assembly) -> list[str]:
 
 def _check_unsupported(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
     if config.validation.path:
-        yield ConfigError("this trainer does not validate", field="validation.path", found=config.validation.path, allowed="null")
+        yield ConfigError(
+            "this trainer does not validate", field="validation.path", found=config.validation.path, allowed="null"
+        )
     if config.cluster.nodes > 1:
-        yield ConfigError("this trainer runs on one machine", field="cluster.nodes", found=str(config.cluster.nodes), allowed="1")
+        yield ConfigError(
+            "this trainer runs on one machine", field="cluster.nodes", found=str(config.cluster.nodes), allowed="1"
+        )
     if (turns := count_policy_turns(assembly)) > 1:
         yield ConfigError(
-            f"this trainer draws one reply a task, and an episode of {assembly.environment.name} takes up to {turns}", field="env",
-            found=assembly.environment.name, allowed="environments of one reply", remedy="train it with trainer=nemo_rl_grpo",
-        )  # fmt: skip
+            f"this trainer draws one reply a task, and an episode of {assembly.environment.name} takes up to {turns}",
+            field="env",
+            found=assembly.environment.name,
+            allowed="environments of one reply",
+            remedy="train it with trainer=nemo_rl_grpo",
+        )
 
 
 def _check_tasks(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
     binding = assembly.environment.info.binding
     try:
         tasks = load_tasks(
-            resolve_task_path(str(config.tasks.path)), assembly.environment.name, binding=binding, limit=config.tasks.limit
+            resolve_task_path(str(config.tasks.path)),
+            assembly.environment.name,
+            binding=binding,
+            limit=config.tasks.limit,
         )
     except (GavelError, OSError):
         return  # said where the tasks are looked at
     if len(tasks) < config.trainer.prompts_per_step:
         yield ConfigError(
-            "there are fewer tasks than prompts in one step", field="trainer.prompts_per_step", found=f"{len(tasks)} tasks",
+            "there are fewer tasks than prompts in one step",
+            field="trainer.prompts_per_step",
+            found=f"{len(tasks)} tasks",
             allowed=f"at most {len(tasks)}",
-        )  # fmt: skip
+        )
 
 
 def make_device_variables() -> dict[str, str]:
-    """Return the variables a trainer on the CPU starts with: no GPU, and threads that do not spin while others need the cores."""
-    return {"CUDA_VISIBLE_DEVICES": "", "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "0"), "OMP_WAIT_POLICY": "passive"}
+    """Return the variables a trainer on the CPU starts with: no GPU, and threads that do not spin while others need the
+    cores.
+    """
+    return {
+        "CUDA_VISIBLE_DEVICES": "",
+        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "0"),
+        "OMP_WAIT_POLICY": "passive",
+    }

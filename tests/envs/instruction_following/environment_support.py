@@ -25,15 +25,25 @@ def instruction(
     instruction_id: str, uid: Any = 1, source: Any = "system", misalignment: Any = False, **arguments: Any
 ) -> dict[str, Any]:
     """An instruction as it stands in a row."""
-    return {"instruction_id": instruction_id, "uid": uid, "source": source, "is_misalignment_check": misalignment, **arguments}
+    return {
+        "instruction_id": instruction_id,
+        "uid": uid,
+        "source": source,
+        "is_misalignment_check": misalignment,
+        **arguments,
+    }
 
 
-def question(content: str, uid: Any = 9, source: Any = "system", misalignment: Any = False, **more: Any) -> dict[str, Any]:
+def question(
+    content: str, uid: Any = 9, source: Any = "system", misalignment: Any = False, **more: Any
+) -> dict[str, Any]:
     """A question as it stands in a row."""
     return {"content": content, "uid": uid, "source": source, "is_misalignment_check": misalignment, **more}
 
 
-def row(row_id: Any, instructions: list[Any], questions: list[Any] | None = None, language: Any = "en", **more: Any) -> dict[str, Any]:
+def row(
+    row_id: Any, instructions: list[Any], questions: list[Any] | None = None, language: Any = "en", **more: Any
+) -> dict[str, Any]:
     """A row in the form of the source."""
     asked = {"input": [{"role": "user", "content": f"Request {row_id}"}]}
     return {
@@ -76,16 +86,24 @@ def environment(model: Script | None = None, **options: Any) -> InstructionFollo
     return InstructionFollowingEnvironment(InstructionFollowingConfig(**options), judge)
 
 
-def task(instructions: list[Any], questions: list[Any] | None = None, language: str = "en", prompt: str | None = None) -> Task:
+def task(
+    instructions: list[Any], questions: list[Any] | None = None, language: str = "en", prompt: str | None = None
+) -> Task:
     """A task as it is after reading."""
-    target = parse_target({"instructions": instructions, "llm_judge": questions or [], "language": language, "prompt": prompt})
+    target = parse_target(
+        {"instructions": instructions, "llm_judge": questions or [], "language": language, "prompt": prompt}
+    )
     return Task("t", "instruction_following", VERIFIER, (Message("user", "Do it."),), target, {"domain": language})
 
 
-async def grade(task: Task, text: str, model: Script | None = None, *, reply: Reply | None = None, **options: Any) -> Finish:
+async def grade(
+    task: Task, text: str, model: Script | None = None, *, reply: Reply | None = None, **options: Any
+) -> Finish:
     """Step once over a reply."""
     said = reply or Reply(text, "stop", "p")
-    return await environment(model, **options).step(task, Transcript((*task.messages, Message("assistant", said.text, reply=said))))
+    return await environment(model, **options).step(
+        task, Transcript((*task.messages, Message("assistant", said.text, reply=said)))
+    )
 
 
 def verdicts(finish: Finish) -> list[bool | None]:

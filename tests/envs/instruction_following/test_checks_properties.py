@@ -34,13 +34,15 @@ from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 from gavel.envs.instruction_following.languages import LANGUAGES
 
 PIECES = [
-    "# ", "- ", "  - ", "1. ", "１．", "・", "1、", "\n", "\n\n", "\r\n", "|", "---\n", "| a | b |\n|---|---|\n| 1 | 2 |\n",
-    "```\n", "`", "**", "*", "_", "__", "~~", "<<", "T>>", ">", "> ", "[", "](x)", "]", "{", "}", "«", "»", "“", "”", "„", '"', "'",
-    "’", ".", "!", "?", "。", "！", "？", "؟", "।", "…", "3.14", "Dr. ", "z. B. ", "etc. ", "No. ", "P.S. ", "A", "b", "é", "e\u0301",
-    "ß", "İ", "ª", "क्", "षि", "漢", "字", "か", "가", "م", "\u200d", "\u00ad", "😀", "👨‍👩‍👧", "\ud800", "\x00", " ", "\t",
+    "# ", "- ", "  - ", "1. ", "１．", "・", "1、", "\n", "\n\n", "\r\n", "|", "---\n", "| a | b |\n|---|---|\n| 1 | 2 |\n",  # noqa: E501
+    "```\n", "`", "**", "*", "_", "__", "~~", "<<", "T>>", ">", "> ", "[", "](x)", "]", "{", "}", "«", "»", "“", "”", "„", '"', "'",  # noqa: E501
+    "’", ".", "!", "?", "。", "！", "？", "؟", "।", "…", "3.14", "Dr. ", "z. B. ", "etc. ", "No. ", "P.S. ", "A", "b", "é", "e\u0301",  # noqa: E501
+    "ß", "İ", "ª", "क्", "षि", "漢", "字", "か", "가", "م", "\u200d", "\u00ad", "😀", "👨‍👩‍👧", "\ud800", "\x00", " ", "\t",  # noqa: E501
     "\u3000", "\u00a0", "\\", "$", "C++", "https://x.y/z", "a-b", "l'a", "\u0301", "a) ", "\ufeff",
 ]  # fmt: skip
-TEXTS_OF_ANY_KIND = st.one_of(st.text(st.characters(), max_size=60), st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+TEXTS_OF_ANY_KIND = st.one_of(
+    st.text(st.characters(), max_size=60), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+)
 WORDS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join)
 WORDS = WORDS.filter(lambda words: any(unicodedata.category(character)[0] not in "CMZ" for character in words))
 COUNTS = st.integers(0, 12)
@@ -105,14 +107,18 @@ REWRITES: dict[str, Callable[[str], str]] = {
 
 @RELAXED
 @given(jobs(), st.sampled_from(sorted(REWRITES)))
-def test_the_verdict_does_not_depend_on_how_a_text_is_stored(job: tuple[str, str, list[tuple[str, dict[str, Any]]]], how: str) -> None:
+def test_the_verdict_does_not_depend_on_how_a_text_is_stored(
+    job: tuple[str, str, list[tuple[str, dict[str, Any]]]], how: str
+) -> None:
     reply, language, items = job
     assert verdicts(REWRITES[how](reply), language, items) == verdicts(reply, language, items)
 
 
 @RELAXED
 @given(jobs())
-def test_the_verdict_does_not_depend_on_how_the_arguments_are_composed(job: tuple[str, str, list[tuple[str, dict[str, Any]]]]) -> None:
+def test_the_verdict_does_not_depend_on_how_the_arguments_are_composed(
+    job: tuple[str, str, list[tuple[str, dict[str, Any]]]],
+) -> None:
     reply, language, items = job
     decomposed = [(name, {key: _decompose(value) for key, value in arguments.items()}) for name, arguments in items]
     assert verdicts(reply, language, decomposed) == verdicts(reply, language, items)
@@ -148,7 +154,11 @@ print([check_instruction(text, "detectable_format:sentence_count", count, "it").
 def test_the_verdict_does_not_depend_on_the_hash_seed() -> None:
     said = {
         subprocess.run(
-            [sys.executable, "-c", _PROGRAM], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", _PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1", "8")
     }

@@ -12,8 +12,8 @@ from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.sentences import split_sentences
 
 CHAINS = [
-    ("zh", "好。"), ("zh", "“好。”"), ("ja", "あ。」"), ("hi", "क।"), ("ar", "ن؟"), ("ko", "가."), ("en", "«A.»"), ("en", "(A.) "),
-    ("en", "… A"), ("zh", "（好。）"), ("en", "“A.” "), ("en", "a.b."), ("zh", "“好！”他说"), ("en", "“A!” Tom said "), ("en", "(A. "),
+    ("zh", "好。"), ("zh", "“好。”"), ("ja", "あ。」"), ("hi", "क।"), ("ar", "ن؟"), ("ko", "가."), ("en", "«A.»"), ("en", "(A.) "),  # noqa: E501
+    ("en", "… A"), ("zh", "（好。）"), ("en", "“A.” "), ("en", "a.b."), ("zh", "“好！”他说"), ("en", "“A!” Tom said "), ("en", "(A. "),  # noqa: E501
     ("de", "der 3. Xx "), ("es", "¿A? —a "),
 ]  # fmt: skip
 
@@ -26,11 +26,19 @@ def test_chains_of_sentences_take_linear_time(language: str, unit: str) -> None:
     assert time.process_time() - start < 4.0
 
 
-@pytest.mark.parametrize(("language", "sentence"), [
-    ("en", "It cost approx. 5 dollars, said Mr. Smith of the U.S. embassy."), ("de", "Am 3. Mai kam Dr. Huber mit Max."),
-    ("fre", "M. Dupont est né en 44 av. J.-C. et vit encore."), ("zh", "“走吧！”小明说，他很高兴。"), ("en", "(See above.)"),
-    ("ja", "「はい。」と言った。"), ("ko", "2024. 5. 3. 금요일에 갔다."), ("en", '"It is late," he said.'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        ("en", "It cost approx. 5 dollars, said Mr. Smith of the U.S. embassy."),
+        ("de", "Am 3. Mai kam Dr. Huber mit Max."),
+        ("fre", "M. Dupont est né en 44 av. J.-C. et vit encore."),
+        ("zh", "“走吧！”小明说，他很高兴。"),
+        ("en", "(See above.)"),
+        ("ja", "「はい。」と言った。"),
+        ("ko", "2024. 5. 3. 금요일에 갔다."),
+        ("en", '"It is late," he said.'),
+    ],
+)
 def test_a_long_paragraph_has_as_many_sentences_as_its_parts(language: str, sentence: str) -> None:
     blank = "" if language in ("zh", "ja") else " "
     assert len(split_sentences(sentence, LANGUAGES[language])) == 1

@@ -1,4 +1,6 @@
-"""The checks agree with verdicts worked out by hand: our own vectors and replies, and the shared ones where they are at hand."""
+"""The checks agree with verdicts worked out by hand: our own vectors and replies, and the shared ones where they are at
+hand.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,19 @@ from gavel.envs.instruction_following.languages import LANGUAGES
 
 OWN = Path(__file__).parents[2] / "fixtures" / "instruction_following"
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "instruction_following"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared vectors are not here (../shared/data/instruction_following)")
+needs_shared = pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the shared vectors are not here (../shared/data/instruction_following)"
+)
 
 KNOWN_DEVIATIONS = {
-    ("hi", "length_constraints:number_characters"): "a character is a code point, vowel signs too: the unit of task writers' tools",
-    ("ja", "keywords:letter_frequency"): "instructions about letters stay off where letters have no case, as in the peer's data",
+    (
+        "hi",
+        "length_constraints:number_characters",
+    ): "a character is a code point, vowel signs too: the unit of task writers' tools",
+    (
+        "ja",
+        "keywords:letter_frequency",
+    ): "instructions about letters stay off where letters have no case, as in the peer's data",
     ("hi", "keywords:alliteration"): "the same",
 }
 """Rows of low confidence that we decide otherwise, with the reason; docs/instruction_following.md says more."""
@@ -65,7 +75,9 @@ def test_ten_replies_of_each_language_get_the_verdicts_worked_out_by_hand(langua
 def test_our_vectors_cover_every_fast_instruction_both_ways_and_every_language() -> None:
     vectors = rows(OWN / "vectors.jsonl")
     both = Counter({(row["instruction_id"], row["verdict"]) for row in vectors if isinstance(row["verdict"], bool)})
-    both.update({(check["instruction_id"], check["verdict"]) for row in rows(OWN / "replies.jsonl") for check in row["checks"]})
+    both.update(
+        {(check["instruction_id"], check["verdict"]) for row in rows(OWN / "replies.jsonl") for check in row["checks"]}
+    )
     assert len(vectors) >= 300
     assert {row["language"] for row in vectors} == set(LANGUAGES)
     assert {name for name in FAST if not (both[name, True] and both[name, False])} == set()
@@ -85,7 +97,9 @@ def test_every_agreed_case_gets_its_verdict() -> None:
 def test_the_defects_of_the_peer_are_right_here_but_for_the_deviations_we_name() -> None:
     found = rows(SHARED / "defects.jsonl")
     wrong = [
-        row for row in found if verdict(row["response"], row["instruction_id"], row["kwargs"], row["language"]) != row["right_verdict"]
+        row
+        for row in found
+        if verdict(row["response"], row["instruction_id"], row["kwargs"], row["language"]) != row["right_verdict"]
     ]
     high = [row for row in wrong if row["confidence"] == "high"]
     assert len(high) <= 0.05 * sum(row["confidence"] == "high" for row in found), high
@@ -107,7 +121,11 @@ UNSEEN = "\u200b\u00ad\u2060\u200d\x00\x07\u3164\u115f\u2800\ufe0f\u202e\u034f\u
 LETTERS = ("letter_frequency", "alliteration", "vowel_count", "consonant_count")
 SAMPLE: dict[str, dict[str, Any]] = {
     **{check["instruction_id"]: check["arguments"] for row in rows(OWN / "replies.jsonl") for check in row["checks"]},
-    **{row["instruction_id"]: row["arguments"] for row in rows(OWN / "vectors.jsonl") if isinstance(row["verdict"], bool)},
+    **{
+        row["instruction_id"]: row["arguments"]
+        for row in rows(OWN / "vectors.jsonl")
+        if isinstance(row["verdict"], bool)
+    },
 }
 
 

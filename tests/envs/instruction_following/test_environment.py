@@ -1,4 +1,6 @@
-"""One reply against a list of instructions: order, misalignment, judge's failures, empty replies, and what reaches the judge."""
+"""One reply against a list of instructions: order, misalignment, judge's failures, empty replies, and what reaches the
+judge.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,17 @@ NONSENSE = "I would rather not say."
 
 async def test_results_stand_in_the_requests_order_whatever_checks_them() -> None:
     asked = task(
-        [FORMAL, instruction(COMMA, uid=3), instruction("situation:perspective", uid=4, perspective_type="mixed"),
-         instruction(WORDS, uid=5, relation="at least", num_words=99)],
+        [
+            FORMAL,
+            instruction(COMMA, uid=3),
+            instruction("situation:perspective", uid=4, perspective_type="mixed"),
+            instruction(WORDS, uid=5, relation="at least", num_words=99),
+        ],
         [question("Is it short?", uid=6), question("Is it long?", uid=7, pass_criteria="NO")],
-    )  # fmt: skip
-    finish = await grade(asked, "Three plain words.", Script(lambda check: NO if "long" in check or "person" in check else YES))
+    )
+    finish = await grade(
+        asked, "Three plain words.", Script(lambda check: NO if "long" in check or "person" in check else YES)
+    )
     names = ["stylistic:tone_formality", COMMA, "situation:perspective", WORDS, "llm_judge_6", "llm_judge_7"]
     assert [check.name for check in finish.outcome.checks] == names
     assert verdicts(finish) == [True, True, False, False, True, True]
@@ -68,7 +76,9 @@ async def test_a_reply_that_passes_everything_is_followed_and_every_judged_check
     finish = await grade(task([FORMAL, instruction(COMMA, uid=3)], [question("Is it short?")]), "Quite so.")
     assert finish.outcome.label == "followed"
     assert [len(check.receipts) for check in finish.outcome.checks] == [1, 0, 1]
-    assert {receipt.call_id for receipt in finish.receipts} == {ids for check in finish.outcome.checks for ids in check.receipts}
+    assert {receipt.call_id for receipt in finish.receipts} == {
+        ids for check in finish.outcome.checks for ids in check.receipts
+    }
     assert finish.outcome.checks[0].detail == "it does"
 
 
@@ -89,10 +99,19 @@ async def test_pass_and_fail_change_places_for_a_users_instruction_against_the_s
     assert verdicts(finish) == [passed]
 
 
-@pytest.mark.parametrize(("says", "criteria", "flag", "passed"), [
-    (YES, "YES", False, True), (NO, "YES", False, False), (YES, "NO", False, False), (NO, "NO", False, True),
-    (YES, "YES", True, False), (NO, "YES", True, True), (YES, "NO", True, True), (NO, "NO", True, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("says", "criteria", "flag", "passed"),
+    [
+        (YES, "YES", False, True),
+        (NO, "YES", False, False),
+        (YES, "NO", False, False),
+        (NO, "NO", False, True),
+        (YES, "YES", True, False),
+        (NO, "YES", True, True),
+        (YES, "NO", True, True),
+        (NO, "NO", True, False),
+    ],
+)
 async def test_a_question_passes_on_its_criterion_and_misalignment_swaps_that(
     says: str, criteria: str, flag: bool, passed: bool
 ) -> None:
@@ -102,7 +121,9 @@ async def test_a_question_passes_on_its_criterion_and_misalignment_swaps_that(
 
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("criteria", ["YES", "NO"])
-async def test_an_unreadable_verdict_is_asked_for_once_more_and_then_no_verdict_at_all(flag: bool, criteria: str) -> None:
+async def test_an_unreadable_verdict_is_asked_for_once_more_and_then_no_verdict_at_all(
+    flag: bool, criteria: str
+) -> None:
     model = Script(lambda _: NONSENSE)
     asked = task([], [question("Is it rude?", source="user", misalignment=flag, pass_criteria=criteria)])
     finish = await grade(asked, "Hello.", model)
@@ -122,7 +143,9 @@ async def test_a_second_reply_that_can_be_read_counts() -> None:
 async def test_one_failed_call_leaves_the_other_verdicts_and_the_row_ungraded() -> None:
     down = ModelFailure(FailureKind.PROVIDER_UNAVAILABLE, "status 503")
     asked = task([FORMAL, instruction(COMMA, uid=3)], [question("Is it short?"), question("Is it German?", uid=10)])
-    finish = await grade(asked, "Well, hello.", Script(lambda check: down if "short" in check else verdict("German" not in check)))
+    finish = await grade(
+        asked, "Well, hello.", Script(lambda check: down if "short" in check else verdict("German" not in check))
+    )
     assert verdicts(finish) == [True, False, None, False]
     failure = finish.outcome.failure
     assert failure is not None
@@ -152,7 +175,9 @@ async def test_lost_workers_leave_the_judges_verdicts_and_the_row_ungraded() -> 
 async def test_of_several_failures_the_first_in_the_request_names_the_row() -> None:
     kinds = {"short": FailureKind.TRANSPORT_TIMEOUT, "German": FailureKind.PROVIDER_UNAVAILABLE}
     asked = task([], [question("Is it German?", uid=1), question("Is it short?", uid=2)])
-    finish = await grade(asked, "Hi.", Script(lambda check: ModelFailure(kinds["short" if "short" in check else "German"], "down")))
+    finish = await grade(
+        asked, "Hi.", Script(lambda check: ModelFailure(kinds["short" if "short" in check else "German"], "down"))
+    )
     assert finish.outcome.failure is not None
     assert finish.outcome.failure.kind is FailureKind.PROVIDER_UNAVAILABLE
     assert "1 more" in finish.outcome.failure.reason
@@ -162,7 +187,16 @@ UNSEEN = "\u200b\u00ad\u2060\u200d\x00\x07\u3164\u115f\u2800\ufe0f\u202e\u034f\u
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  \n", "<think>so many words", "<think>all</think>\n", "<THINKING>a</THINKING>", *UNSEEN, f"<think>a</think>{UNSEEN}"]
+    "text",
+    [
+        "",
+        "  \n",
+        "<think>so many words",
+        "<think>all</think>\n",
+        "<THINKING>a</THINKING>",
+        *UNSEEN,
+        f"<think>a</think>{UNSEEN}",
+    ],
 )
 async def test_an_empty_reply_fails_everything_without_a_call(text: str) -> None:
     model = Script()
@@ -178,9 +212,13 @@ async def test_thinking_is_not_graded_and_a_mention_of_its_tags_is_no_thinking()
     asked = task([instruction(COMMA)])
     assert verdicts(await grade(asked, "<think>a, b, c</think>No comma.")) == [True]
     assert verdicts(await grade(asked, "First, write the tag </think> into it.")) == [False]
-    assert verdicts(await grade(asked, "", reply=Reply("a, b</think>No comma.", "stop", "p", think_prefilled=True))) == [True]
+    assert verdicts(
+        await grade(asked, "", reply=Reply("a, b</think>No comma.", "stop", "p", think_prefilled=True))
+    ) == [True]
     assert verdicts(await grade(asked, "", reply=Reply("a b c", "stop", "p", think_prefilled=True))) == [False]
-    assert verdicts(await grade(asked, "", reply=Reply("a b c", "stop", "p", reasoning="hm", think_prefilled=True))) == [True]
+    assert verdicts(
+        await grade(asked, "", reply=Reply("a b c", "stop", "p", reasoning="hm", think_prefilled=True))
+    ) == [True]
 
 
 async def test_a_reply_above_the_limit_is_refused_by_name() -> None:
@@ -204,7 +242,9 @@ async def test_short_circuit_asks_no_judge_after_a_fast_failure_and_says_what_it
 
 async def test_checks_of_one_reply_share_their_prompt_up_to_the_check() -> None:
     model = Script()
-    await grade(task([FORMAL], [question("Is it short?"), question("Is it German?", uid=10)]), "A reply of some length.", model)
+    await grade(
+        task([FORMAL], [question("Is it short?"), question("Is it German?", uid=10)]), "A reply of some length.", model
+    )
     heads = {prompt.rpartition("<check>")[0] for prompt in model.prompts}
     assert (len(model.prompts), len(heads)) == (3, 1)
     assert "user: Do it." in heads.pop()
@@ -213,7 +253,11 @@ async def test_checks_of_one_reply_share_their_prompt_up_to_the_check() -> None:
 async def test_the_judge_is_told_what_each_value_means_and_how_to_count() -> None:
     model = Script()
     counted = instruction("stylistic:sensory_detail", uid=3, sense_type="tactile", relation="at_least", num_details=2)
-    await grade(task([FORMAL, counted, instruction("situation:role_based", uid=4, role_type="beekeeper")]), "Hello there.", model)
+    await grade(
+        task([FORMAL, counted, instruction("situation:role_based", uid=4, role_type="beekeeper")]),
+        "Hello there.",
+        model,
+    )
     formal, count, role = (
         prompt.rpartition("<check>")[2]
         for prompt in sorted(model.prompts, key=lambda text: "number" in text or 2 * ("beekeeper" in text))
@@ -278,8 +322,9 @@ async def test_the_peers_form_of_a_result_follows_from_the_checks() -> None:
     found = derive_verification(finish.outcome)
     assert (found.follow_all_instructions, found.follow_instruction_list) == (False, (True, False))
     assert [(item["instruction"], item["status"]) for item in found.validation_results] == [
-        ("stylistic:tone_formality", "Passed"), (COMMA, "Failed"),
-    ]  # fmt: skip
+        ("stylistic:tone_formality", "Passed"),
+        (COMMA, "Failed"),
+    ]
     failed = await grade(task([FORMAL]), "Hi.", Script(lambda _: NONSENSE))
     assert derive_verification(failed.outcome).validation_results[0]["status"] == "Skipped"
 
@@ -293,9 +338,10 @@ async def test_the_environments_own_known_answers_come_out_under_a_judge_that_is
     for name, control in controls.items():
         made = environment(judge(name))
         finish = await made.step(control.make_task(BINDING), control.make_transcript())
-        assert (finish.outcome.label, make_reward({"name": "all"}).reward(finish.outcome).value) == (control.label, control.reward), (
-            name
-        )
+        assert (finish.outcome.label, make_reward({"name": "all"}).reward(finish.outcome).value) == (
+            control.label,
+            control.reward,
+        ), name
         assert verdicts(finish).count(False) == (name != "all_followed"), f"{name} fails one item alone"
 
 

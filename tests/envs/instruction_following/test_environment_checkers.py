@@ -1,4 +1,6 @@
-"""The fast checks run away from the event loop, in processes that end with their owner and are replaced when they die."""
+"""The fast checks run away from the event loop, in processes that end with their owner and are replaced when they
+die.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from gavel.envs.instruction_following import checkers as module
 from gavel.envs.instruction_following.checkers import Checkers, WorkerLost
 from gavel.envs.instruction_following.fast import FastJob, run_fast
 
-COMMA, WORDS = ("punctuation:no_comma", {}), ("length_constraints:number_words", {"relation": "equal to", "num_words": 3})
+COMMA, WORDS = (
+    ("punctuation:no_comma", {}),
+    ("length_constraints:number_words", {"relation": "equal to", "num_words": 3}),
+)
 PARAGRAPHS = ("detectable_format:number_paragraphs", {"relation": "at least", "num_paragraphs": 2})
 JOB = FastJob("One, two, three.", "en", [COMMA, WORDS])
 
@@ -52,7 +57,9 @@ async def test_a_worker_gives_the_verdicts_that_the_function_gives(checkers: Che
 
 
 async def test_a_bug_in_one_check_is_no_verdict_and_leaves_the_others(checkers: Checkers) -> None:
-    job = FastJob("One, two, three.", "en", [COMMA, ("length_constraints:number_words", {"relation": "equal to"}), WORDS])
+    job = FastJob(
+        "One, two, three.", "en", [COMMA, ("length_constraints:number_words", {"relation": "equal to"}), WORDS]
+    )
     verdicts = await checkers.check(job)
     assert [verdict.passed for verdict in verdicts] == [False, None, True]
     assert "num_words" in verdicts[1].detail
@@ -93,7 +100,9 @@ async def test_workers_that_died_while_idle_cost_a_job_none_of_its_tries(checker
     assert checkers._pool.idle.qsize() == 1
 
 
-async def test_a_worker_that_hangs_is_given_up_after_two_tries(checkers: Checkers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_hangs_is_given_up_after_two_tries(
+    checkers: Checkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_COMMAND", "import time; time.sleep(600)")
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     with pytest.raises(WorkerLost, match="16 characters"):
@@ -109,7 +118,10 @@ async def test_a_reply_that_kills_its_worker_spoils_none_of_those_that_went_with
     checkers: Checkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly = "import os, sys; from gavel.envs.instruction_following import fast, worker; whole = fast.run_fast\n"
-    deadly += "def run(job): os._exit(3) if job.reply == 'die' else None; return whole(job)\nfast.run_fast = run; worker.main()"
+    deadly += (
+        "def run(job): os._exit(3) if job.reply == 'die' else None; return whole(job)\nfast.run_fast = run; "
+        "worker.main()"
+    )
     monkeypatch.setattr(module, "_COMMAND", f"exec({deadly!r})")
     jobs = [FastJob("die" if number == 5 else "a b", "en", [COMMA]) for number in range(12)]
     found = await asyncio.gather(*map(checkers.check, jobs), return_exceptions=True)

@@ -18,17 +18,24 @@ COMMA, TABLE, TITLE = "punctuation:no_comma", "detectable_format:title", "starte
 NAMES = ("all", "any", "mean", "min", "max", "weighted", "hard_soft")
 
 
-def outcome(passed: Sequence[bool | None], sources: str = "", weights: Sequence[float] = (), language: str = "en") -> Outcome:
+def outcome(
+    passed: Sequence[bool | None], sources: str = "", weights: Sequence[float] = (), language: str = "en"
+) -> Outcome:
     """An outcome of as many items as ``passed`` has; ``sources``: u or s for each."""
     items = [
         instruction(
-            COMMA, uid=place, source="user" if sources[place : place + 1] == "u" else "system", weight=[*weights, 1, 1, 1, 1][place]
+            COMMA,
+            uid=place,
+            source="user" if sources[place : place + 1] == "u" else "system",
+            weight=[*weights, 1, 1, 1, 1][place],
         )
         for place in range(len(passed))
     ]
     facts = list_facts(task(items, language=language).target)
     return make_outcome(
-        language, "stop", [Finding(fact, value, skipped=value is None) for fact, value in zip(facts, passed, strict=True)]
+        language,
+        "stop",
+        [Finding(fact, value, skipped=value is None) for fact, value in zip(facts, passed, strict=True)],
     )
 
 
@@ -58,9 +65,16 @@ def test_weights_count_only_where_they_are_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("passed", "sources", "value"),
-    [([True, True, False], "suu", 0.5), ([False, True, True], "suu", 0.0), ([True, False], "uu", 0.5), ([True, True], "ss", 1.0)],
+    [
+        ([True, True, False], "suu", 0.5),
+        ([False, True, True], "suu", 0.0),
+        ([True, False], "uu", 0.5),
+        ([True, True], "ss", 1.0),
+    ],
 )
-def test_hard_soft_wants_every_system_item_and_averages_the_users(passed: list[bool], sources: str, value: float) -> None:
+def test_hard_soft_wants_every_system_item_and_averages_the_users(
+    passed: list[bool], sources: str, value: float
+) -> None:
     assert paid("hard_soft", outcome(passed, sources)) == value
 
 
@@ -88,27 +102,47 @@ def test_the_default_is_no_ablation_and_others_say_so() -> None:
 
 def result(task_id: str, found: Outcome, rollout: int = 0, status: str = "graded") -> Result:
     return Result(
-        task_id, "sha256:0", rollout, 1, status, Transcript(), found, Reward(0.0, {}) if status == "graded" else None, (),  # type: ignore[arg-type]
-        Timing(0, 0, 0, 0), Digests("sha256:0", {}), {},
-    )  # fmt: skip
+        task_id,
+        "sha256:0",
+        rollout,
+        1,
+        status,
+        Transcript(),
+        found,
+        Reward(0.0, {}) if status == "graded" else None,
+        (),  # type: ignore[arg-type]
+        Timing(0, 0, 0, 0),
+        Digests("sha256:0", {}),
+        {},
+    )
 
 
 def mixed(passed: Sequence[bool | None], *, empty: bool = False) -> Outcome:
-    """A fast item of the system, a judged one of the user, a question; in German; of an ``empty`` reply no judge is asked."""
+    """A fast item of the system, a judged one of the user, a question; in German; of an ``empty`` reply no judge is
+    asked.
+    """
     items = [instruction(COMMA), instruction("stylistic:politeness", uid=2, source="user", politeness_degree="polite")]
     facts = list_facts(task(items, [question("Kurz?")], language="de").target)
     asked = (Receipt("call", "judge", "general", "m", "sha256:0"),)
     found = [
-        Finding(fact, value, receipts=() if empty or fact.kind == "fast" else asked) for fact, value in zip(facts, passed, strict=True)
+        Finding(fact, value, receipts=() if empty or fact.kind == "fast" else asked)
+        for fact, value in zip(facts, passed, strict=True)
     ]
     return make_outcome("de", "stop", found)
 
 
 def test_accuracy_is_strict_by_prompt_and_by_instruction_in_every_slice() -> None:
-    summary = summarize([
-        result("a", outcome([True, True])), result("b", outcome([True, False])), result("c", mixed([True, False, False])),
-    ])  # fmt: skip
-    values = {name.removeprefix("instruction_following/"): (metric.value, metric.n) for name, metric in summary.metrics.items()}
+    summary = summarize(
+        [
+            result("a", outcome([True, True])),
+            result("b", outcome([True, False])),
+            result("c", mixed([True, False, False])),
+        ]
+    )
+    values = {
+        name.removeprefix("instruction_following/"): (metric.value, metric.n)
+        for name, metric in summary.metrics.items()
+    }
     assert values["prompt_accuracy"] == (pytest.approx(1 / 3), 3)
     assert values["instruction_accuracy"] == (pytest.approx(4 / 7), 7)
     assert values["prompt_accuracy@language=en"] == (0.5, 2)
@@ -132,15 +166,23 @@ def test_items_of_an_empty_reply_took_no_judge() -> None:
 
 def test_rows_without_a_grade_are_counted_by_reason_and_in_no_figure() -> None:
     late = Failure(FailureKind.TRANSPORT_TIMEOUT, "judge", "late")
-    failed = make_outcome("en", "stop", [Finding(fact, None, failure=late) for fact in list_facts(task([instruction(COMMA)]).target)])
+    failed = make_outcome(
+        "en", "stop", [Finding(fact, None, failure=late) for fact in list_facts(task([instruction(COMMA)]).target)]
+    )
     skipped = Outcome("", failure=Failure(FailureKind.LANGUAGE_UNSUPPORTED, "task", "nl"))
-    summary = summarize([
-        result("a", outcome([True])), result("b", failed, status="judge_error"), result("c", skipped, status="invalid_task"),
-    ])  # fmt: skip
+    summary = summarize(
+        [
+            result("a", outcome([True])),
+            result("b", failed, status="judge_error"),
+            result("c", skipped, status="invalid_task"),
+        ]
+    )
     assert summary.metrics["instruction_following/prompt_accuracy"].n == 1
     assert summary.tables["counts"] == {
-        "graded": 1, "ungraded": {"transport_timeout": 1}, "skipped": {"gavel:language_unsupported": 1},
-    }  # fmt: skip
+        "graded": 1,
+        "ungraded": {"transport_timeout": 1},
+        "skipped": {"gavel:language_unsupported": 1},
+    }
 
 
 def test_several_rollouts_give_pass_at_k_and_skipped_items_are_in_no_figure() -> None:

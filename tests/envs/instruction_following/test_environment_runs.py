@@ -13,7 +13,11 @@ from tests.support.fault_server import FaultServer
 from tests.support.runs import Done, gavel, rows
 from tests.support.vllm import RealVllm
 
-COMMA, WORDS, BULLETS = "punctuation:no_comma", "length_constraints:number_words", "detectable_format:number_bullet_lists"
+COMMA, WORDS, BULLETS = (
+    "punctuation:no_comma",
+    "length_constraints:number_words",
+    "detectable_format:number_bullet_lists",
+)
 POLITE = instruction("stylistic:politeness", uid=2, politeness_degree="polite")
 
 REPLIES = {
@@ -27,8 +31,17 @@ REPLIES = {
 }
 ROWS = [
     row(1, [POLITE, instruction(COMMA, uid=3)], [question("Is it an invitation?")]),
-    row(2, [instruction(COMMA, uid=3), POLITE, instruction(WORDS, uid=4, relation="equal to", num_words=4)], language="de"),
-    row(3, [instruction(BULLETS, uid=1, relation="at least", num_bullets=3)], [question("有没有价格？", pass_criteria="NO")], "zh-CN"),
+    row(
+        2,
+        [instruction(COMMA, uid=3), POLITE, instruction(WORDS, uid=4, relation="equal to", num_words=4)],
+        language="de",
+    ),
+    row(
+        3,
+        [instruction(BULLETS, uid=1, relation="at least", num_bullets=3)],
+        [question("有没有价格？", pass_criteria="NO")],
+        "zh-CN",
+    ),
     row(4, [instruction(COMMA, uid=3), POLITE]),
     row(5, [instruction(COMMA, source="user", misalignment=True)], [question("La réponse est-elle polie ?")], "fr"),
     row(6, [], [question("Is it an invitation?"), question("Is it a fragment?", uid=10)]),
@@ -44,7 +57,9 @@ EXPECTED = {  # label, verdicts in the request's order
 
 
 def reply(body: dict[str, Any]) -> str:
-    """Reply to ``Request <id>`` like a policy, or judge: everything holds but prices, and fragments are no invitations."""
+    """Reply to ``Request <id>`` like a policy, or judge: everything holds but prices, and fragments are no
+    invitations.
+    """
     prompt = body["messages"][-1]["content"]
     if body["model"] == "policy-model":
         return REPLIES[re.fullmatch(r"Request (\w+)", prompt)[1]]  # type: ignore[index]
@@ -57,10 +72,18 @@ def write(path: Path, lines: list[Any]) -> Path:
 
 
 async def run(tasks: Path, folder: Path, server: FaultServer, *more: str) -> Done:
-    services = [f"{name}={value}" for role in ("policy", "judge") for name, value in (
-        (role, "external"), (f"{role}.base_url", server.base_url), (f"{role}.model", f"{role}-model"),
-    )]  # fmt: skip
-    return await gavel("rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services, *more)
+    services = [
+        f"{name}={value}"
+        for role in ("policy", "judge")
+        for name, value in (
+            (role, "external"),
+            (f"{role}.base_url", server.base_url),
+            (f"{role}.model", f"{role}-model"),
+        )
+    ]
+    return await gavel(
+        "rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services, *more
+    )
 
 
 def found(folder: Path, name: str = "results.jsonl") -> dict[str, tuple[str, list[bool | None]]]:
@@ -91,12 +114,15 @@ async def test_one_failed_judge_call_costs_its_row_the_grade_and_no_other_verdic
     def choose(body: dict[str, Any], count: int) -> str | None:
         return (
             "500"
-            if "invitation" in check_of(body["messages"][-1]["content"]) and "Request 1" in body["messages"][-1]["content"]
+            if "invitation" in check_of(body["messages"][-1]["content"])
+            and "Request 1" in body["messages"][-1]["content"]
             else None
         )
 
     async with FaultServer(reply=reply, choose=choose) as server:
-        done = await run(write(tmp_path / "t.jsonl", ROWS), folder, server, "judge.attempts=1", "failure.max_ungraded_fraction=1")
+        done = await run(
+            write(tmp_path / "t.jsonl", ROWS), folder, server, "judge.attempts=1", "failure.max_ungraded_fraction=1"
+        )
         assert done.code == 3
         assert found(folder) == {task: value for task, value in EXPECTED.items() if task != "1"}
         assert found(folder, "errors.jsonl") == {"1": ("", [True, True, None])}
@@ -113,7 +139,9 @@ async def test_one_failed_judge_call_costs_its_row_the_grade_and_no_other_verdic
 
 async def test_an_unreadable_judge_is_asked_once_more_and_the_row_is_ungraded(tmp_path: Path) -> None:
     async with FaultServer(reply=lambda body: reply(body) if body["model"] == "policy-model" else "Well...") as server:
-        done = await run(write(tmp_path / "t.jsonl", ROWS[4:5]), tmp_path / "run", server, "failure.max_ungraded_fraction=1")
+        done = await run(
+            write(tmp_path / "t.jsonl", ROWS[4:5]), tmp_path / "run", server, "failure.max_ungraded_fraction=1"
+        )
         assert done.code == 3
         assert server.count == 3  # one reply, two verdicts
     error = rows(tmp_path / "run", "errors.jsonl")[0]
@@ -142,9 +170,11 @@ async def test_a_mixed_file_of_good_and_bad_rows_resumes_with_stable_indices(tmp
             ]
         kinds = {line["task_id"]: line["outcome"]["failure"]["kind"] for line in rows(folder, "errors.jsonl")}
         assert kinds == {
-            "bad-schema": "gavel:task_schema", "bad-language": "gavel:language_unsupported",
-            "bad-caseless": "gavel:language_unsupported", "bad-empty": "gavel:task_schema",
-        }  # fmt: skip
+            "bad-schema": "gavel:task_schema",
+            "bad-language": "gavel:language_unsupported",
+            "bad-caseless": "gavel:language_unsupported",
+            "bad-empty": "gavel:task_schema",
+        }
         assert len(rows(folder, "errors.jsonl")) == 4
         for error in rows(folder, "errors.jsonl"):
             assert (error["status"], error["reward"], error["outcome"]["details"]["should_skip_rollout"]) == (
@@ -166,7 +196,10 @@ async def test_a_mixed_file_of_good_and_bad_rows_resumes_with_stable_indices(tmp
         assert sum(seen.body["model"] == "policy-model" for seen in server.requests) == 14
     assert [line["task_index"] for line in rows(folder, "inputs.jsonl")][::2] == [0, 1, 2, 5, 7, 8, 9]
     assert found(folder) == {**EXPECTED, "bad-schema": ("followed", [True])}
-    assert orjson.loads((folder / "metrics.json").read_bytes())["skipped"] == {"gavel:language_unsupported": 2, "gavel:task_schema": 1}
+    assert orjson.loads((folder / "metrics.json").read_bytes())["skipped"] == {
+        "gavel:language_unsupported": 2,
+        "gavel:task_schema": 1,
+    }
 
 
 async def test_rewards_can_be_exchanged_without_another_call(tmp_path: Path) -> None:
@@ -176,7 +209,9 @@ async def test_rewards_can_be_exchanged_without_another_call(tmp_path: Path) -> 
         done = await gavel("rescore", str(tmp_path / "run"), "reward=mean", f"into={tmp_path / 'mean'}")
         assert (done.code, server.count) == (0, before), done.out + done.err
     means = {line["task_id"]: line["reward"]["value"] for line in rows(tmp_path / "mean")}
-    assert means == {task: pytest.approx(sum(map(bool, passed)) / len(passed)) for task, (_, passed) in EXPECTED.items()}
+    assert means == {
+        task: pytest.approx(sum(map(bool, passed)) / len(passed)) for task, (_, passed) in EXPECTED.items()
+    }
 
 
 async def test_a_row_whose_reward_needs_skipped_checks_is_ungraded_and_the_run_says_what_to_do(tmp_path: Path) -> None:
@@ -215,8 +250,11 @@ async def test_preparing_leaves_bad_rows_out_says_why_and_reports_conflicts(tmp_
     assert "4 rows are no valid tasks (gavel:language_unsupported 2, gavel:task_schema 2)" in done.out
     assert "conflicts: 1 tasks" in done.out
     assert [(line["line"], line["task_id"]) for line in rows(out, "skipped.jsonl")] == [
-        (7, "bad-schema"), (8, "bad-language"), (9, "bad-caseless"), (10, "bad-empty"),
-    ]  # fmt: skip
+        (7, "bad-schema"),
+        (8, "bad-language"),
+        (9, "bad-caseless"),
+        (10, "bad-empty"),
+    ]
     manifest = orjson.loads((out / "manifest.json").read_bytes())
     assert manifest["counts"]["skipped"] == {"gavel:language_unsupported": 2, "gavel:task_schema": 2}
     assert (manifest["counts"]["rows"], manifest["counts"]["train"]) == (11, 7)
@@ -227,15 +265,30 @@ async def test_preparing_leaves_bad_rows_out_says_why_and_reports_conflicts(tmp_
 
 @pytest.mark.vllm
 async def test_a_mixed_file_runs_with_a_real_vllm_as_policy_and_judge(tmp_path: Path, real_vllm: RealVllm) -> None:
-    rounds = [row(f"r{place}", line["instructions"], line["llm_judge"], line["language"]) for place, line in enumerate(ROWS)]
+    rounds = [
+        row(f"r{place}", line["instructions"], line["llm_judge"], line["language"]) for place, line in enumerate(ROWS)
+    ]
     tasks, folder = write(tmp_path / "t.jsonl", rounds), tmp_path / "run"
-    services = [f"{name}={value}" for role in ("policy", "judge") for name, value in (
-        (role, "external"), (f"{role}.base_url", real_vllm.base_url), (f"{role}.model", real_vllm.model),
-    )]  # fmt: skip
+    services = [
+        f"{name}={value}"
+        for role in ("policy", "judge")
+        for name, value in (
+            (role, "external"),
+            (f"{role}.base_url", real_vllm.base_url),
+            (f"{role}.model", real_vllm.model),
+        )
+    ]
     done = await gavel(
-        "rollout", f"run.dir={folder}", f"tasks.path={tasks}", "env=instruction_following", *services,
-        "policy.sampling.max_response_tokens=48", "policy.sampling.temperature=0", "failure.max_ungraded_fraction=1", timeout=300,
-    )  # fmt: skip
+        "rollout",
+        f"run.dir={folder}",
+        f"tasks.path={tasks}",
+        "env=instruction_following",
+        *services,
+        "policy.sampling.max_response_tokens=48",
+        "policy.sampling.temperature=0",
+        "failure.max_ungraded_fraction=1",
+        timeout=300,
+    )
     assert done.code in (0, 3), done.out + done.err
     ended = rows(folder) + rows(folder, "errors.jsonl")
     assert {line["task_id"] for line in ended} == {line["id"] for line in rounds}

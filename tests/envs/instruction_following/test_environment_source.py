@@ -1,4 +1,6 @@
-"""Rows of the source become tasks or are refused, conflicts are reported, and the shipped samples keep their promises."""
+"""Rows of the source become tasks or are refused, conflicts are reported, and the shipped samples keep their
+promises.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ SOURCE = Verifif()
 
 def test_a_row_becomes_a_task_with_its_messages_as_they_are() -> None:
     given = row(54585, [instruction(COMMA)], [question("Kurz?")], "de")
-    given["responses_create_params"] = {"input": [{"role": "system", "content": " Sei kurz.\n"}, {"role": "user", "content": "Na?"}]}
+    given["responses_create_params"] = {
+        "input": [{"role": "system", "content": " Sei kurz.\n"}, {"role": "user", "content": "Na?"}]
+    }
     task = SOURCE.adapt(given, "instruction_following")
     assert (task.task_id, task.env, task.verifier) == ("54585", NAME, VERIFIER)
     assert task.messages == (Message("system", " Sei kurz.\n"), Message("user", "Na?"))
@@ -71,9 +75,18 @@ def test_each_form_of_a_request_is_read(change: dict[str, object], content: str)
     [
         ({"responses_create_params": {"input": []}}, "responses_create_params.input"),
         ({"responses_create_params": {}}, "responses_create_params.input"),
-        ({"responses_create_params": {"input": [{"role": "robot", "content": "x"}]}}, "responses_create_params.input.0.role"),
-        ({"responses_create_params": {"input": [{"role": "user", "content": " "}]}}, "responses_create_params.input.0.content"),
-        ({"responses_create_params": {"input": [{"role": "assistant", "content": "x"}]}}, "responses_create_params.input"),
+        (
+            {"responses_create_params": {"input": [{"role": "robot", "content": "x"}]}},
+            "responses_create_params.input.0.role",
+        ),
+        (
+            {"responses_create_params": {"input": [{"role": "user", "content": " "}]}},
+            "responses_create_params.input.0.content",
+        ),
+        (
+            {"responses_create_params": {"input": [{"role": "assistant", "content": "x"}]}},
+            "responses_create_params.input",
+        ),
         ({"id": True}, "id"),
         ({"instructions": [{"instruction_id": COMMA}]}, "instructions.0.uid"),
     ],
@@ -97,8 +110,9 @@ def test_a_file_of_good_and_bad_rows_gives_both_with_their_kinds_and_places(tmp_
     assert read.source == "verifif"
     assert [(task.task.task_id, task.line) for task in read.tasks] == [("1", 1), ("4", 4)]
     assert [(bad.task_id, bad.line, bad.error.kind) for bad in read.bad] == [
-        ("2", 2, FailureKind.LANGUAGE_UNSUPPORTED), ("3", 3, FailureKind.TASK_SCHEMA),
-    ]  # fmt: skip
+        ("2", 2, FailureKind.LANGUAGE_UNSUPPORTED),
+        ("3", 3, FailureKind.TASK_SCHEMA),
+    ]
     assert isinstance(read.bad[0].error, LanguageUnsupported)
     assert read.bad[0].error.where == f"{path}:2"
 
@@ -128,7 +142,9 @@ def test_a_task_of_ours_reads_as_what_the_source_gave(tmp_path: Path) -> None:
 )
 def test_conflicting_instructions_are_reported(first: str, second: str, conflict: bool) -> None:
     arguments = {name: value for name in (first, second) for name, value in ARGUMENTS.get(name, {}).items()}
-    target = parse_target({"instructions": [instruction(first, uid=1, **arguments), instruction(second, uid=2, **arguments)]})
+    target = parse_target(
+        {"instructions": [instruction(first, uid=1, **arguments), instruction(second, uid=2, **arguments)]}
+    )
     assert find_conflicts(target) == ((f"{first} + {second}",) if conflict else ())
 
 
@@ -185,7 +201,9 @@ def test_the_samples_use_every_kind_of_item_in_every_language(samples: list[Task
 def test_the_samples_are_stored_byte_for_byte_as_the_codec_writes_them(samples: list[Task]) -> None:
     data = (files("gavel.envs") / "instruction_following" / "data" / "samples.jsonl").read_bytes()
     assert b"".join(dump(task) + b"\n" for task in samples) == data
-    assert {(task.verifier, task.metadata["licence"], task.metadata["source"]) for task in samples} == {(VERIFIER, "CC0-1.0", "gavel")}
+    assert {(task.verifier, task.metadata["licence"], task.metadata["source"]) for task in samples} == {
+        (VERIFIER, "CC0-1.0", "gavel")
+    }
     assert not [task.task_id for task in samples if find_conflicts(task.target)]
 
 
@@ -200,8 +218,13 @@ def test_the_configs_hold_every_option_at_its_default() -> None:
     loaded = config("env", "instruction_following")
     assert loaded["env"] == {"name": NAME, **to_plain(InstructionFollowingConfig())}
     rubric = decode(RubricConfig, loaded["rubrics"]["instruction_following"])
-    assert (rubric, set(loaded["rubrics"]["instruction_following"])) == (RubricConfig(PROFILE, 512, 0.0), set(to_plain(rubric)))
-    assert decode(Judging, loaded["judging"]).bindings == {"instruction_following": BindingConfig("general", "instruction_following")}
+    assert (rubric, set(loaded["rubrics"]["instruction_following"])) == (
+        RubricConfig(PROFILE, 512, 0.0),
+        set(to_plain(rubric)),
+    )
+    assert decode(Judging, loaded["judging"]).bindings == {
+        "instruction_following": BindingConfig("general", "instruction_following")
+    }
     assert decode(SourceConfig, config("source", "verifif")) == SourceConfig("verifif", binding="instruction_following")
     assert set(config("source", "verifif")) == set(to_plain(SourceConfig("x")))
     for name in AGGREGATES:

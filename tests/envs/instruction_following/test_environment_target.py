@@ -40,7 +40,10 @@ SCHEMA = [
     (target({**GOOD, "instruction_id": ["x"]}), "target.instructions.0.instruction_id"),
     (target({**GOOD, "instruction_id": "punctuation:no_comas"}), "target.instructions.0.instruction_id"),
     (target(instruction("length_constraints:number_words", relation="at least")), "target.instructions.0.num_words"),
-    (target(instruction("length_constraints:number_words", relation="at most", num_words=3)), "target.instructions.0.relation"),
+    (
+        target(instruction("length_constraints:number_words", relation="at most", num_words=3)),
+        "target.instructions.0.relation",
+    ),
     (target(without(GOOD, "uid")), "target.instructions.0.uid"),
     (target({**GOOD, "uid": None}), "target.instructions.0.uid"),
     (target({**GOOD, "uid": [1]}), "target.instructions.0.uid"),
@@ -87,7 +90,10 @@ def test_every_schema_error_names_its_field_and_what_is_allowed(raw: dict[str, A
         (target(GOOD, language="EN"), "target.language"),
         (target(GOOD, language="nl"), "target.language"),
         (target(GOOD, language=""), "target.language"),
-        (target(GOOD, instruction("change_case:all_caps", uid=2), language="ja"), "target.instructions.1.instruction_id"),
+        (
+            target(GOOD, instruction("change_case:all_caps", uid=2), language="ja"),
+            "target.instructions.1.instruction_id",
+        ),
         (
             target(instruction("keywords:vowel_count", relation="at least", num_vowels=1), language="ar"),
             "target.instructions.0.instruction_id",
@@ -109,7 +115,9 @@ def test_a_bad_schema_is_reported_before_a_bad_language() -> None:
 
 def test_all_problems_of_a_task_are_named_one_for_each_item() -> None:
     with pytest.raises(TaskError) as refused:
-        parse_target(target({**GOOD, "source": "x", "weight": -1}, GOOD, {**GOOD, "uid": 2, "is_misalignment_check": "no"}))
+        parse_target(
+            target({**GOOD, "source": "x", "weight": -1}, GOOD, {**GOOD, "uid": 2, "is_misalignment_check": "no"})
+        )
     text = str(refused.value)
     assert refused.value.field == "target.instructions.0.source"
     # the uid of the first item was taken before it failed, so the second one repeats it
@@ -119,7 +127,13 @@ def test_all_problems_of_a_task_are_named_one_for_each_item() -> None:
 
 def test_a_row_of_the_peers_form_is_read_whatever_else_it_holds() -> None:
     given = instruction(
-        "length_constraints:number_words", uid="a", relation="at_least", num_words=5, keyword=None, note="surplus", weight=2
+        "length_constraints:number_words",
+        uid="a",
+        relation="at_least",
+        num_words=5,
+        keyword=None,
+        note="surplus",
+        weight=2,
     )
     read = parse_target(target(given, questions=[{**ASKED, "pass_criteria": None}], language="pt"))
     item = read.instructions[0]
@@ -128,12 +142,23 @@ def test_a_row_of_the_peers_form_is_read_whatever_else_it_holds() -> None:
 
 
 def test_uids_1_and_text_1_are_two_uids_and_zero_is_one() -> None:
-    assert len(parse_target(target(instruction(COMMA, uid=1), instruction(COMMA, uid="1"), instruction(COMMA, uid=0))).items) == 3
+    assert (
+        len(
+            parse_target(
+                target(instruction(COMMA, uid=1), instruction(COMMA, uid="1"), instruction(COMMA, uid=0))
+            ).items
+        )
+        == 3
+    )
 
 
 def test_a_target_reads_back_what_it_was_stored_as() -> None:
     read = parse_target(
-        target(instruction("change_case:case_ratio", min_fraction="1/2", max_fraction="inf"), questions=[ASKED], prompt="Go")
+        target(
+            instruction("change_case:case_ratio", min_fraction="1/2", max_fraction="inf"),
+            questions=[ASKED],
+            prompt="Go",
+        )
     )
     assert parse_target(orjson.loads(orjson.dumps(to_plain(read)))) == read
     assert parse_target(read) is read  # type: ignore[arg-type]
@@ -145,7 +170,11 @@ def test_no_language_is_english() -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared vectors are not here")
 def test_the_known_bad_arguments_are_refused_and_the_good_ones_accepted() -> None:
-    lines = [orjson.loads(line) for name in ("cases", "defects") for line in (SHARED / f"{name}.jsonl").read_bytes().splitlines()]
+    lines = [
+        orjson.loads(line)
+        for name in ("cases", "defects")
+        for line in (SHARED / f"{name}.jsonl").read_bytes().splitlines()
+    ]
     seen = 0
     for line in lines:
         raw = target(instruction(line["instruction_id"], **line["kwargs"]), language=line["language"])
@@ -167,12 +196,24 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=8,
 )  # fmt: skip
 FIELDS = st.sampled_from(
-    ["instruction_id", "uid", "source", "is_misalignment_check", "weight", "content", "pass_criteria", "arguments", "num_words"]
+    [
+        "instruction_id",
+        "uid",
+        "source",
+        "is_misalignment_check",
+        "weight",
+        "content",
+        "pass_criteria",
+        "arguments",
+        "num_words",
+    ]
 )
 
 
 @given(st.dictionaries(FIELDS, JSON, max_size=6), st.dictionaries(FIELDS, JSON, max_size=6), JSON)
-def test_whatever_a_row_holds_it_is_read_or_refused(first: dict[str, Any], second: dict[str, Any], language: Any) -> None:
+def test_whatever_a_row_holds_it_is_read_or_refused(
+    first: dict[str, Any], second: dict[str, Any], language: Any
+) -> None:
     raw = {"instructions": [{**GOOD, **first}], "llm_judge": [{**ASKED, **second}], "language": language}
     try:
         read, field = parse_target(raw), "target."

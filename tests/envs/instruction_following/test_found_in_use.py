@@ -1,4 +1,6 @@
-"""Replies as people and models write them, by kind: what failed in use, with its right verdict, and more of the same kind."""
+"""Replies as people and models write them, by kind: what failed in use, with its right verdict, and more of the same
+kind.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from gavel.envs.instruction_following import check_instruction
 
 REPORTS = Path(__file__).parents[4] / "shared" / "data" / "reports" / "instruction_following.jsonl"
 KINDS = (
-    "indented_prose", "fenced_prose", "invisible_in_word", "invisible_filler", "hidden_markup", "html", "math_placeholder",
-    "dash_is_no_bullet", "ordinal_as_marker", "postscript_lines", "section_label", "balance_label", "single_letter_sentence",
+    "indented_prose", "fenced_prose", "invisible_in_word", "invisible_filler", "hidden_markup", "html", "math_placeholder",  # noqa: E501
+    "dash_is_no_bullet", "ordinal_as_marker", "postscript_lines", "section_label", "balance_label", "single_letter_sentence",  # noqa: E501
     "dot_name", "swallowed_sentence_end", "grouped_number", "gender_mark", "possessive", "korean_particle",
 )  # fmt: skip
 
@@ -195,7 +197,9 @@ def test_words_behind_what_is_no_mark_are_counted() -> None:
         ("追伸", "本文です。\n\n追伸 お元気で。", True),
     ],
 )
-def test_a_postscript_may_have_lines_a_list_and_another_postscript_after_it(marker: str, response: str, right: bool) -> None:
+def test_a_postscript_may_have_lines_a_list_and_another_postscript_after_it(
+    marker: str, response: str, right: bool
+) -> None:
     assert verdict(POSTSCRIPT, response, postscript_marker=marker) is right
 
 
@@ -217,10 +221,16 @@ def test_labels_of_sections_may_be_framed_or_count_their_total(splitter: str, re
 @pytest.mark.parametrize(
     ("response", "right"),
     [
-        ("a) one b) two", True), ("See (page 3) and (a).", True), ("1) one (two) 3) four", True), ("one) two", False),
-        ("(1) one (2", False),        ("(see 2) and 3) more", True), ("12) twelve", True), ("[1) x]", True),
+        ("a) one b) two", True),
+        ("See (page 3) and (a).", True),
+        ("1) one (two) 3) four", True),
+        ("one) two", False),
+        ("(1) one (2", False),
+        ("(see 2) and 3) more", True),
+        ("12) twelve", True),
+        ("[1) x]", True),
     ],
-)  # fmt: skip
+)
 def test_labels_close_nothing_and_brackets_must(response: str, right: bool) -> None:
     assert verdict("punctuation:balance", response) is right
 
@@ -234,7 +244,9 @@ def test_what_shows_nothing_is_neither_title_heading_item_row_nor_character() ->
     assert verdict("detectable_format:table", "| a | b |\n|---|---|\n| 1 | |\n| 2 | |\n", min_rows=2, min_cols=2)
     assert verdict(PARAGRAPHS, "One.\n\n\u200b\n\n\u2800\n\n<!-- -->\n\nTwo.", relation="equal to", num_paragraphs=2)
     assert not verdict("length_constraints:number_characters", "Hi" + "\u2063" * 500, relation="at least", num_chars=10)
-    assert not verdict("length_constraints:number_characters", "Hi<!--" + "x" * 500 + "-->", relation="at least", num_chars=10)
+    assert not verdict(
+        "length_constraints:number_characters", "Hi<!--" + "x" * 500 + "-->", relation="at least", num_chars=10
+    )
 
 
 @pytest.mark.parametrize("response", ["-", "-\n\n*\n\n+", "- <!-- one -->\n\n- <!-- two -->", "1.\n\n-\n\n2."])
@@ -252,7 +264,9 @@ def test_marks_that_nothing_closes_cost_a_time_that_grows_with_the_reply(text: s
         gc.disable()  # a full collection of a large process would be measured instead
         try:
             begun = time.process_time()
-            check_instruction(reply, "detectable_content:number_placeholders", {"relation": "at least", "num_placeholders": 1})
+            check_instruction(
+                reply, "detectable_content:number_placeholders", {"relation": "at least", "num_placeholders": 1}
+            )
             return time.process_time() - begun
         finally:
             gc.enable()
@@ -272,18 +286,28 @@ def test_marks_that_nothing_closes_cost_a_time_that_grows_with_the_reply(text: s
 )
 def test_the_mark_of_a_remark_makes_no_code_of_a_sentence(hidden: str) -> None:
     assert not verdict(WORDS, hidden, relation="less than", num_words=5)
-    assert verdict(WORDS, "Run:\n\n    # add the numbers of both lists\n    total = a + b\n", relation="equal to", num_words=1)
+    assert verdict(
+        WORDS, "Run:\n\n    # add the numbers of both lists\n    total = a + b\n", relation="equal to", num_words=1
+    )
 
 
 @pytest.mark.parametrize(
     ("language", "response", "bullets"),
     [
-        ("en", "★ a\n★ b", 2), ("en", "✓ a\n✓ b", 2), ("en", "－ a\n＊ b", 2), ("ja", "･りんご\n◆みかん", 2), ("zh", "·一\n◎二", 2),
+        ("en", "★ a\n★ b", 2),
+        ("en", "✓ a\n✓ b", 2),
+        ("en", "－ a\n＊ b", 2),
+        ("ja", "･りんご\n◆みかん", 2),
+        ("zh", "·一\n◎二", 2),
         ("ko", "ㆍ하나\nㆍ둘", 2),
-        ("en", "• • •", 0), ("ja", "★★★★☆", 0), ("en", "Be yourself.\n– Oscar Wilde", 0), ("en", "– Take the bus.\n– Walk.", 2),
-        ("en", "- a\n- [](http://x.y)", 1), ("en", "- [ ]\n- [x] b", 1),
+        ("en", "• • •", 0),
+        ("ja", "★★★★☆", 0),
+        ("en", "Be yourself.\n– Oscar Wilde", 0),
+        ("en", "– Take the bus.\n– Walk.", 2),
+        ("en", "- a\n- [](http://x.y)", 1),
+        ("en", "- [ ]\n- [x] b", 1),
     ],
-)  # fmt: skip
+)
 def test_bullets_of_many_forms(language: str, response: str, bullets: int) -> None:
     assert verdict(BULLETS, response, language, relation="equal to", num_bullets=bullets)
 
@@ -291,11 +315,15 @@ def test_bullets_of_many_forms(language: str, response: str, bullets: int) -> No
 @pytest.mark.parametrize(
     ("language", "response", "items"),
     [
-        ("de", "1. FC Köln gewinnt.", 0), ("de", "1. und 2. Platz gehen an uns.", 0), ("de", "31. 12. ist Silvester.", 0),
-        ("de", "24.12. ist Heiligabend.", 0), ("en", "3.14. That is pi.", 0), ("en", "1. a\n1.1. b\n1.2. c", 3),
+        ("de", "1. FC Köln gewinnt.", 0),
+        ("de", "1. und 2. Platz gehen an uns.", 0),
+        ("de", "31. 12. ist Silvester.", 0),
+        ("de", "24.12. ist Heiligabend.", 0),
+        ("en", "3.14. That is pi.", 0),
+        ("en", "1. a\n1.1. b\n1.2. c", 3),
         ("ar", "١ـ نقطة\n٢ـ أخرى", 2),
     ],
-)  # fmt: skip
+)
 def test_numbers_of_several_parts_and_ordinals(language: str, response: str, items: int) -> None:
     assert verdict(NUMBERS, response, language, relation="equal to", num_numbered_items=items)
 
@@ -303,10 +331,17 @@ def test_numbers_of_several_parts_and_ordinals(language: str, response: str, ite
 @pytest.mark.parametrize(
     ("response", "paragraphs"),
     [
-        ("A b.\u2029C d.", 2), ("A b.\u2028C d.", 1), ("A b.\u2028\u2028C d.", 2), ("A b.\x0c\x0cC d.", 2), ("A b.\n\n⁂\n\nC d.", 2),
-        ("A b.\n\n• • •\n\nC d.", 2), ("A b.\n\n===\n\nC d.", 2), ("A b.\n\n🎉\n\n...", 1), ("A b.\r\rC d.", 2),
+        ("A b.\u2029C d.", 2),
+        ("A b.\u2028C d.", 1),
+        ("A b.\u2028\u2028C d.", 2),
+        ("A b.\x0c\x0cC d.", 2),
+        ("A b.\n\n⁂\n\nC d.", 2),
+        ("A b.\n\n• • •\n\nC d.", 2),
+        ("A b.\n\n===\n\nC d.", 2),
+        ("A b.\n\n🎉\n\n...", 1),
+        ("A b.\r\rC d.", 2),
     ],
-)  # fmt: skip
+)
 def test_line_ends_of_every_kind_and_ornaments_part_paragraphs(response: str, paragraphs: int) -> None:
     assert verdict(PARAGRAPHS, response, relation="equal to", num_paragraphs=paragraphs)
 
@@ -314,10 +349,14 @@ def test_line_ends_of_every_kind_and_ornaments_part_paragraphs(response: str, pa
 @pytest.mark.parametrize(
     ("response", "words"),
     [
-        ("- [ ] one\n- [x] two", 2), ("One[^1] two", 2), ("See [the map][m].\n\n[m]: http://a.b", 3), ("[a](http://b.c \"d e\") f", 2),
-        ("![a](b_(c).png) d", 2), ("[1](see below) is", 2),
+        ("- [ ] one\n- [x] two", 2),
+        ("One[^1] two", 2),
+        ("See [the map][m].\n\n[m]: http://a.b", 3),
+        ('[a](http://b.c "d e") f', 2),
+        ("![a](b_(c).png) d", 2),
+        ("[1](see below) is", 2),
     ],
-)  # fmt: skip
+)
 def test_boxes_notes_and_targets_are_no_words(response: str, words: int) -> None:
     assert verdict(WORDS, response, relation="equal to", num_words=words)
 
@@ -344,12 +383,15 @@ def test_html_tables_are_tables() -> None:
 @pytest.mark.parametrize(
     ("response", "holes"),
     [
-        ("[0, 1) and (0, 1]", 0), ("[see Smith 2020] [ibid.] [arXiv:2001.00001]", 0), ("In \\([a,b]\\) we", 0),
+        ("[0, 1) and (0, 1]", 0),
+        ("[see Smith 2020] [ibid.] [arXiv:2001.00001]", 0),
+        ("In \\([a,b]\\) we", 0),
         ("\\[Name\\] \\[Date\\]", 2),
-        ("$$\nMeet me by the [river gate] or at the mill.\n$$", 1), ("`Meet me by the [river gate] or at the mill.`", 1),
+        ("$$\nMeet me by the [river gate] or at the mill.\n$$", 1),
+        ("`Meet me by the [river gate] or at the mill.`", 1),
         ("Set `[name]` here", 0),
     ],
-)  # fmt: skip
+)
 def test_intervals_and_references_are_no_placeholders_and_marks_of_code_hide_none(response: str, holes: int) -> None:
     assert verdict(HOLES, response, relation="equal to", num_placeholders=holes)
 
@@ -357,11 +399,13 @@ def test_intervals_and_references_are_no_placeholders_and_marks_of_code_hide_non
 @pytest.mark.parametrize(
     ("marker", "response"),
     [
-        ("P.S.", "Hi.\n\n- P.S. Bye."), ("P.S.", "Hi.\n\n### P.S.\nBye."), ("P.S.", "Hi.\n\n### P.S.\n\nBye."),
+        ("P.S.", "Hi.\n\n- P.S. Bye."),
+        ("P.S.", "Hi.\n\n### P.S.\nBye."),
+        ("P.S.", "Hi.\n\n### P.S.\n\nBye."),
         ("P.S.", "Hi.\n\n🎉 P.S. Bye."),
         ("**P.S.**", "Hi.\n\n**P.S.** Bye."),
     ],
-)  # fmt: skip
+)
 def test_a_postscript_may_have_marks_before_it(marker: str, response: str) -> None:
     assert verdict(POSTSCRIPT, response, postscript_marker=marker)
 
@@ -369,13 +413,17 @@ def test_a_postscript_may_have_marks_before_it(marker: str, response: str) -> No
 @pytest.mark.parametrize(
     ("language", "splitter", "response", "sections"),
     [
-        ("en", "Section", "Section I\nA\n\nSection IV: Mixed\nB", 2), ("en", "Section", "+++ Section 1 +++\nA\n\nSection #2\nB", 2),
+        ("en", "Section", "Section I\nA\n\nSection IV: Mixed\nB", 2),
+        ("en", "Section", "+++ Section 1 +++\nA\n\nSection #2\nB", 2),
         ("en", "Verse", "{Verse 1}\nla\n\n『Verse 2』\nlo", 2),
-        ("zh", "章", "第1章\n甲\n\n第二章：乙\n丙", 2), ("ko", "장", "제1장\n가\n\n제2장\n나", 2),
+        ("zh", "章", "第1章\n甲\n\n第二章：乙\n丙", 2),
+        ("ko", "장", "제1장\n가\n\n제2장\n나", 2),
         ("en", "Section", "Section in brief\nA", 0),
     ],
-)  # fmt: skip
-def test_numbers_of_sections_may_be_roman_or_chinese(language: str, splitter: str, response: str, sections: int) -> None:
+)
+def test_numbers_of_sections_may_be_roman_or_chinese(
+    language: str, splitter: str, response: str, sections: int
+) -> None:
     assert verdict(SECTIONS, response, language, section_splitter=splitter, relation="equal to", num_sections=sections)
 
 

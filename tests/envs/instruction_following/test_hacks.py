@@ -1,7 +1,10 @@
-"""A hack must not pay: what no reader sees changes no verdict, and wrapping a reply does not make it follow an instruction.
+"""A hack must not pay: what no reader sees changes no verdict, and wrapping a reply does not make it follow an
+instruction.
 
-Replies of the vectors, all languages and all checks, with fillers around and within them. Those that fail must go on failing, those
-that pass must go on passing. Where a wrapping does change what a reader sees, the table says so, for each check, with the reason.
+Replies of the vectors, all languages and all checks, with fillers around and within them. Those that fail must go on
+failing, those
+that pass must go on passing. Where a wrapping does change what a reader sees, the table says so, for each check, with
+the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ HIDDEN = [
     chr(point)
     for point in range(sys.maxunicode + 1)
     if unicodedata.category(chr(point)) in ("Cf", "Mn", "Lo", "Cn", "Cc", "So") and not 0xD800 <= point < 0xE000
-    if regex.match(r"[[\p{Default_Ignorable_Code_Point}\p{Cf}]--\p{Prepended_Concatenation_Mark}]", chr(point), regex.VERSION1)
+    if regex.match(
+        r"[[\p{Default_Ignorable_Code_Point}\p{Cf}]--\p{Prepended_Concatenation_Mark}]", chr(point), regex.VERSION1
+    )
 ]
 """All characters that never show, and those that show only within some words and pictures."""
 PER_ROW = 4
@@ -63,9 +68,15 @@ _WRITTEN = "a fence's label is written, and shown above what it holds: its lette
 _LABELLED = frozenset(("fenced as text",))
 _FENCED = frozenset(("fenced", "fenced as text"))
 SEEN_OTHERWISE: Mapping[str, tuple[frozenset[str], str]] = {
-    "detectable_format:indentation": (frozenset(("indented", "indented by a tab")), "an indentation is what is asked for"),
+    "detectable_format:indentation": (
+        frozenset(("indented", "indented by a tab")),
+        "an indentation is what is asked for",
+    ),
     "length_constraints:number_characters": (frozenset(WRAPPED), "the marks of a wrapping are characters of the reply"),
-    "detectable_format:heading_depth": (_FENCED, "a fence within a fence of prose is text like the rest, headings included"),
+    "detectable_format:heading_depth": (
+        _FENCED,
+        "a fence within a fence of prose is text like the rest, headings included",
+    ),
     "change_case:lowercase": (_LABELLED, _WRITTEN),
     "change_case:case_ratio": (_LABELLED, _WRITTEN),
     "change_case:vowel_consonant_balance": (_LABELLED, _WRITTEN),
@@ -76,7 +87,8 @@ SEEN_OTHERWISE: Mapping[str, tuple[frozenset[str], str]] = {
 """For a check the wrappings after which a reply that failed may pass, and why a reader agrees."""
 
 AS_WRITTEN: Mapping[str, str] = {
-    "detectable_format:json_format": "JSON is read by programs, which stumble over every character that does not belong: it may fail"
+    "detectable_format:json_format": "JSON is read by programs, which stumble over every character that does not "
+    "belong: it may fail"
 }
 """For a check why a reply that passed may fail with what does not show."""
 
@@ -96,11 +108,16 @@ def own_and_shared() -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def graded() -> list[tuple[dict[str, Any], bool]]:
     """Return the rows that have a verdict, and which."""
-    found = [(row, verdict(row["response"], row["instruction_id"], row["arguments"], row["language"])) for row in own_and_shared()]
+    found = [
+        (row, verdict(row["response"], row["instruction_id"], row["arguments"], row["language"]))
+        for row in own_and_shared()
+    ]
     return [(row, passed) for row, passed in found if isinstance(passed, bool) and row["response"].strip()]
 
 
-def changed(graded: list[tuple[dict[str, Any], bool]], fillers: Mapping[str, Filler], marks: list[str]) -> list[tuple[Any, ...]]:
+def changed(
+    graded: list[tuple[dict[str, Any], bool]], fillers: Mapping[str, Filler], marks: list[str]
+) -> list[tuple[Any, ...]]:
     """Return what had another verdict with a filler."""
     found = []
     for number, (row, passed) in enumerate(graded):
@@ -111,7 +128,18 @@ def changed(graded: list[tuple[dict[str, Any], bool]], fillers: Mapping[str, Fil
                 text = fillers[name](row["response"], mark)
                 now = verdict(text, row["instruction_id"], row["arguments"], row["language"])
                 if now is not passed:
-                    found.append((row["instruction_id"], name, hex(ord(mark)), row["language"], row["arguments"], text, passed, now))
+                    found.append(
+                        (
+                            row["instruction_id"],
+                            name,
+                            hex(ord(mark)),
+                            row["language"],
+                            row["arguments"],
+                            text,
+                            passed,
+                            now,
+                        )
+                    )
     return found
 
 
@@ -125,7 +153,9 @@ def _unlike(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def test_every_check_is_tried_both_ways(graded: list[tuple[dict[str, Any], bool]]) -> None:
-    assert {(row["instruction_id"], passed) for row, passed in graded} == {(name, way) for name in FAST for way in (True, False)}
+    assert {(row["instruction_id"], passed) for row, passed in graded} == {
+        (name, way) for name in FAST for way in (True, False)
+    }
     assert len(graded) * PER_ROW >= len(HIDDEN)
 
 
@@ -153,13 +183,15 @@ SENTENCE_CHECKS = frozenset(
     f"{group}:{name}"
     for group, names in {
         "detectable_format": ("sentence_count", "sentences_per_paragraph", "sentence_endings"),
-        "punctuation": ("end_rule",), "length_constraints": ("sentence_length",), "change_case": ("first_letter_sentence",),
+        "punctuation": ("end_rule",), "length_constraints": ("sentence_length",), "change_case": ("first_letter_sentence",),  # noqa: E501
     }.items()
     for name in names
 )  # fmt: skip
 
 
-def test_quotation_marks_and_brackets_around_a_reply_hide_no_sentence(graded: list[tuple[dict[str, Any], bool]]) -> None:
+def test_quotation_marks_and_brackets_around_a_reply_hide_no_sentence(
+    graded: list[tuple[dict[str, Any], bool]],
+) -> None:
     checked = [(row, passed) for row, passed in graded if row["instruction_id"] in SENTENCE_CHECKS]
     plain = [(row, passed) for row, passed in checked if row["response"][0].isalpha() and "“" not in row["response"]]
     assert len(plain) > 100

@@ -21,8 +21,8 @@ FRAMES: Mapping[str, tuple[str, str, str]] = {
     "en": ("We saw the ", ". ", "Then it rained."), "es": ("Vimos el ", ". ", "Luego llovió."),
     "fre": ("On a vu le ", ". ", "Puis il a plu."),
     "de": ("Wir sahen das ", ". ", "Danach regnete es."), "it": ("Vide il ", ". ", "Poi piovve."),
-    "pt-BR": ("Vimos o ", ". ", "Depois choveu."), "ja": ("これは", "。", "次は雨。"), "zh": ("这是", "。", "然后下雨。"),
-    "ko": ("우리는 ", ". ", "다음에 비가 왔다."), "hi": ("हमने ", ". ", "फिर बारिश हुई।"), "ar": ("رأينا ", ". ", "ثم هطل المطر."),
+    "pt-BR": ("Vimos o ", ". ", "Depois choveu."), "ja": ("これは", "。", "次は雨。"), "zh": ("这是", "。", "然后下雨。"),  # noqa: E501
+    "ko": ("우리는 ", ". ", "다음에 비가 왔다."), "hi": ("हमने ", ". ", "फिर बारिश हुई।"), "ar": ("رأينا ", ". ", "ثم هطل المطر."),  # noqa: E501
 }  # fmt: skip
 TITLE = "a title or form of address, which a name follows: it ends no sentence"
 LINK = "links to what follows (for example, that is, including, see): it ends no sentence"
@@ -50,7 +50,9 @@ def defended(code: str) -> set[str]:
 
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_ordinary_words_end_a_sentence_before_a_capital(code: str) -> None:
-    wordfreq = pytest.importorskip("wordfreq", reason="the lists of common words are not installed (pip install wordfreq)")
+    wordfreq = pytest.importorskip(
+        "wordfreq", reason="the lists of common words are not installed (pip install wordfreq)"
+    )
     before, stop, after = FRAMES[code]
     merged = set()
     for word in wordfreq.top_n_list({"fre": "fr", "pt-BR": "pt"}.get(code, code), 5_000):
@@ -178,10 +180,13 @@ def test_a_full_stop_after_a_word_ends_the_sentence(code: str, count: int, text:
 
 @pytest.mark.skipif(not REPORTS.is_file(), reason="the shared reports are not here (../shared/data/reports)")
 def test_reported_sentence_ends_are_found() -> None:
-    rows: list[dict[str, Any]] = [row for line in REPORTS.read_bytes().splitlines() if (row := orjson.loads(line))["kind"] in KINDS]
+    rows: list[dict[str, Any]] = [
+        row for line in REPORTS.read_bytes().splitlines() if (row := orjson.loads(line))["kind"] in KINDS
+    ]
     wrong = [
         row["response"]
         for row in rows
-        if check_instruction(row["response"], row["instruction_id"], row["kwargs"], row["language"]).passed != row["right_verdict"]
+        if check_instruction(row["response"], row["instruction_id"], row["kwargs"], row["language"]).passed
+        != row["right_verdict"]
     ]
     assert (len(rows) > 0, wrong) == (True, [])

@@ -1,4 +1,6 @@
-"""Cutting a reply before markdown-it sees it changes nothing of what is found; neither does the pattern for words of ASCII."""
+"""Cutting a reply before markdown-it sees it changes nothing of what is found; neither does the pattern for words of
+ASCII.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.structure import read_structure
 
 LINES = (
-    "", "", "", "word", "Some text here", "- item", "  - sub", "    - deep", "1. one", "2) two", "   cont", "    code x = 1",
-    "     five", "# head", "## h ##", "#", "#nospace", "  # ind", "- # h", "---", "***", "* * *", "--", "-", "===", "- ---", "> quote",
-    "> # q", "> ```", ">", "```", "```py", "~~~", "````", "  ```", "    ```", "- ```", "   ~~~", "| a | b |", "|---|---|", "| 1 | 2 |",
+    "", "", "", "word", "Some text here", "- item", "  - sub", "    - deep", "1. one", "2) two", "   cont", "    code x = 1",  # noqa: E501
+    "     five", "# head", "## h ##", "#", "#nospace", "  # ind", "- # h", "---", "***", "* * *", "--", "-", "===", "- ---", "> quote",  # noqa: E501
+    "> # q", "> ```", ">", "```", "```py", "~~~", "````", "  ```", "    ```", "- ```", "   ~~~", "| a | b |", "|---|---|", "| 1 | 2 |",  # noqa: E501
     "a | b", "--|--", ":-:", "\ttab", "-\ttab", "-     five", "1.      y", "10. ", "*", "+", "**bold** x", "```a`b",
     "1234", "1.", "- 1. a", "> > a",
     ">     c", "      - far", "\u00a0x", "é", "```\tx", "# a #b", "#\ttab", "##  a  ## ",

@@ -58,7 +58,15 @@ def test_the_first_line_keeps_its_indentation_without_blanks_behind_a_tag() -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["<!-- a, b -->", "\n<p hidden>a, b</p>", "&#8203;&nbsp;", "[//]: # (a, b)", "<think>x</think><!-- a -->", "\u200b", "\u2800"],
+    [
+        "<!-- a, b -->",
+        "\n<p hidden>a, b</p>",
+        "&#8203;&nbsp;",
+        "[//]: # (a, b)",
+        "<think>x</think><!-- a -->",
+        "\u200b",
+        "\u2800",
+    ],
 )
 def test_a_reply_that_shows_nothing_is_empty(text: str) -> None:
     assert extract_visible_answer(Reply(text, "stop", "p")) == ""

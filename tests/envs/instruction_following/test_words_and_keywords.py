@@ -18,11 +18,14 @@ KINDS = ("grouped_number", "gender_mark", "possessive", "korean_particle")
 
 @pytest.mark.skipif(not REPORTS.is_file(), reason="the shared reports are not here (../shared/data/reports)")
 def test_reported_words_numbers_and_keywords_are_right() -> None:
-    rows: list[dict[str, Any]] = [row for line in REPORTS.read_bytes().splitlines() if (row := orjson.loads(line))["kind"] in KINDS]
+    rows: list[dict[str, Any]] = [
+        row for line in REPORTS.read_bytes().splitlines() if (row := orjson.loads(line))["kind"] in KINDS
+    ]
     wrong = [
         row["response"]
         for row in rows
-        if check_instruction(row["response"], row["instruction_id"], row["kwargs"], row["language"]).passed != row["right_verdict"]
+        if check_instruction(row["response"], row["instruction_id"], row["kwargs"], row["language"]).passed
+        != row["right_verdict"]
     ]
     assert (len(rows) > 0, wrong) == (True, [])
 
@@ -49,7 +52,9 @@ def test_reported_words_numbers_and_keywords_are_right() -> None:
         ("fre", "1\u202f000 2\u202f000", 2),
     ],
 )
-def test_thousands_set_apart_by_an_apostrophe_or_a_blank_that_does_not_break_are_one_number(code: str, text: str, count: int) -> None:
+def test_thousands_set_apart_by_an_apostrophe_or_a_blank_that_does_not_break_are_one_number(
+    code: str, text: str, count: int
+) -> None:
     arguments = {"relation": "equal to", "num_numbers": count}
     assert check_instruction(text, "detectable_content:numeric_inclusion", arguments, code).passed
 

@@ -28,7 +28,9 @@ def judged_item(number: int = 0, reply: str = "\\boxed{The place called Town}") 
 
 
 def judge_all(body: dict[str, Any]) -> str:
-    """A judge for every environment: what it says depends on the length of the question alone, so that verdicts differ."""
+    """A judge for every environment: what it says depends on the length of the question alone, so that verdicts
+    differ.
+    """
     prompt = body["messages"][-1]["content"]
     if "<check>" in prompt:
         return verdict(len(prompt) % 2 == 0)

@@ -18,7 +18,7 @@ from gavel.launch.serving.parts import list_services, make_offers
 from gavel.models.pool import open_services
 
 VERA = (
-    "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "env.simulators=[{service: simulator}]", "env.max_turns=4",
+    "env=vera_mh", "rubrics.vera_mh.profile=gavel/vera-mh-small", "env.simulators=[{service: simulator}]", "env.max_turns=4",  # noqa: E501
     "services.simulator.mode=external", "services.simulator.model=simulator-model",
 )  # fmt: skip
 
@@ -34,7 +34,9 @@ async def gym_service(*words: str, folder: Path, options: HttpOptions | None = N
     config: Any = compose_config("serve", words)
     offers = make_offers(config)
     services = {**list_services(offers), **list_played(config)}
-    async with open_services(services, log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite") as pool:
+    async with open_services(
+        services, log_dir=folder, progress=lambda _: None, replies=folder / "replies.sqlite"
+    ) as pool:
         for offer in offers:
             offer.set_models(pool.models)
         app = make_gym_app(config, options or HttpOptions(), offers, pool.models, dict)
@@ -49,13 +51,22 @@ def responded(text: str, *, status: str = "completed", reason: str | None = None
     """A Responses object with one message, as a policy's server gives it."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {
-        "id": "resp_1", "created_at": 0, "model": "policy", "object": "response", "status": status,
+        "id": "resp_1",
+        "created_at": 0,
+        "model": "policy",
+        "object": "response",
+        "status": status,
         "incomplete_details": {"reason": reason} if reason else None,
         "output": [{"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": [part]}],
-        "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
         "usage": {
-            "input_tokens": 7, "output_tokens": 3, "total_tokens": 10, "input_tokens_details": {"cached_tokens": 2},
+            "input_tokens": 7,
+            "output_tokens": 3,
+            "total_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 2},
             "output_tokens_details": {"reasoning_tokens": 1},
         },
         **more,
-    }  # fmt: skip
+    }

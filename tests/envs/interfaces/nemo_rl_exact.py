@@ -1,4 +1,6 @@
-"""Groups of rewards, and their advantages in exact fractions by NeMo-RL's rule: divided by ``std + 1e-6``, unless the spread is 0."""
+"""Groups of rewards, and their advantages in exact fractions by NeMo-RL's rule: divided by ``std + 1e-6``, unless the
+spread is 0.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ EPSILON = 1e-6
 
 
 def groups(sizes: Sequence[int] = tuple(range(2, 33))) -> Iterator[tuple[list[Fraction], int | None]]:
-    """Yield groups of every size, one odd out and mixed, whole and with one sample lost: rewards, and the lost one's place."""
+    """Yield groups of every size, one odd out and mixed, whole and with one sample lost: rewards, and the lost one's
+    place.
+    """
     for size in sizes:
         for value in (*TENTHS, *THIRDS):
             for odd in (Fraction(1), Fraction(0)):
@@ -27,13 +31,18 @@ def groups(sizes: Sequence[int] = tuple(range(2, 33))) -> Iterator[tuple[list[Fr
                 yield rewards, size // 2
 
 
-def wanted_advantages(rewards: Sequence[Fraction], lost: int | None, *, leave_one_out: bool, normalize: bool) -> list[float]:
+def wanted_advantages(
+    rewards: Sequence[Fraction], lost: int | None, *, leave_one_out: bool, normalize: bool
+) -> list[float]:
     """Return each sample's advantage; a lost one has none, and so has one that is alone."""
     kept = [place for place in range(len(rewards)) if place != lost]
     found = [0.0] * len(rewards)
     if len(kept) < 2:
         return found
-    total, squares = sum((rewards[place] for place in kept), Fraction(0)), sum((rewards[place] ** 2 for place in kept), Fraction(0))
+    total, squares = (
+        sum((rewards[place] for place in kept), Fraction(0)),
+        sum((rewards[place] ** 2 for place in kept), Fraction(0)),
+    )
     for place in kept:
         out = int(leave_one_out)
         count, first = len(kept) - out, total - out * rewards[place]

@@ -1,6 +1,8 @@
-"""NeMo-RL's own rollout code on a CPU: stood in for are the generation (canned replies) and the tokenizer (small, our templates).
+"""NeMo-RL's own rollout code on a CPU: stood in for are the generation (canned replies) and the tokenizer (small, our
+templates).
 
-Imported only where ``NEMO_RL_ROOT`` names a checkout, in an interpreter that has torch, Ray, transformers and NeMo-RL's requirements.
+Imported only where ``NEMO_RL_ROOT`` names a checkout, in an interpreter that has torch, Ray, transformers and NeMo-RL's
+requirements.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from tests.envs.interfaces.nemo_rl_support import REPOSITORY, ROOT
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-SHIM = "import sys, typing, typing_extensions\nif sys.version_info < (3, 12):\n    typing.TypedDict = typing_extensions.TypedDict\n"
+SHIM = (
+    "import sys, typing, typing_extensions\nif sys.version_info < (3, 12):\n    typing.TypedDict = "
+    "typing_extensions.TypedDict\n"
+)
 """NeMo-RL wants Python 3.13; this alone keeps ``algorithms.grpo`` from being imported on 3.11."""
 exec(SHIM)
 if ROOT not in sys.path:
@@ -42,7 +47,8 @@ QWEN3 = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' and loop.index0 < ns.last %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
     "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is "
+    "false %}"
     "<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
 PREFILLED = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
@@ -57,7 +63,9 @@ TEMPLATES = {
 
 
 def make_tokenizer(name: str = "chatml") -> PreTrainedTokenizerFast:
-    """A byte-level BPE trained on a few lines, so that tokens join over what one would not expect, with a template of ours."""
+    """A byte-level BPE trained on a few lines, so that tokens join over what one would not expect, with a template of
+    ours.
+    """
     template, end, special = TEMPLATES[name]
     inner = Tokenizer(models.BPE())
     # Line breaks stay together, as in the tokenizers of these families.
@@ -65,7 +73,9 @@ def make_tokenizer(name: str = "chatml") -> PreTrainedTokenizerFast:
     parts = [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     inner.pre_tokenizer = pre_tokenizers.Sequence(parts)
     inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     inner.train_from_iterator(
         ["user\n\n persona speaks\n\nassistant\n", "chatbot 12 says\n\n\n", "<think>\n\n</think>\n\n so"] * 20, trainer
     )
@@ -81,7 +91,9 @@ Reply = Callable[[str, int], "str | tuple[str, bool]"]
 
 
 class Canned:
-    """Stands in for vLLM: replies follow from the text before them and the sample's place; cut ones lack the end token."""
+    """Stands in for vLLM: replies follow from the text before them and the sample's place; cut ones lack the end
+    token.
+    """
 
     def __init__(self, tokenizer: Any, reply: Callable[[str, int], Any], *, limit: int | None = None) -> None:
         self.tokenizer, self.reply, self.limit, self.count = tokenizer, reply, limit, 0
@@ -106,12 +118,15 @@ class Canned:
         output = torch.full((len(rows), width), self.tokenizer.pad_token_id, dtype=torch.int64)
         for place, (prompt, said, _) in enumerate(rows):
             output[place, : len(prompt) + len(said)] = torch.tensor(prompt + said)
-        return BatchedDataDict({
-            "output_ids": output, "logprobs": torch.zeros(output.shape),
-            "generation_lengths": torch.tensor([len(said) for _, said, _ in rows]),
-            "unpadded_sequence_lengths": torch.tensor([len(prompt) + len(said) for prompt, said, _ in rows]),
-            "truncated": torch.tensor([cut for *_, cut in rows]),
-        })  # fmt: skip
+        return BatchedDataDict(
+            {
+                "output_ids": output,
+                "logprobs": torch.zeros(output.shape),
+                "generation_lengths": torch.tensor([len(said) for _, said, _ in rows]),
+                "unpadded_sequence_lengths": torch.tensor([len(prompt) + len(said) for prompt, said, _ in rows]),
+                "truncated": torch.tensor([cut for *_, cut in rows]),
+            }
+        )
 
     async def generate_async(self, data: Any, greedy: bool = False) -> AsyncIterator[tuple[int, Any]]:
         """Reply to the rows, one after the other."""
@@ -127,7 +142,9 @@ def ray_cluster() -> Iterator[None]:
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "sitecustomize.py").write_text(SHIM)
-        Path(folder, "nemo_rl").symlink_to(Path(ROOT, "nemo_rl"))  # not the checkout itself: its ``tests`` would hide ours
+        Path(folder, "nemo_rl").symlink_to(
+            Path(ROOT, "nemo_rl")
+        )  # not the checkout itself: its ``tests`` would hide ours
         path = os.pathsep.join([folder, str(REPOSITORY / "src"), str(REPOSITORY)])
         yield from _cluster(ray, path)
 
@@ -157,10 +174,17 @@ def batch_of(path: Path, env: str, tokenizer: Any, generations: int, **options: 
 
     from gavel.envs.interfaces.nemo_rl.register import DATASET
 
-    data = load_response_dataset({
-        "dataset_name": DATASET, "data_path": str(path), "env_name": f"gavel_{env}", "env": env, "split": "train",
-        "multi_turn": env == "vera_mh", **options,
-    })  # fmt: skip
+    data = load_response_dataset(
+        {
+            "dataset_name": DATASET,
+            "data_path": str(path),
+            "env_name": f"gavel_{env}",
+            "env": env,
+            "split": "train",
+            "multi_turn": env == "vera_mh",
+            **options,
+        }
+    )
     rows = AllTaskProcessedDataset(
         data.dataset, tokenizer, None, {data.task_name: (data.task_spec, data.processor)}, max_seq_length=2048
     )
@@ -176,7 +200,9 @@ def hooked(driver: Any) -> Iterator[Any]:
 
     modules = [import_module(name) for name in hooks.NEEDED]
     kept = [
-        (module, name, getattr(module, name)) for module, names in zip(modules, hooks.NEEDED.values(), strict=True) for name in names
+        (module, name, getattr(module, name))
+        for module, names in zip(modules, hooks.NEEDED.values(), strict=True)
+        for name in names
     ]
     kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._find_estimators(modules[2])]
     hooks.install_hooks(driver)
@@ -187,15 +213,22 @@ def hooked(driver: Any) -> Iterator[Any]:
             setattr(owner, name, value)
 
 
-def roll(mode: str, generation: Any, batch: Any, tokenizer: Any, handles: dict[str, Any], turns: int = 4, limit: int = 2048) -> Any:
+def roll(
+    mode: str, generation: Any, batch: Any, tokenizer: Any, handles: dict[str, Any], turns: int = 4, limit: int = 2048
+) -> Any:
     """Run the trainer's rollout, hooks included."""
     import nemo_rl.algorithms.grpo as grpo
 
     run = {"sync": grpo.run_multi_turn_rollout, "async": grpo.run_async_multi_turn_rollout}[mode]
     return run(
-        policy_generation=generation, input_batch=batch, tokenizer=tokenizer, task_to_env=handles, max_seq_len=limit,
-        max_rollout_turns=turns, greedy=False,
-    )  # fmt: skip
+        policy_generation=generation,
+        input_batch=batch,
+        tokenizer=tokenizer,
+        task_to_env=handles,
+        max_seq_len=limit,
+        max_rollout_turns=turns,
+        greedy=False,
+    )
 
 
 class StandIn:

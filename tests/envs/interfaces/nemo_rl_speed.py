@@ -27,9 +27,12 @@ IDEAL = IN_FLIGHT / LATENCY
 class Speed:
     """Of one step; rates are judgements a second.
 
-    ``judged``: over the time that the trainer waits for its environment: the hooks, the way to the actor and back, judging, verdicts.
-    ``whole``: from the last reply to the end of the rollout, with what NeMo-RL itself does for each sample. ``bare``: a client that
-    does nothing but ask the same judge, right before. ``actor_ms`` and ``driver_ms``: CPU time a sample, ``driver_ms`` of ours alone.
+    ``judged``: over the time that the trainer waits for its environment: the hooks, the way to the actor and back,
+    judging, verdicts.
+    ``whole``: from the last reply to the end of the rollout, with what NeMo-RL itself does for each sample. ``bare``: a
+    client that
+    does nothing but ask the same judge, right before. ``actor_ms`` and ``driver_ms``: CPU time a sample, ``driver_ms``
+    of ours alone.
     """
 
     judged: float
@@ -40,7 +43,9 @@ class Speed:
     peak_mb: float
 
 
-def measure(folder: Path, tokenizer: Any, *, prompts: int = 64, generations: int = 32, steps: int = 3) -> Iterator[Speed]:
+def measure(
+    folder: Path, tokenizer: Any, *, prompts: int = 64, generations: int = 32, steps: int = 3
+) -> Iterator[Speed]:
     """Yield the speeds of some steps of ``prompts * generations`` samples, all graded by one judge call each.
 
     Registered environments and a running Ray are taken for granted.
@@ -51,7 +56,10 @@ def measure(folder: Path, tokenizer: Any, *, prompts: int = 64, generations: int
     tasks = write_tasks(folder / "tasks.jsonl", "abstention", prompts)
     batch, warm = (harness.batch_of(tasks, "abstention", tokenizer, count) for count in (generations, 1))
     driver = Driver(harness.policy_section(tokenizer), FailurePolicy(max_ungraded_fraction=1.0))
-    with server_process("--reply", f"{answer.__module__}:answer", "--latency", str(LATENCY)) as url, harness.hooked(driver):
+    with (
+        server_process("--reply", f"{answer.__module__}:answer", "--latency", str(LATENCY)) as url,
+        harness.hooked(driver),
+    ):
         config = actor_config("abstention", url, f"judge.max_in_flight={IN_FLIGHT}", ledger=str(folder / "ledger"))
         handle = create_env("gavel_abstention", config)
         handles = {batch["task_name"][0]: handle}
@@ -73,9 +81,13 @@ def measure(folder: Path, tokenizer: Any, *, prompts: int = 64, generations: int
                 count = len(asked)
                 assert final["loss_multiplier"].sum() == metrics["judge/calls"] == count
                 yield Speed(
-                    count / spent.wall, count / whole, bare, (after["cpu_s"] - before["cpu_s"]) / count * 1e3, spent.cpu / count * 1e3,
+                    count / spent.wall,
+                    count / whole,
+                    bare,
+                    (after["cpu_s"] - before["cpu_s"]) / count * 1e3,
+                    spent.cpu / count * 1e3,
                     after["peak_mb"],
-                )  # fmt: skip
+                )
         finally:
             ray.kill(handle)
 

@@ -33,18 +33,28 @@ RIGHT, LOST, ABSTAINED = "qx1", "qxlost", "qxnone"
 def overrides(env: str, url: str) -> list[str]:
     """The words of a composition with every model at ``url``."""
     common = [
-        f"judge.base_url={url}", f"judge.model=judge-{env}", f"policy.base_url={url}", "policy.model=chatbot-model",
-        "judge.attempts=1", "judge.max_in_flight=512", "failure.max_ungraded_fraction=1.0",
-    ]  # fmt: skip
+        f"judge.base_url={url}",
+        f"judge.model=judge-{env}",
+        f"policy.base_url={url}",
+        "policy.model=chatbot-model",
+        "judge.attempts=1",
+        "judge.max_in_flight=512",
+        "failure.max_ungraded_fraction=1.0",
+    ]
     own = {
         "abstention": ["rubrics.abstention.profile=gavel/qa-abstention-v1"],
         "instruction_following": [],
         "vera_mh": [
-            vera.SMALL, "env.simulators=[{service: simulator}]", "env.max_turns=4", "env.parse_retries=0",
-            "services.simulator.mode=external", f"services.simulator.base_url={url}", "services.simulator.model=simulator-model",
+            vera.SMALL,
+            "env.simulators=[{service: simulator}]",
+            "env.max_turns=4",
+            "env.parse_retries=0",
+            "services.simulator.mode=external",
+            f"services.simulator.base_url={url}",
+            "services.simulator.model=simulator-model",
             "services.simulator.attempts=1",
         ],
-    }[env]  # fmt: skip
+    }[env]
     return [f"env={env}", *common, *own]
 
 
@@ -55,7 +65,9 @@ def actor_config(env: str, url: str, *more: str, **changes: Any) -> dict[str, An
     parts = make_parts(config)
     kept = {name: parts.services[name] for name in assembly.services}
     failure = changes.pop("failure", FailurePolicy(max_ungraded_fraction=1.0))
-    value = ActorConfig(type(parts)(parts.env, kept, parts.rubrics, parts.judging, parts.assets), config.reward, failure, **changes)
+    value = ActorConfig(
+        type(parts)(parts.env, kept, parts.rubrics, parts.judging, parts.assets), config.reward, failure, **changes
+    )
     raw = to_plain(value)
     assert isinstance(raw, dict)
     return raw
@@ -67,16 +79,21 @@ def task(env: str, number: int) -> dict[str, Any]:
     user = {"role": "user", "content": question}
     own: dict[str, Any] = {
         "abstention": {
-            "verifier": "nemo_abstention_v1/abstention", "messages": [user],
+            "verifier": "nemo_abstention_v1/abstention",
+            "messages": [user],
             "target": {"question": question, "reference": f"Town {number}"},
         },
         "instruction_following": {
-            "verifier": "verifif/instruction_following", "messages": [user],
+            "verifier": "verifif/instruction_following",
+            "messages": [user],
             "target": {
                 "language": "en",
                 "instructions": [
                     {
-                        "uid": 1, "source": "user", "instruction_id": "change_case:lowercase", "is_misalignment_check": False,
+                        "uid": 1,
+                        "source": "user",
+                        "instruction_id": "change_case:lowercase",
+                        "is_misalignment_check": False,
                         "arguments": {},
                     }
                 ],
@@ -84,10 +101,14 @@ def task(env: str, number: int) -> dict[str, Any]:
             },
         },
         "vera_mh": {
-            "verifier": "vera_mh/vera_mh", "target": {"persona": "Tomas", "simulator": "simulator"},
-            "messages": [{"role": "system", "content": vera.SYSTEM}, {"role": "user", "content": f"{OPENING} {number}"}],
+            "verifier": "vera_mh/vera_mh",
+            "target": {"persona": "Tomas", "simulator": "simulator"},
+            "messages": [
+                {"role": "system", "content": vera.SYSTEM},
+                {"role": "user", "content": f"{OPENING} {number}"},
+            ],
         },
-    }[env]  # fmt: skip
+    }[env]
     return {"schema": "gavel.task/1", "task_id": f"{env}-{number}", "env": env, "metadata": {"number": number}, **own}
 
 

@@ -1,7 +1,9 @@
 """Tokenizers of released models, where this machine has them: their vocabularies and templates are not ours to ship.
 
-``GAVEL_TOKENIZERS`` names a folder with ``chatml``, ``llama3`` and ``qwen3``, each with the tokenizer's files of a checkpoint of that
-family (``tokenizer.json``, ``tokenizer_config.json``, ``chat_template.jinja``). The embedded model's own is of the ChatML family.
+``GAVEL_TOKENIZERS`` names a folder with ``chatml``, ``llama3`` and ``qwen3``, each with the tokenizer's files of a
+checkpoint of that
+family (``tokenizer.json``, ``tokenizer_config.json``, ``chat_template.jinja``). The embedded model's own is of the
+ChatML family.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def released(family: str) -> Any:
     transformers = pytest.importorskip("transformers", reason="no transformers in this environment")
     named = Path(os.environ["GAVEL_TOKENIZERS"], family) if "GAVEL_TOKENIZERS" in os.environ else None
     embedded = sorted(find_default_cache().glob("models/smollm2-*")) if family == "chatml" else []
-    found = next((folder for folder in (named, *embedded) if folder is not None and (folder / "tokenizer.json").is_file()), None)
+    found = next(
+        (folder for folder in (named, *embedded) if folder is not None and (folder / "tokenizer.json").is_file()), None
+    )
     if found is None:
         pytest.skip(f"GAVEL_TOKENIZERS names no folder with {family}/tokenizer.json, a tokenizer of that family")
     return transformers.AutoTokenizer.from_pretrained(str(found))

@@ -1,4 +1,6 @@
-"""One step of NeMo-RL's own ``grpo_train`` from the YAML we emit, with a policy that learns nothing; needs ``NEMO_RL_ROOT``."""
+"""One step of NeMo-RL's own ``grpo_train`` from the YAML we emit, with a policy that learns nothing; needs
+``NEMO_RL_ROOT``.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,21 @@ class Trained:
 
 
 def train(
-    tmp_path: Path, url: str, reply: Callable[[str, int], Any], *, env: str = "abstention", tasks: int = 1, prompts: int = 0,
-    generations: int = 8, validation: int = 0, failure: FailurePolicy | None = None, more: Sequence[str] = (),
-    learner: harness.StandIn | None = None, edit: Callable[[Path], None] = lambda _: None, **changes: Any,
-) -> Trained:  # fmt: skip
+    tmp_path: Path,
+    url: str,
+    reply: Callable[[str, int], Any],
+    *,
+    env: str = "abstention",
+    tasks: int = 1,
+    prompts: int = 0,
+    generations: int = 8,
+    validation: int = 0,
+    failure: FailurePolicy | None = None,
+    more: Sequence[str] = (),
+    learner: harness.StandIn | None = None,
+    edit: Callable[[Path], None] = lambda _: None,
+    **changes: Any,
+) -> Trained:
     """One step of ``grpo_train``, the whole way from our YAML; ``prompts`` of the tasks make a batch, 0: all."""
     import nemo_rl.algorithms.grpo as grpo
     import nemo_rl.utils.memory_tracker as memory
@@ -65,15 +78,24 @@ def train(
     harness.make_tokenizer("chatml").save_pretrained(tmp_path / "model")
     edit(write_tasks(tmp_path / "tasks.jsonl", env, tasks))
     trainer = TrainerConfig(
-        nemo_rl_root=ROOT, run_dir=str(tmp_path / "run"), model=str(tmp_path / "model"),
-        tasks=str(tmp_path / "tasks.jsonl"), prompts_per_step=prompts or tasks, generations_per_prompt=generations,
-        validation=str(write_tasks(tmp_path / "validation.jsonl", env, validation)) if validation else None, val_period=1, max_steps=1,
-        max_total_tokens=1024, max_new_tokens=256,
+        nemo_rl_root=ROOT,
+        run_dir=str(tmp_path / "run"),
+        model=str(tmp_path / "model"),
+        tasks=str(tmp_path / "tasks.jsonl"),
+        prompts_per_step=prompts or tasks,
+        generations_per_prompt=generations,
+        validation=str(write_tasks(tmp_path / "validation.jsonl", env, validation)) if validation else None,
+        val_period=1,
+        max_steps=1,
+        max_total_tokens=1024,
+        max_new_tokens=256,
         overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
-    )  # fmt: skip
+    )
     composition = compose_config("rollout", [*overrides(env, url), *more])
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = render_config(trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, failure)
+    text = render_config(
+        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, failure
+    )
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
     config = grpo.MasterConfig(**OmegaConf.to_container(load_config(path), resolve=True))
@@ -82,16 +104,26 @@ def train(
     log, policy = harness.Log(), learner or harness.StandIn()
     generation = harness.StandInGeneration(tokenizer, reply)
     joins = bool(config.grpo.use_dynamic_sampling)
-    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, StepLedger(tmp_path / "run" / "ledger"), joins=joins)):
+    with harness.hooked(
+        Driver(yaml.safe_load(text)["policy"], failure, StepLedger(tmp_path / "run" / "ledger"), joins=joins)
+    ):
         dataset, val_dataset, task_to_env, val_task_to_env = setup_response_data(tokenizer, config.data, config.env)
         kept, grpo.refit_policy_generation = grpo.refit_policy_generation, lambda *args, **options: {}
         try:
             grpo.grpo_train(
-                policy, generation, StatefulDataLoader(dataset, batch_size=prompts or tasks, collate_fn=rl_collate_fn),
+                policy,
+                generation,
+                StatefulDataLoader(dataset, batch_size=prompts or tasks, collate_fn=rl_collate_fn),
                 StatefulDataLoader(val_dataset, batch_size=4, collate_fn=rl_collate_fn) if val_dataset else None,
-                tokenizer, ClippedPGLossFn(config.loss_fn), task_to_env, val_task_to_env, log, harness.StandIn(),
-                grpo._initial_grpo_save_state(), config,
-            )  # fmt: skip
+                tokenizer,
+                ClippedPGLossFn(config.loss_fn),
+                task_to_env,
+                val_task_to_env,
+                log,
+                harness.StandIn(),
+                grpo._initial_grpo_save_state(),
+                config,
+            )
         finally:
             grpo.refit_policy_generation = kept
     return Trained(policy.trained, log.metrics, tmp_path / "run")

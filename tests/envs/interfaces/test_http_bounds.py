@@ -1,4 +1,6 @@
-"""What the service does with requests that are wrong, too large, too slow, too many or gone: an answer, and nothing left behind."""
+"""What the service does with requests that are wrong, too large, too slow, too many or gone: an answer, and nothing
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,19 @@ async def test_a_body_that_is_no_json_is_refused(tmp_path: Path, body: bytes) ->
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "task"), ({"task": 3, "reply": "x"}, "task"), ({"task": {}}, "reply"), ({"task": {}, "reply": 3}, "reply"),
-        ({"task": {}, "reply": {"text": "x", "model": "m"}}, "reply.finish_reason"), ({"task": {}, "reply": "x", "more": 1}, "more"),
-        ({"task": {}, "messages": [{}]}, "messages.0.role"), (3, ""), ("x", ""), (None, ""),
+        ({}, "task"),
+        ({"task": 3, "reply": "x"}, "task"),
+        ({"task": {}}, "reply"),
+        ({"task": {}, "reply": 3}, "reply"),
+        ({"task": {}, "reply": {"text": "x", "model": "m"}}, "reply.finish_reason"),
+        ({"task": {}, "reply": "x", "more": 1}, "more"),
+        ({"task": {}, "messages": [{}]}, "messages.0.role"),
+        (3, ""),
+        ("x", ""),
+        (None, ""),
         ({"task": {}, "messages": [{"role": "tool", "content": ""}]}, "messages.0.role"),
     ],
-)  # fmt: skip
+)
 async def test_a_document_that_is_no_request_is_refused_by_its_field(tmp_path: Path, body: Any, field: str) -> None:
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
         status, answer = await service.post(RULES, body)
@@ -70,7 +79,9 @@ async def test_deep_nesting_is_refused_and_never_an_internal_error(tmp_path: Pat
         ):
             status, _, answer = await service.send("POST", RULES, body, **{"Content-Type": "application/json"})
             assert status in (200, 400, 422), answer
-            status, _, answer = await service.send("POST", RULES, b"[%s]" % body, **{"Content-Type": "application/json"})
+            status, _, answer = await service.send(
+                "POST", RULES, b"[%s]" % body, **{"Content-Type": "application/json"}
+            )
             assert status in (200, 400), answer
             assert status == 400 or answer[0]["status"] in ("error", "invalid", "graded")
             assert "internal" not in str(answer)
@@ -79,7 +90,7 @@ async def test_deep_nesting_is_refused_and_never_an_internal_error(tmp_path: Pat
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(
-        ["task", "reply", "messages", "role", "content", "schema", "id", "instructions", "language", "llm_judge", "text", "x"],
+        ["task", "reply", "messages", "role", "content", "schema", "id", "instructions", "language", "llm_judge", "text", "x"],  # noqa: E501
     ), inner, max_size=5),
     max_leaves=12,
 )  # fmt: skip
@@ -118,7 +129,11 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 async def test_no_change_of_a_good_item_makes_the_service_fail(tmp_path: Path) -> None:
-    items = [rule_item(), judged_item(), {"task": rule_item()["task"], "reply": {"text": "a", "finish_reason": "stop", "model": "m"}}]
+    items = [
+        rule_item(),
+        judged_item(),
+        {"task": rule_item()["task"], "reply": {"text": "a", "finish_reason": "stop", "model": "m"}},
+    ]
     async with serving(*FOLLOWING, "also.abstention=env=abstention " + STRICT, *NOWHERE, folder=tmp_path) as service:
         loop = asyncio.get_running_loop()
 
@@ -137,7 +152,9 @@ async def test_no_change_of_a_good_item_makes_the_service_fail(tmp_path: Path) -
         await asyncio.to_thread(check)
 
 
-async def test_a_large_body_is_refused_before_it_is_read_and_so_is_one_that_does_not_say_how_large_it_is(tmp_path: Path) -> None:
+async def test_a_large_body_is_refused_before_it_is_read_and_so_is_one_that_does_not_say_how_large_it_is(
+    tmp_path: Path,
+) -> None:
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(max_body_bytes=10_000)) as service:
         fits = orjson.dumps(rule_item(reply="x" * 9000))
         assert status_of(await service.raw(request(RULES, fits, Connection="close"))) == 200
@@ -146,10 +163,12 @@ async def test_a_large_body_is_refused_before_it_is_read_and_so_is_one_that_does
         assert b"connection: close" in announced.lower()
         assert error_of(announced)["allowed"] == "at most 10000 bytes"
         head = (
-            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            % RULES.encode()
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+            b"chunked\r\n\r\n" % RULES.encode()
         )
-        chunked = await service.raw(head + b"".join(b"1000\r\n" + b"x" * 4096 + b"\r\n" for _ in range(4)) + b"0\r\n\r\n")
+        chunked = await service.raw(
+            head + b"".join(b"1000\r\n" + b"x" * 4096 + b"\r\n" for _ in range(4)) + b"0\r\n\r\n"
+        )
         assert status_of(chunked) == 413
 
 
@@ -162,7 +181,10 @@ async def test_a_body_that_is_slow_is_given_up_after_its_time(tmp_path: Path) ->
 
 async def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path) -> None:
     async with serving(
-        *FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(body_timeout=0.5, max_in_flight=10**5, max_batch=10**5)
+        *FOLLOWING,
+        *NOWHERE,
+        folder=tmp_path,
+        options=HttpOptions(body_timeout=0.5, max_in_flight=10**5, max_batch=10**5),
     ) as service:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -191,8 +213,8 @@ async def test_what_is_no_http_is_refused(tmp_path: Path) -> None:
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
         assert status_of(await service.raw(b"\x16\x03\x01\x02\x00\r\n\r\n")) == 400
         bad_chunk = (
-            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
-            % RULES.encode()
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+            b"chunked\r\n\r\nzz\r\n" % RULES.encode()
         )
         assert status_of(await service.raw(bad_chunk)) == 400
         assert (await service.post(RULES, rule_item()))[0] == 200
@@ -204,7 +226,9 @@ async def test_only_json_without_compression_is_read(tmp_path: Path) -> None:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", ""):
             status, _, answer = await service.send("POST", RULES, body, **{"Content-Type": kind})
             assert (status, answer["error"]["field"]) == (415, "Content-Type")
-        assert (await service.send("POST", RULES, body, **{"Content-Type": "application/json; charset=UTF-8"}))[0] == 200
+        assert (await service.send("POST", RULES, body, **{"Content-Type": "application/json; charset=UTF-8"}))[
+            0
+        ] == 200
         packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         status, _, answer = await service.send("POST", RULES, gzip.compress(body), **packed)
         assert (status, answer["error"]["field"]) == (415, "Content-Encoding")
@@ -215,7 +239,11 @@ async def test_paths_and_methods_that_are_not_there_are_answered_in_json(tmp_pat
         status, _, answer = await service.send("GET", "/v1/nobody/grade")
         assert (status, answer["error"]["found"]) == (404, "GET /v1/nobody/grade")
         for path, allowed, fix in (
-            ("/v1/instruction_folowing/grade", "instruction_following", "did you mean /v1/instruction_following/grade?"),
+            (
+                "/v1/instruction_folowing/grade",
+                "instruction_following",
+                "did you mean /v1/instruction_following/grade?",
+            ),
             ("/v1/instruction_following/grades", "grade, step, open", "did you mean /v1/instruction_following/grade?"),
             ("/v1/zzz/grade", "instruction_following", "see /openapi.json"),
         ):
@@ -225,7 +253,9 @@ async def test_paths_and_methods_that_are_not_there_are_answered_in_json(tmp_pat
         assert (status, headers["Allow"], answer["status"]) == (405, "POST", "error")
 
 
-async def test_the_key_is_asked_for_on_all_that_grades_and_is_shown_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_key_is_asked_for_on_all_that_grades_and_is_shown_nowhere(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     options = HttpOptions(api_key=KEY)
     assert KEY not in repr(options)
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service:
@@ -269,7 +299,11 @@ async def test_headers_of_any_bytes_are_answered_in_json(tmp_path: Path, capfd: 
 
 async def test_a_request_that_names_no_host_is_not_taken_for_a_local_one(tmp_path: Path) -> None:
     body = orjson.dumps(rule_item())
-    old = b"POST %s HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (RULES.encode(), len(body)) + body
+    old = (
+        b"POST %s HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % (RULES.encode(), len(body))
+        + body
+    )
     async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(loopback_hosts=True)) as service:
         assert status_of(await service.raw(old)) == 403
         assert (await service.post(RULES, rule_item(), Host="LocalHost"))[0] == 200
@@ -322,8 +356,12 @@ async def _no_work(judge: FaultServer) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_clients_that_go_away_while_they_are_answered_leave_no_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(max_in_flight=10**6, max_batch=10**5)) as service:
+async def test_clients_that_go_away_while_they_are_answered_leave_no_trace(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(
+        *FOLLOWING, *NOWHERE, folder=tmp_path, options=HttpOptions(max_in_flight=10**6, max_batch=10**5)
+    ) as service:
         for number in range(60):
             reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
             writer.write(request(RULES, orjson.dumps([3] * 5000 if number % 2 else rule_item(number))))
@@ -369,7 +407,9 @@ async def test_at_the_end_what_is_in_flight_is_finished_and_what_comes_new_is_re
         assert headers["Retry-After"] == "1"
         status, _, health = await service.send("GET", "/healthz")
         assert (status, health["status"], health["in_flight"]) == (503, "draining", 5)
-        assert [(status, answer["status"]) for status, answer in await asyncio.gather(*running)] == [(200, "graded")] * 5
+        assert [(status, answer["status"]) for status, answer in await asyncio.gather(*running)] == [
+            (200, "graded")
+        ] * 5
         assert await stopping == 0
         with pytest.raises(OSError, match="onnect"):
             await service.post(JUDGED, judged_item())
@@ -411,7 +451,10 @@ async def test_an_internal_error_is_answered_without_its_details_and_spoils_no_o
 async def test_bodies_that_never_end_are_bounded_together_and_hold_no_other_client_up(tmp_path: Path) -> None:
     bound, part = 2_000_000, b"x" * 100_000
     options = HttpOptions(max_bodies_bytes=bound, body_timeout=60)
-    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service, contextlib.AsyncExitStack() as open_:
+    async with (
+        serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service,
+        contextlib.AsyncExitStack() as open_,
+    ):
         head = request(RULES, part, length=200_000)
         readers = []
         for _ in range(200):  # 20 MB in all
@@ -422,7 +465,9 @@ async def test_bodies_that_never_end_are_bounded_together_and_hold_no_other_clie
         answers = [asyncio.create_task(reader.read()) for reader in readers]
         await asyncio.wait(answers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         while len(done := [one for one in answers if one.done()]) < 200 - bound // len(part):
-            await asyncio.wait([one for one in answers if not one.done()], timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [one for one in answers if not one.done()], timeout=30, return_when=asyncio.FIRST_COMPLETED
+            )
         assert {status_of(one.result()) for one in done} == {503}
         assert all(b"retry-after: 1" in one.result().lower() for one in done)
         assert len(done) <= 200 - bound // len(part) + 5  # what arrives within the bound is waited for

@@ -21,7 +21,10 @@ from gavel.models.types import Message, Reply
 
 
 async def test_answers_are_typed_and_a_batch_keeps_its_order(tmp_path: Path) -> None:
-    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service, GavelClient(service.url, "instruction_following") as client:
+    async with (
+        serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service,
+        GavelClient(service.url, "instruction_following") as client,
+    ):
         item = rule_item()
         one = await client.grade(item["task"], item["reply"])
         assert isinstance(one, Graded)
@@ -83,9 +86,13 @@ async def test_a_service_that_is_not_there_is_said_so() -> None:
 
 async def test_a_conversation_is_played_turn_by_turn(tmp_path: Path) -> None:
     words = (
-        "env=vera_mh", vera.SMALL, "env.simulators=[{service: simulator}]", "env.max_turns=4", "services.simulator.mode=external",
+        "env=vera_mh",
+        vera.SMALL,
+        "env.simulators=[{service: simulator}]",
+        "env.max_turns=4",
+        "services.simulator.mode=external",
         f"services.simulator.model={vera.SIMULATOR}",
-    )  # fmt: skip
+    )
     (task, *_) = lines_of(ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl")
     async with FaultServer(reply=vera.reply) as models:
         urls = (f"services.simulator.base_url={models.base_url}", *judged_at(models.base_url))
@@ -173,7 +180,10 @@ def test_a_client_without_a_try_is_refused() -> None:
 
 async def test_more_items_than_a_request_takes_are_sent_in_parts_and_answered_in_order(tmp_path: Path) -> None:
     item = rule_item()
-    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service, GavelClient(service.url, "instruction_following") as client:
+    async with (
+        serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service,
+        GavelClient(service.url, "instruction_following") as client,
+    ):
         asked = [(item["task"] if number % 3 else {}, f"a, {number}") for number in range(600)]
         answers = await client.grade_many(asked)
     assert len(answers) == 600

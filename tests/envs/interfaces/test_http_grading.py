@@ -1,4 +1,6 @@
-"""What the service answers: the grade that the same code gives in process, and never a reward for what was not graded."""
+"""What the service answers: the grade that the same code gives in process, and never a reward for what was not
+graded.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,31 @@ def abstention_items() -> Iterator[dict[str, Any]]:
 def following_items() -> Iterator[dict[str, Any]]:
     shipped = ROOT / "envs" / "instruction_following" / "data" / "samples.jsonl"
     for row in lines_of(shipped):
-        yield from ({"task": row, "reply": reply} for reply in ("", "The bread and the bell. " * 12 + "And that is rain."))
+        yield from (
+            {"task": row, "reply": reply} for reply in ("", "The bread and the bell. " * 12 + "And that is rain.")
+        )
     for name in ("cases", "defects"):
         for number, case in enumerate(lines_of(SHARED / "instruction_following" / f"{name}.jsonl")):
             rules = [instruction(case["instruction_id"], **(case.get("kwargs") or {}))]
-            yield {"task": following_row(f"{name}-{number}", rules, language=case["language"]), "reply": case["response"]}
+            yield {
+                "task": following_row(f"{name}-{number}", rules, language=case["language"]),
+                "reply": case["response"],
+            }
 
 
 def essence(result: Result) -> Any:
     """What a grade comes to, but for what each call makes anew."""
     row = to_plain(result)
     failure = row["outcome"]["failure"]
-    return row["status"], row["task_id"], row["task_digest"], row["reward"], row["outcome"], failure, len(row["receipts"])
+    return (
+        row["status"],
+        row["task_id"],
+        row["task_digest"],
+        row["reward"],
+        row["outcome"],
+        failure,
+        len(row["receipts"]),
+    )
 
 
 def answered(answer: dict[str, Any]) -> Any:
@@ -65,8 +80,14 @@ def answered(answer: dict[str, Any]) -> Any:
         return status, answer["task_id"], "", None, outcome, answer["failure"], 0
     outcome = answer["outcome"]
     return (
-        status, answer["task_id"], answer["task_digest"], answer.get("reward"), outcome, outcome["failure"], len(answer["receipts"]),
-    )  # fmt: skip
+        status,
+        answer["task_id"],
+        answer["task_digest"],
+        answer.get("reward"),
+        outcome,
+        outcome["failure"],
+        len(answer["receipts"]),
+    )
 
 
 async def compare(service: Service, name: str, items: Items) -> list[str]:
@@ -87,7 +108,10 @@ async def compare(service: Service, name: str, items: Items) -> list[str]:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 async def test_every_sample_of_abstention_gets_the_grade_over_http_that_it_gets_in_process(tmp_path: Path) -> None:
-    async with FaultServer(reply=judge_all) as judge, serving(*ABSTENTION, *judged_at(judge.base_url), folder=tmp_path) as service:
+    async with (
+        FaultServer(reply=judge_all) as judge,
+        serving(*ABSTENTION, *judged_at(judge.base_url), folder=tmp_path) as service,
+    ):
         statuses = await compare(service, "abstention", list(abstention_items()))
         assert judge.count > 0
     assert len(statuses) > 100
@@ -96,7 +120,10 @@ async def test_every_sample_of_abstention_gets_the_grade_over_http_that_it_gets_
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 async def test_every_sample_of_instruction_following_gets_the_same_grade_too(tmp_path: Path) -> None:
-    async with FaultServer(reply=judge_all) as judge, serving(*FOLLOWING, *judged_at(judge.base_url), folder=tmp_path) as service:
+    async with (
+        FaultServer(reply=judge_all) as judge,
+        serving(*FOLLOWING, *judged_at(judge.base_url), folder=tmp_path) as service,
+    ):
         statuses = await compare(service, "instruction_following", list(following_items()))
         assert judge.count > 0
     assert len(statuses) > 900
@@ -108,12 +135,20 @@ async def test_conversations_are_stepped_over_http_as_in_process_and_a_grade_of_
     tmp_path: Path,
 ) -> None:
     words = (
-        "env=vera_mh", vera.SMALL, "env.simulators=[{service: simulator}]", "env.max_turns=6", "services.simulator.mode=external",
+        "env=vera_mh",
+        vera.SMALL,
+        "env.simulators=[{service: simulator}]",
+        "env.max_turns=6",
+        "services.simulator.mode=external",
         f"services.simulator.model={vera.SIMULATOR}",
-    )  # fmt: skip
+    )
     tasks = lines_of(ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl")
     async with FaultServer(reply=vera.reply) as models:
-        urls = (f"services.simulator.base_url={models.base_url}", f"judge.base_url={models.base_url}", f"judge.model={vera.JUDGE}")
+        urls = (
+            f"services.simulator.base_url={models.base_url}",
+            f"judge.base_url={models.base_url}",
+            f"judge.model={vera.JUDGE}",
+        )
         async with serving(*words, *urls, folder=tmp_path) as service:
             for task in tasks:
                 over_http, answer = await play_over_http(service, task)
@@ -160,12 +195,25 @@ async def play_in_process(service: Service, task: dict[str, Any]) -> tuple[list[
 
 
 async def test_a_conversation_that_is_not_over_is_ungraded_and_calls_nobody(tmp_path: Path) -> None:
-    words = ("env=vera_mh", vera.SMALL, "env.simulators=[{service: simulator}]", f"services.simulator.model={vera.SIMULATOR}")
+    words = (
+        "env=vera_mh",
+        vera.SMALL,
+        "env.simulators=[{service: simulator}]",
+        f"services.simulator.model={vera.SIMULATOR}",
+    )
     async with FaultServer(reply=vera.reply) as models:
-        urls = (f"services.simulator.base_url={models.base_url}", "services.simulator.mode=external", *judged_at(models.base_url))
+        urls = (
+            f"services.simulator.base_url={models.base_url}",
+            "services.simulator.mode=external",
+            *judged_at(models.base_url),
+        )
         async with serving(*words, *urls, folder=tmp_path) as service:
             (task, *_) = lines_of(ROOT / "envs" / "vera_mh" / "data" / "samples.jsonl")
-            said = [*task["messages"], {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello you"}]
+            said = [
+                *task["messages"],
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": "Hello you"},
+            ]
             status, answer = await service.post("/v1/vera_mh/grade", {"task": task, "messages": said})
             assert (status, answer["status"], answer["failure"]["kind"]) == (200, "ungraded", "gavel:episode_cut")
             status, answer = await service.post("/v1/vera_mh/step", {"task": task, "messages": said[:-1]})
@@ -174,7 +222,9 @@ async def test_a_conversation_that_is_not_over_is_ungraded_and_calls_nobody(tmp_
 
 
 @pytest.mark.parametrize("fault", ["503", "401", "reset_before", "not_json", "length"])
-async def test_a_judge_that_fails_leaves_an_answer_with_a_failure_and_no_reward_at_all(tmp_path: Path, fault: str) -> None:
+async def test_a_judge_that_fails_leaves_an_answer_with_a_failure_and_no_reward_at_all(
+    tmp_path: Path, fault: str
+) -> None:
     async with (
         FaultServer(choose=lambda body, n: fault) as judge,
         serving(*ABSTENTION, *judged_at(judge.base_url), folder=tmp_path) as service,
@@ -195,7 +245,12 @@ async def test_an_item_past_its_deadline_is_ungraded(tmp_path: Path) -> None:
         serving(*ABSTENTION, *judged_at(judge.base_url), folder=tmp_path, deadline=0.2) as service,
     ):
         status, answer = await service.post("/v1/abstention/grade", judged_item())
-    assert (status, answer["status"], answer["failure"]["kind"], answer["retry"]) == (200, "ungraded", "transport_timeout", True)
+    assert (status, answer["status"], answer["failure"]["kind"], answer["retry"]) == (
+        200,
+        "ungraded",
+        "transport_timeout",
+        True,
+    )
     assert "0.2 s" in answer["failure"]["reason"]
 
 
@@ -226,8 +281,14 @@ async def test_a_task_for_a_binding_that_is_not_there_is_invalid_and_names_those
             ("nemo_abstention_v1/abstentoin", "abstention"),
             ("verifif/abstention", "nemo_abstention_v1/abstention"),
         ):
-            _, answer = await service.post("/v1/abstention/grade", {"task": {**task, "verifier": verifier}, "reply": "x"})
-            assert (answer["status"], answer["error"]["field"], answer["error"]["allowed"]) == ("invalid", "verifier", allowed)
+            _, answer = await service.post(
+                "/v1/abstention/grade", {"task": {**task, "verifier": verifier}, "reply": "x"}
+            )
+            assert (answer["status"], answer["error"]["field"], answer["error"]["allowed"]) == (
+                "invalid",
+                "verifier",
+                allowed,
+            )
 
 
 async def test_a_batch_is_answered_in_its_order_and_a_bad_item_spoils_no_other(tmp_path: Path) -> None:
@@ -236,9 +297,19 @@ async def test_a_batch_is_answered_in_its_order_and_a_bad_item_spoils_no_other(t
         mixed = [7, *items, {}, {"task": {}, "reply": "x"}, {**items[0], "replay": "y"}, None, [items[0]]]
         status, answers = await service.post(RULES, mixed)
         assert status == 200
-        assert [answer["status"] for answer in answers] == ["error", *["graded"] * 40, "error", "invalid", "error", "error", "error"]
+        assert [answer["status"] for answer in answers] == [
+            "error",
+            *["graded"] * 40,
+            "error",
+            "invalid",
+            "error",
+            "error",
+            "error",
+        ]
         assert [answer["task_id"] for answer in answers[1:41]] == [str(number) for number in range(40)]
-        assert [answer["reward"]["value"] for answer in answers[1:41]] == [float(number % 3 != 0) for number in range(40)]
+        assert [answer["reward"]["value"] for answer in answers[1:41]] == [
+            float(number % 3 != 0) for number in range(40)
+        ]
         assert answers[43]["error"]["field"] == "replay"
         assert (await service.post(RULES, [])) == (200, [])
 
@@ -254,7 +325,9 @@ async def test_a_reply_says_how_it_ended_and_messages_may_bring_their_replies(tm
             _, two = await service.post("/v1/abstention/grade", {"task": item["task"], "messages": said})
             assert one["outcome"] == two["outcome"]
             assert one["outcome"]["label"] == label
-        _, answer = await service.post("/v1/abstention/grade", {"task": item["task"], "reply": {**reply, "finish_reason": "abort"}})
+        _, answer = await service.post(
+            "/v1/abstention/grade", {"task": item["task"], "reply": {**reply, "finish_reason": "abort"}}
+        )
         assert (answer["status"], answer["failure"]["kind"]) == ("ungraded", "provider_unavailable")
 
 
@@ -284,7 +357,11 @@ async def test_a_reward_policy_that_refuses_leaves_the_row_ungraded(tmp_path: Pa
     words = (*FOLLOWING, "env.short_circuit=true", "reward=mean")
     async with serving(*words, *NOWHERE, folder=tmp_path) as service:
         task = following_row(
-            1, [instruction("punctuation:no_comma"), instruction("stylistic:politeness", uid=2, politeness_degree="polite")]
+            1,
+            [
+                instruction("punctuation:no_comma"),
+                instruction("stylistic:politeness", uid=2, politeness_degree="polite"),
+            ],
         )
         status, answer = await service.post(RULES, {"task": task, "reply": "a, b"})
     assert (status, answer["status"], answer["failure"]["kind"]) == (200, "ungraded", "verifier_error")
@@ -297,7 +374,9 @@ async def test_two_environments_are_served_over_one_judge_each_with_its_own_rewa
         async with serving(*words, *judged_at(judge.base_url), folder=tmp_path) as service:
             _, qa = await service.post("/v1/qa/grade", judged_item())
             rules = [instruction("punctuation:no_comma", uid=1), instruction("change_case:all_caps", uid=2)]
-            _, following = await service.post("/v1/following/grade", {"task": following_row(1, rules), "reply": "no comma"})
+            _, following = await service.post(
+                "/v1/following/grade", {"task": following_row(1, rules), "reply": "no comma"}
+            )
             assert (await service.send("GET", "/v1/abstention/grade"))[0] == 404
     assert qa["status"] == "graded"
     assert following["reward"]["value"] == 0.5

@@ -1,4 +1,6 @@
-"""The published document is true: what it allows is taken, what it forbids is refused, and every answer is as it says."""
+"""The published document is true: what it allows is taken, what it forbids is refused, and every answer is as it
+says.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,26 @@ async def test_schemathesis_finds_no_failure_no_hang_and_nothing_against_the_doc
         serving(*words, *judged_at(judge.base_url), folder=tmp_path, options=options) as service,
     ):
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json", "--checks", "all", "--no-color",
-            "--max-examples", "15", "--seed", "1", "--request-timeout", "20", "--max-response-time", "15",
-            cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "run",
+            f"{service.url}/openapi.json",
+            "--checks",
+            "all",
+            "--no-color",
+            "--max-examples",
+            "15",
+            "--seed",
+            "1",
+            "--request-timeout",
+            "20",
+            "--max-response-time",
+            "15",
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         try:
             out, _ = await asyncio.wait_for(process.communicate(), 500)
         finally:
@@ -67,7 +85,11 @@ async def test_real_answers_of_every_status_are_as_the_document_says(tmp_path: P
         item, path = judged_item(), "/v1/abstention/grade"
         seen = [await service.post(path, item), await service.post(path, [item, {"task": {}, "reply": "x"}, 3])]
         fails["next"] = True
-        seen += [await service.post(path, judged_item(7)), await service.post(path, {}), await service.post(path, [1] * 4)]
+        seen += [
+            await service.post(path, judged_item(7)),
+            await service.post(path, {}),
+            await service.post(path, [1] * 4),
+        ]
         seen.append((await service.send("POST", path, b"{", **{"Content-Type": "application/json"}))[::2])
         for status, answer in seen:
             found = [str(error) for error in validator(described, path, str(status)).iter_errors(answer)]
@@ -75,7 +97,9 @@ async def test_real_answers_of_every_status_are_as_the_document_says(tmp_path: P
         said = orjson.dumps([answer for _, answer in seen]).decode()
         assert all(f'"status":"{status}"' in said for status in ("graded", "ungraded", "invalid", "error"))
         for verb in ("open", "step"):
-            status, answer = await service.post(f"/v1/abstention/{verb}", {"task": item["task"]} if verb == "open" else item)
+            status, answer = await service.post(
+                f"/v1/abstention/{verb}", {"task": item["task"]} if verb == "open" else item
+            )
             assert list(validator(described, f"/v1/abstention/{verb}", str(status)).iter_errors(answer)) == []
 
 
@@ -91,7 +115,9 @@ async def test_the_document_names_every_route_its_bounds_and_the_key_where_one_i
     assert closed["security"] == [{"key": []}]
     operation = closed["paths"]["/v1/x/grade"]["post"]
     assert "401" in operation["responses"]
-    (batch,) = [one for one in operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"] if "maxItems" in one]
+    (batch,) = [
+        one for one in operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"] if "maxItems" in one
+    ]
     assert batch["maxItems"] == 7
     assert "graded" in orjson.dumps(closed).decode()
 

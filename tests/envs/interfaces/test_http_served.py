@@ -66,7 +66,12 @@ def served(says: str | ModelFailure = "CORRECT", does: Step | None = None, **cha
     environment: Any = Broken(does) if does else abstention.environment(STRICT, model)
     bindings = {"abstention": Binding("abstention", "general", abstention.rubric(STRICT))}
     made = ServedEnvironment(
-        "abstention", environment, make_reward({"name": "tiered"}), bindings, Digests("sha256:0", {}), list_sources("abstention")
+        "abstention",
+        environment,
+        make_reward({"name": "tiered"}),
+        bindings,
+        Digests("sha256:0", {}),
+        list_sources("abstention"),
     )
     return replace(made, **changes)
 
@@ -91,7 +96,9 @@ def raising(failed: BaseException) -> Step:
         (AssertionError(), "verifier_error", "verifier"),
     ],
 )
-async def test_whatever_a_step_raises_ends_ungraded_with_its_kind_and_stage(failed: Exception, kind: str, stage: str) -> None:
+async def test_whatever_a_step_raises_ends_ungraded_with_its_kind_and_stage(
+    failed: Exception, kind: str, stage: str
+) -> None:
     environment = served(does=raising(failed))
     result = await environment.grade_episode(ROW, "\\boxed{x}")
     bad_row = stage == "task"
@@ -100,7 +107,10 @@ async def test_whatever_a_step_raises_ends_ungraded_with_its_kind_and_stage(fail
     assert result.outcome.failure is not None
     assert (result.outcome.failure.kind.value, result.outcome.failure.stage) == (kind, stage)
     task = environment.read_task(ROW)
-    for end in (await environment.step_episode(task, environment.make_transcript(task, "x")), await environment.open_episode(task)):
+    for end in (
+        await environment.step_episode(task, environment.make_transcript(task, "x")),
+        await environment.open_episode(task),
+    ):
         assert isinstance(end, Finish)
         assert end.outcome.failure == result.outcome.failure
 
@@ -147,7 +157,12 @@ async def test_what_was_said_may_be_a_text_a_reply_or_messages_and_comes_to_the_
     environment = served()
     task = environment.read_task(ROW)
     said = Message("assistant", "\\boxed{Lyon}")
-    forms = ["\\boxed{Lyon}", Reply("\\boxed{Lyon}", "stop", "policy"), (*task.messages, said), Transcript((*task.messages, said))]
+    forms = [
+        "\\boxed{Lyon}",
+        Reply("\\boxed{Lyon}", "stop", "policy"),
+        (*task.messages, said),
+        Transcript((*task.messages, said)),
+    ]
     results = [await environment.grade_episode(task, form) for form in forms]
     assert {result.status for result in results} == {"graded"}
     assert {result.transcript for result in results} == {results[0].transcript}

@@ -1,4 +1,6 @@
-"""The client for trainers that are not asynchronous: it keeps its connections, sends parts that fit, and follows a fork."""
+"""The client for trainers that are not asynchronous: it keeps its connections, sends parts that fit, and follows a
+fork.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ async def test_a_trainer_that_calls_once_per_sample_uses_one_connection(tmp_path
 
 @pytest.mark.parametrize("options", [HttpOptions(max_batch=7), HttpOptions(max_body_bytes=2000)])
 async def test_a_batch_that_the_service_finds_too_large_is_sent_in_parts(options: HttpOptions, tmp_path: Path) -> None:
-    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service, GavelClient(service.url, ENV) as client:
+    async with (
+        serving(*FOLLOWING, *NOWHERE, folder=tmp_path, options=options) as service,
+        GavelClient(service.url, ENV) as client,
+    ):
         said = [f"a{',' * (number % 2)} b" for number in range(60)]
         said[31] = "a" * 3000 if options.max_body_bytes == 2000 else said[31]
         answers = await client.grade_many([(TASK, one) for one in said])
@@ -79,7 +84,10 @@ async def test_a_forked_worker_connects_anew_and_its_parent_goes_on(tmp_path: Pa
 
 
 def test_errors_are_those_of_the_other_client() -> None:
-    with SyncGavelClient("http://127.0.0.1:9", ENV, attempts=1) as client, pytest.raises(ServiceRefused, match="no answer"):
+    with (
+        SyncGavelClient("http://127.0.0.1:9", ENV, attempts=1) as client,
+        pytest.raises(ServiceRefused, match="no answer"),
+    ):
         client.grade(TASK, "a")
     with pytest.raises(ValueError, match="attempts"):
         SyncGavelClient("http://127.0.0.1:9", ENV, attempts=0)

@@ -38,7 +38,7 @@ from gavel.models.types import Message, Reply, Sampling, Usage
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 VERA = Task(
-    "Ines/sim", "vera_mh", "vera_mh/vera_mh", (Message("system", "Be helpful."),), VeraMhTarget("Ines", "sim"), {"risk": "None"}
+    "Ines/sim", "vera_mh", "vera_mh/vera_mh", (Message("system", "Be helpful."),), VeraMhTarget("Ines", "sim"), {"risk": "None"}  # noqa: E501
 )  # fmt: skip
 
 
@@ -47,7 +47,10 @@ def adapted(source: SourceAdapter, row: dict[str, Any]) -> Task:
 
 
 def tasks() -> list[Task]:
-    items = [instruction("keywords:existence", 1, keywords=["sea"], weight=2.5), instruction("punctuation:no_comma", "b", "user", True)]
+    items = [
+        instruction("keywords:existence", 1, keywords=["sea"], weight=2.5),
+        instruction("punctuation:no_comma", "b", "user", True),
+    ]
     asked = [question("Is it kind?", 7, pass_criteria="NO")]
     return [
         adapted(NemoAbstentionV1(), source_row(3)),
@@ -96,11 +99,19 @@ def test_a_row_of_another_environment_or_without_our_field_says_so() -> None:
     [
         (responded("yes"), "yes", "stop"),
         (responded("ye", status="incomplete", reason="max_output_tokens"), "ye", "length"),
-        (responded("ye", status="completed", reason="max_output_tokens"), "ye", "length"),  # as Gym's vLLM server has it
+        (
+            responded("ye", status="completed", reason="max_output_tokens"),
+            "ye",
+            "length",
+        ),  # as Gym's vLLM server has it
         (responded("", status="failed"), "", "failed"),
         ({"output": [{"type": "message", "role": "assistant", "content": "plain"}]}, "plain", "stop"),
         ({"output": []}, "", "stop"),
-        (responded("", output=[{"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"}]), "", "tool_calls"),
+        (
+            responded("", output=[{"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"}]),
+            "",
+            "tool_calls",
+        ),
     ],
 )
 def test_a_response_is_read_with_how_it_ended(response: dict[str, Any], text: str, ending: str) -> None:
@@ -125,28 +136,45 @@ def test_usage_and_reasoning_come_through_and_the_last_message_after_tools_is_th
 
 
 REPLIES = st.builds(
-    Reply, st.text(), st.sampled_from(["stop", "length"]), st.just("m"), st.builds(Usage, st.integers(0, 9), st.integers(0, 9)),
+    Reply, st.text(), st.sampled_from(["stop", "length"]), st.just("m"), st.builds(Usage, st.integers(0, 9), st.integers(0, 9)),  # noqa: E501
     st.none() | st.text(min_size=1), st.just(False),
 )  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), REPLIES), min_size=1, max_size=4), st.booleans())
-def test_a_conversation_written_as_a_response_is_read_back_word_for_word(turns: list[tuple[str, Reply]], ends: bool) -> None:
-    said = [message for words, reply in turns for message in (Message("user", words), Message("assistant", reply.text, reply))]
+def test_a_conversation_written_as_a_response_is_read_back_word_for_word(
+    turns: list[tuple[str, Reply]], ends: bool
+) -> None:
+    said = [
+        message
+        for words, reply in turns
+        for message in (Message("user", words), Message("assistant", reply.text, reply))
+    ]
     said = [*said, Message("user", "that is all")] if ends else said
     found = read_messages(orjson.loads(orjson.dumps(make_response_object(said, response_id="r", created=0.0))))
-    assert [(message.role, message.content) for message in found] == [(message.role, message.content) for message in said]
+    assert [(message.role, message.content) for message in found] == [
+        (message.role, message.content) for message in said
+    ]
     endings = [message.reply.finish_reason for message in found if message.reply]
     assert endings == [reply.finish_reason for _, reply in turns]
 
 
-WORDS = st.sampled_from(["output", "type", "role", "content", "text", "status", "usage", "model", "incomplete_details", "reason"])
-ODD = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(WORDS, inner))
+WORDS = st.sampled_from(
+    ["output", "type", "role", "content", "text", "status", "usage", "model", "incomplete_details", "reason"]
+)
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(WORDS, inner)
+)
 
 
 @given(ODD)
 def test_no_response_object_however_odd_gives_anything_but_a_named_error(value: Any) -> None:
-    for odd in (value, {"output": value}, {"output": [value]}, responded("x", output=[{"type": "message", "content": value}])):
+    for odd in (
+        value,
+        {"output": value},
+        {"output": [value]},
+        responded("x", output=[{"type": "message", "content": value}]),
+    ):
         try:
             assert all(message.role in ("user", "assistant") for message in read_messages(odd))
         except ResponseError as refused:
@@ -167,11 +195,11 @@ def gateway() -> Gateway:
 
 
 ROW_FIELDS = (
-    "responses_create_params", "input", "response", "question", "answer", "id", "gavel", "agent_ref", "name", "instance_config",
+    "responses_create_params", "input", "response", "question", "answer", "id", "gavel", "agent_ref", "name", "instance_config",  # noqa: E501
     "mask_sample", "reward", "gavel_result", "usage", "schema", "env", "verifier", "metadata", "temperature", "tools",
 )  # fmt: skip
 GYM_FIELDS = (
-    "_ng_task_index", "_ng_rollout_index", "_ng_attempt_index", "episode_id", "task", "task_input", "task_id", "task_data",
+    "_ng_task_index", "_ng_rollout_index", "_ng_attempt_index", "episode_id", "task", "task_input", "task_id", "task_data",  # noqa: E501
     "verification_input",
 )  # fmt: skip
 FIELDS = st.sampled_from([*ROW_FIELDS, *GYM_FIELDS])
@@ -199,16 +227,31 @@ def test_no_body_however_odd_makes_the_gateway_raise_anything_but_a_named_error(
 
 def replied(task: int, rollout: int, reward: float, **more: Any) -> dict[str, Any]:
     return {
-        "_ng_task_index": task, "_ng_rollout_index": rollout, "reward": reward, "id": task, "agent_ref": {"name": "a"},
-        "response": {"usage": {"input_tokens": 10 * task}}, **more,
-    }  # fmt: skip
+        "_ng_task_index": task,
+        "_ng_rollout_index": rollout,
+        "reward": reward,
+        "id": task,
+        "agent_ref": {"name": "a"},
+        "response": {"usage": {"input_tokens": 10 * task}},
+        **more,
+    }
 
 
 def test_masked_rows_are_in_no_statistic_and_are_counted_beside_them() -> None:
-    rows = [replied(0, 0, 1.0), replied(1, 0, 0.5), replied(1, 1, 0.0, mask_sample=True), replied(2, 0, 0.0, mask_sample=True)]
+    rows = [
+        replied(0, 0, 1.0),
+        replied(1, 0, 0.5),
+        replied(1, 1, 0.0, mask_sample=True),
+        replied(2, 0, 0.0, mask_sample=True),
+    ]
     found = aggregate_rows(rows, None)
     agent = found["agent_metrics"]
-    assert (agent["mean/reward"], agent["max/reward"], agent["min/reward"], agent["median/reward"]) == (0.75, 1.0, 0.5, 0.75)
+    assert (agent["mean/reward"], agent["max/reward"], agent["min/reward"], agent["median/reward"]) == (
+        0.75,
+        1.0,
+        0.5,
+        0.75,
+    )
     assert agent["std/reward"] == pytest.approx(0.3535533905932738)
     coverage = {"measured_rollouts": 2, "masked_rollouts": 2, "measured_tasks": 2, "fully_masked_tasks": 1}
     assert {name: agent[f"coverage/{name}"] for name in coverage} == coverage
@@ -217,14 +260,24 @@ def test_masked_rows_are_in_no_statistic_and_are_counted_beside_them() -> None:
     assert [info["reward"] for group in found["group_level_metrics"] for info in group["rollout_infos"]] == [1.0, 0.5]
     assert not any(name.endswith("/id") for name in agent)
     assert aggregate_rows(rows[2:], None)["key_metrics"] == {
-        "coverage/measured_rollouts": 0, "coverage/masked_rollouts": 2, "coverage/measured_tasks": 0, "coverage/fully_masked_tasks": 2,
-    }  # fmt: skip
+        "coverage/measured_rollouts": 0,
+        "coverage/masked_rollouts": 2,
+        "coverage/measured_tasks": 0,
+        "coverage/fully_masked_tasks": 2,
+    }
 
 
 def test_repeats_are_described_one_by_one_and_across() -> None:
-    rows = [replied(task, rollout, float(task == rollout)) for task in range(2) for rollout in range(2)] + [replied(2, 0, 1.0)]
+    rows = [replied(task, rollout, float(task == rollout)) for task in range(2) for rollout in range(2)] + [
+        replied(2, 0, 1.0)
+    ]
     first, second = group_by_repeat(rows)
-    assert (first["sample_count"], first["missing_count"], second["sample_count"], second["missing_count"]) == (3, 0, 2, 1)
+    assert (first["sample_count"], first["missing_count"], second["sample_count"], second["missing_count"]) == (
+        3,
+        0,
+        2,
+        1,
+    )
     assert (first["mean/reward"], second["mean/reward"]) == (pytest.approx(2 / 3), 0.5)
     assert (first["p25/reward"], first["p75/reward"]) == (0.5, 1.0)
     half = 4.302652729911275 * (1 / 3) ** 0.5 / 3**0.5  # t(2) at 0.975 times the standard error
@@ -246,8 +299,15 @@ def test_what_gym_says_when_it_starts_a_server_becomes_the_words_of_serve() -> N
     assert words[:3] == ["env=abstention", "http.host=127.0.0.1", "http.port=1234"]
     assert words[-4:] == ["judge=external", "judge.base_url=http://127.0.0.1:77/v1", "judge.model=big", "judge.model=m"]
     assert "http.without_key=true" not in words
-    opened = serve_words({CONFIG: GYM_CONFIG.replace("host: 127.0.0.1, port: 1234", "host: 10.0.0.7, port: 1234"), INSTANCE: "mine"})
+    opened = serve_words(
+        {CONFIG: GYM_CONFIG.replace("host: 127.0.0.1, port: 1234", "host: 10.0.0.7, port: 1234"), INSTANCE: "mine"}
+    )
     assert "http.without_key=true" in opened
-    for variables in ({}, {CONFIG: GYM_CONFIG}, {CONFIG: GYM_CONFIG, INSTANCE: "other"}, {CONFIG: "[]", INSTANCE: "mine"}):
+    for variables in (
+        {},
+        {CONFIG: GYM_CONFIG},
+        {CONFIG: GYM_CONFIG, INSTANCE: "other"},
+        {CONFIG: "[]", INSTANCE: "mine"},
+    ):
         with pytest.raises(ConfigError):
             serve_words(variables)

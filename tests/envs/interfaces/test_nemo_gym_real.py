@@ -38,7 +38,7 @@ for row in rows:
     row.pop("responses_create_params"); row.pop("gavel_result"); row.pop("id")
 found = compute_aggregate_metrics(rows)
 print(json.dumps({"agent": found.agent_metrics, "groups": found.group_level_metrics, "repeats": found.repeat_level_metrics}))
-"""
+"""  # noqa: E501
 READ = """
 import importlib, json, sys
 module, name = sys.argv[2].split(":")
@@ -60,9 +60,16 @@ def service(tmp_path: Path, mended: Path) -> Iterator[int]:
     """Both environments served, with a policy and a judge; the port."""
     with server_process(*FAKE) as url:
         words = (
-            "env=abstention", STRICT, "also.instruction_following=env=instruction_following reward=all", f"judge.base_url={url}",
-            "judge.model=judge", "judge.attempts=1", "gym.play=true", f"policy.base_url={url}", "policy.model=policy",
-        )  # fmt: skip
+            "env=abstention",
+            STRICT,
+            "also.instruction_following=env=instruction_following reward=all",
+            f"judge.base_url={url}",
+            "judge.model=judge",
+            "judge.attempts=1",
+            "gym.play=true",
+            f"policy.base_url={url}",
+            "policy.model=policy",
+        )
         with real.serve(*words, cwd=tmp_path) as port:
             yield port
 
@@ -84,7 +91,9 @@ def check_statistics(folder: Path, env: str, found: dict[str, Any]) -> None:
     theirs = real.in_gym(SUMMED, f"out/{env}.jsonl", cwd=folder)
     for name, value in theirs["agent"].items():
         assert found["agent_metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-9), name
-    assert [group["_ng_task_index"] for group in found["group_level_metrics"]] == [g["_ng_task_index"] for g in theirs["groups"]]
+    assert [group["_ng_task_index"] for group in found["group_level_metrics"]] == [
+        g["_ng_task_index"] for g in theirs["groups"]
+    ]
     for ours, group in zip(found["group_level_metrics"], theirs["groups"], strict=True):
         for name, value in group.items():
             if name not in ("sample", "rollout_infos"):
@@ -101,10 +110,15 @@ def test_gym_collects_a_thousand_abstention_rows_and_resumes_the_ones_whose_judg
 ) -> None:
     rows = real.write_rows(tmp_path / "rows.jsonl", [abstention_row(number) for number in range(1000)])
     collect(service, "abstention", rows)
-    good, failed = real.rows_of(tmp_path / "out/abstention.jsonl"), real.rows_of(tmp_path / "out/abstention_failures.jsonl")
+    good, failed = (
+        real.rows_of(tmp_path / "out/abstention.jsonl"),
+        real.rows_of(tmp_path / "out/abstention_failures.jsonl"),
+    )
     assert (len(good), len(failed)) == (900, 100)
     assert {row["_ng_task_index"] % 10 for row in failed} == {UNREADABLE}
-    assert {(row["_ng_failure_class"], row["failure_kind"]) for row in failed} == {("judge_failed", "judge_unparseable")}
+    assert {(row["_ng_failure_class"], row["failure_kind"]) for row in failed} == {
+        ("judge_failed", "judge_unparseable")
+    }
     first = metrics(tmp_path, "abstention")
     assert first["key_metrics"]["mean/reward"] == pytest.approx((6 * 1.0 + 0.5) / 9)
     assert first["key_metrics"]["abstention/accuracy"] == pytest.approx(6 / 9)
@@ -115,9 +129,13 @@ def test_gym_collects_a_thousand_abstention_rows_and_resumes_the_ones_whose_judg
     assert len(real.rows_of(tmp_path / "out/abstention.jsonl")) == 1000
     assert len(real.rows_of(tmp_path / "out/abstention_failures.jsonl")) == 100, "tried again once, and none failed"
     assert metrics(tmp_path, "abstention")["key_metrics"]["abstention/accuracy"] == pytest.approx(0.6)
-    read = real.in_gym(READ, "out/abstention.jsonl", "resources_servers.abstention.app:AbstentionVerifyResponse", cwd=tmp_path)
+    read = real.in_gym(
+        READ, "out/abstention.jsonl", "resources_servers.abstention.app:AbstentionVerifyResponse", cwd=tmp_path
+    )
     assert [entry[1:] for entry in read] == [[False, None, 1]] * 1000
-    read = real.in_gym(READ, "out/abstention_failures.jsonl", "resources_servers.abstention.app:AbstentionVerifyResponse", cwd=tmp_path)
+    read = real.in_gym(
+        READ, "out/abstention_failures.jsonl", "resources_servers.abstention.app:AbstentionVerifyResponse", cwd=tmp_path
+    )
     assert read == [[0.0, True, "judge_unparseable", 1]] * 100
 
 
@@ -137,7 +155,10 @@ def test_gym_keeps_masked_rows_in_its_results_and_out_of_its_metrics(service: in
     found = metrics(tmp_path, "instruction_following")
     assert found["key_metrics"]["mean/reward"] == pytest.approx((60 - 2) / (90 - 2))
     assert found["key_metrics"]["instruction_following/prompt_accuracy"] == pytest.approx(58 / 88)
-    assert (found["key_metrics"]["coverage/masked_rollouts"], found["key_metrics"]["coverage/fully_masked_tasks"]) == (4, 2)
+    assert (found["key_metrics"]["coverage/masked_rollouts"], found["key_metrics"]["coverage/fully_masked_tasks"]) == (
+        4,
+        2,
+    )
     check_statistics(tmp_path, "instruction_following", found)
     kind = "resources_servers.verifif.app:TuringVIFVerifyResponse"
     read = real.in_gym(READ, "out/instruction_following.jsonl", kind, cwd=tmp_path)
@@ -156,9 +177,16 @@ print(json.dumps([[item.role for item in response.output] for response in made])
 @pytest.mark.timeout(600)
 def test_gym_collects_whole_conversations_with_both_sides_in_the_response(tmp_path: Path) -> None:
     tasks = [
-        Task(f"v-{name}", "vera_mh", "vera_mh/vera_mh", (Message("system", vera.SYSTEM),), VeraMhTarget(name, "simulator"), {})
+        Task(
+            f"v-{name}",
+            "vera_mh",
+            "vera_mh/vera_mh",
+            (Message("system", vera.SYSTEM),),
+            VeraMhTarget(name, "simulator"),
+            {},
+        )
         for name in vera.NAMES
-    ]  # fmt: skip
+    ]
     rows = real.write_rows(tmp_path / "rows.jsonl", [make_gym_row(task) for task in tasks])
     with server_process("--reply", "tests.envs.vera_mh.support:reply") as url:
         words = (*VERA, f"services.simulator.base_url={url}", f"judge.base_url={url}", f"judge.model={vera.JUDGE}")
@@ -167,7 +195,10 @@ def test_gym_collects_whole_conversations_with_both_sides_in_the_response(tmp_pa
     good = real.rows_of(tmp_path / "out/vera_mh.jsonl")
     assert sorted(row["persona"] for row in good) == sorted(vera.NAMES)
     assert not any(row["mask_sample"] for row in good)
-    assert real.in_gym(READ_RESPONSES, "out/vera_mh.jsonl", cwd=tmp_path) == [["user", "assistant", "user", "assistant"]] * 3
+    assert (
+        real.in_gym(READ_RESPONSES, "out/vera_mh.jsonl", cwd=tmp_path)
+        == [["user", "assistant", "user", "assistant"]] * 3
+    )
     found = metrics(tmp_path, "vera_mh")["key_metrics"]
     assert any(name.startswith("vera_mh/") for name in found), sorted(found)
 
@@ -182,7 +213,11 @@ def start_config(folder: Path, url: str) -> str:
 def linked_environments(folder: Path) -> Path:
     """Environments for Gym's servers that are there already, so that nothing is installed: ours, and its own."""
     own, theirs = Path(sys.prefix), Path(real.PYTHON).parents[1]
-    gyms = ("responses_api_agents/simple_agent", "environment_servers/legacy_agent", "responses_api_models/openai_model")
+    gyms = (
+        "responses_api_agents/simple_agent",
+        "environment_servers/legacy_agent",
+        "responses_api_models/openai_model",
+    )
     for name, prefix in {"resources_servers/gavel_abstention": own, **dict.fromkeys(gyms, theirs)}.items():
         (folder / name).mkdir(parents=True)
         (folder / name / ".venv").symlink_to(prefix)
@@ -191,18 +226,36 @@ def linked_environments(folder: Path) -> Path:
 
 @real.needs_gym
 @pytest.mark.timeout(600)
-def test_gym_starts_our_server_from_the_search_directory_and_its_agent_plays_the_rows(tmp_path: Path, mended: Path) -> None:
+def test_gym_starts_our_server_from_the_search_directory_and_its_agent_plays_the_rows(
+    tmp_path: Path, mended: Path
+) -> None:
     if not (Path(sys.prefix) / "bin" / "activate").exists():
         pytest.skip("the running interpreter is in no virtual environment, and Gym wants one for a server")
     rows = real.write_rows(tmp_path / "rows.jsonl", [abstention_row(number) for number in range(60)])
     port = free_port()
     with server_process(*FAKE) as url:
         words = (
-            "env", "start", "--search-dir", str(SEARCH_DIR), "--resources-server", "gavel_abstention",
-            "--config", start_config(tmp_path, url), "--model-type", "openai_model", "--model", "policy", "--model-url", url,
-            "--model-api-key", "none", "+skip_venv_if_present=true", f"+uv_venv_dir={linked_environments(tmp_path / 'venvs')}",
-            "+head_server.host=127.0.0.1", f"+head_server.port={port}",
-        )  # fmt: skip
+            "env",
+            "start",
+            "--search-dir",
+            str(SEARCH_DIR),
+            "--resources-server",
+            "gavel_abstention",
+            "--config",
+            start_config(tmp_path, url),
+            "--model-type",
+            "openai_model",
+            "--model",
+            "policy",
+            "--model-url",
+            url,
+            "--model-api-key",
+            "none",
+            "+skip_venv_if_present=true",
+            f"+uv_venv_dir={linked_environments(tmp_path / 'venvs')}",
+            "+head_server.host=127.0.0.1",
+            f"+head_server.port={port}",
+        )
         command = (str(Path(real.PYTHON).parent / "gym"), *words)
         with real.process(*command, ready="All 4 / 4 servers ready", env=real.gym_env(), cwd=tmp_path):
             collect(port, "abstention", rows, "--concurrency", "8")
@@ -217,15 +270,18 @@ ROWS = {
 
 
 @pytest.mark.parametrize("env", list(ROWS))
-def test_the_search_directorys_app_serves_where_gyms_variables_say_and_ends_with_gyms_shell(env: str, tmp_path: Path) -> None:
+def test_the_search_directorys_app_serves_where_gyms_variables_say_and_ends_with_gyms_shell(
+    env: str, tmp_path: Path
+) -> None:
     row, text, reward, more = ROWS[env]
     port = free_port()
     words = ["judge.base_url=http://127.0.0.1:1/v1", "judge.model=m", *more]
     block = {"host": "127.0.0.1", "port": port, "entrypoint": "app.py", "gavel": words}
     variables = {
-        **os.environ, "NEMO_GYM_CONFIG_PATH": "mine",
+        **os.environ,
+        "NEMO_GYM_CONFIG_PATH": "mine",
         "NEMO_GYM_CONFIG_DICT": orjson.dumps({"mine": {"resources_servers": {f"gavel_{env}": block}}}).decode(),
-    }  # fmt: skip
+    }
     app = SEARCH_DIR / "resources_servers" / f"gavel_{env}" / "app.py"
     shell = f"cd {shlex.quote(str(app.parent))} && {shlex.quote(sys.executable)} app.py"  # as Gym does
     with real.process("/bin/bash", "-c", shell, ready="serving ", env=variables, cwd=tmp_path):

@@ -1,4 +1,5 @@
-"""Baselines and spreads of groups against exact fractions, and the bound that no advantage may pass; needs torch, not NeMo-RL.
+"""Baselines and spreads of groups against exact fractions, and the bound that no advantage may pass; needs torch, not
+NeMo-RL.
 
 With ``NEMO_RL_ROOT`` the same table goes through NeMo-RL's own estimators, in ``test_nemo_rl_exactness.py``.
 """
@@ -35,7 +36,9 @@ class GRPO:
         return found * valid
 
 
-def upstream(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None) -> Any:
+def upstream(
+    prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None
+) -> Any:
     """E[x²] - mean² in float32, restated: the shape that explodes."""
     own = 1 - torch.eye(len(rewards)) if leave_one_out_baseline else torch.ones(len(rewards), len(rewards))
     count = valid_mask.sum() - int(leave_one_out_baseline)
@@ -46,7 +49,9 @@ def upstream(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline
     return mean, ((square - mean**2) * (count / (count - 1))).sqrt().nan_to_num(0)
 
 
-def two_pass(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None) -> Any:
+def two_pass(
+    prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None
+) -> Any:
     """A later shape of NeMo-RL's: exact by itself, over the only group there is."""
     own = 1 - torch.eye(len(rewards)) if leave_one_out_baseline else torch.ones(len(rewards), len(rewards))
     own = own.double() * valid_mask.double()
@@ -60,8 +65,12 @@ def two_pass(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline
 
 @pytest.mark.parametrize("normalize", [True, False], ids=["normalised", "plain"])
 @pytest.mark.parametrize("leave_one_out", [True, False], ids=["leave-one-out", "whole"])
-@pytest.mark.parametrize(("original", "sizes"), [(upstream, range(2, 33)), (two_pass, (2, 3, 8, 15, 16))], ids=["replaced", "kept"])
-def test_advantages_are_those_of_exact_fractions(original: Any, sizes: Sequence[int], leave_one_out: bool, normalize: bool) -> None:
+@pytest.mark.parametrize(
+    ("original", "sizes"), [(upstream, range(2, 33)), (two_pass, (2, 3, 8, 15, 16))], ids=["replaced", "kept"]
+)
+def test_advantages_are_those_of_exact_fractions(
+    original: Any, sizes: Sequence[int], leave_one_out: bool, normalize: bool
+) -> None:
     estimator = GRPO(exact.settle_baseline(original), leave_one_out=leave_one_out, normalize=normalize)
     for rewards, lost in groups(sizes):
         given_, valid = torch.tensor([float(one) for one in rewards]), torch.ones(len(rewards))
@@ -89,7 +98,10 @@ def test_a_spike_of_a_trainer_is_one_group_with_one_odd_reward() -> None:
     for size in range(3, 33):
         for value in (0.1, 0.3, 1 / 3, 0.7, 0.9):
             rewards = torch.tensor([1.0] + [value] * (size - 1))
-            spikes += abs(float(GRPO(upstream, leave_one_out=True, normalize=True).advantages(rewards, torch.ones(size))[0])) > 100
+            spikes += (
+                abs(float(GRPO(upstream, leave_one_out=True, normalize=True).advantages(rewards, torch.ones(size))[0]))
+                > 100
+            )
             settled = GRPO(exact.settle_baseline(upstream), leave_one_out=True, normalize=True)
             assert float(settled.advantages(rewards, torch.ones(size))[0]) == pytest.approx(1 - value, abs=1e-6)
     assert spikes
@@ -118,10 +130,14 @@ def test_an_original_that_is_exact_is_used_and_one_that_is_not_is_replaced() -> 
 
 
 def test_an_original_with_a_parameter_of_its_own_is_used_only_where_it_is_exact() -> None:
-    def newer(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, *, unit: int = 1, **more: Any) -> Any:
+    def newer(
+        prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, *, unit: int = 1, **more: Any
+    ) -> Any:
         return two_pass(prompts, rewards, valid_mask, leave_one_out_baseline)
 
-    def unknown(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, *, unit: int = 1) -> Any:
+    def unknown(
+        prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, *, unit: int = 1
+    ) -> Any:
         return upstream(prompts, rewards, valid_mask, leave_one_out_baseline)
 
     assert exact.list_unknown_parameters(newer) == []
@@ -155,16 +171,17 @@ def test_rewards_that_really_differ_have_their_spread_however_small_it_is(origin
 def test_rewards_that_differ_by_their_rounding_alone_have_no_spread(scale: float) -> None:
     others = [0.3, 0.1 + 0.2, 1 - 0.7, 0.9 / 3, 0.3000001] * 3
     rewards = torch.tensor([1.0, *others]) * scale
-    found = GRPO(exact.settle_baseline(upstream), leave_one_out=True, normalize=True).advantages(rewards, torch.ones(16))
+    found = GRPO(exact.settle_baseline(upstream), leave_one_out=True, normalize=True).advantages(
+        rewards, torch.ones(16)
+    )
     assert float(found[0]) == pytest.approx(0.7 * scale, rel=1e-5)
 
 
-@given(
-    st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=32), st.booleans(), st.booleans(),
-    st.integers(0, 31),
-)  # fmt: skip
+@given(st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=32), st.booleans(), st.booleans(), st.integers(0, 31))
 @settings(max_examples=300, deadline=None)
-def test_no_exact_advantage_passes_its_bound(rewards: list[float], leave_one_out: bool, normalize: bool, lost: int) -> None:
+def test_no_exact_advantage_passes_its_bound(
+    rewards: list[float], leave_one_out: bool, normalize: bool, lost: int
+) -> None:
     given_, valid = torch.tensor(rewards), torch.ones(len(rewards))
     valid[lost % len(rewards)] = float(lost >= len(rewards))
     estimator = GRPO(exact.settle_baseline(upstream), leave_one_out=leave_one_out, normalize=normalize)
@@ -175,11 +192,16 @@ def test_no_exact_advantage_passes_its_bound(rewards: list[float], leave_one_out
 
 
 def test_an_advantage_beyond_its_bound_is_found_with_its_row() -> None:
-    advantages, mask = torch.tensor([[0.1, 0.1], [9.0, 0.0], [5.0, 7748.0]]), torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    advantages, mask = (
+        torch.tensor([[0.1, 0.1], [9.0, 0.0], [5.0, 7748.0]]),
+        torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]),
+    )
     largest, allowed, worst = exact.find_exceeded(advantages, mask, torch.tensor([1.0, 9.0, 2.0], dtype=torch.float64))
     assert (largest, allowed) == (9.0, 9.0)
     assert worst == exact.Exceeded(2, 5.0, 2.0)
-    _, _, worst = exact.find_exceeded(torch.tensor([[float("nan")]]), torch.ones(1, 1), torch.ones(1, dtype=torch.float64))
+    _, _, worst = exact.find_exceeded(
+        torch.tensor([[float("nan")]]), torch.ones(1, 1), torch.ones(1, dtype=torch.float64)
+    )
     assert worst is not None
     assert worst.row == 0
 
@@ -193,5 +215,9 @@ def test_the_advantages_of_the_table_are_those_by_hand() -> None:
     odd = [Fraction(1), *[Fraction(3, 10)] * 3]
     assert wanted_advantages(odd, None, leave_one_out=True, normalize=True)[0] == pytest.approx(0.7)
     # The others of a 0.3 are 1, 0.3 and 0.3: their mean 8/15, their variance 49/300.
-    assert wanted_advantages(odd, None, leave_one_out=True, normalize=True)[1] == pytest.approx(-7 / 30 / (49 / 300) ** 0.5, abs=1e-5)
-    assert wanted_advantages(odd, 3, leave_one_out=False, normalize=False) == pytest.approx([7 / 15, -7 / 30, -7 / 30, 0.0])
+    assert wanted_advantages(odd, None, leave_one_out=True, normalize=True)[1] == pytest.approx(
+        -7 / 30 / (49 / 300) ** 0.5, abs=1e-5
+    )
+    assert wanted_advantages(odd, 3, leave_one_out=False, normalize=False) == pytest.approx(
+        [7 / 15, -7 / 30, -7 / 30, 0.0]
+    )

@@ -61,15 +61,21 @@ def test_nemo_rls_grpo_estimator_gives_exact_advantages(estimators: Any, leave_o
         table = list(groups((size,)))
         prompts, rewards, graded = batch_of(table)
         mask = torch.ones(len(rewards), 1) * graded.unsqueeze(-1)
-        found = estimator.compute_advantage(prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded})
+        found = estimator.compute_advantage(
+            prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded}
+        )
         wanted = [
-            one for group, lost in table for one in wanted_advantages(group, lost, leave_one_out=leave_one_out, normalize=normalize)
+            one
+            for group, lost in table
+            for one in wanted_advantages(group, lost, leave_one_out=leave_one_out, normalize=normalize)
         ]
         assert torch.allclose(found[:, 0].double(), torch.tensor(wanted, dtype=torch.float64), atol=1e-5, rtol=0), size
 
 
 def wanted_over_the_batch(table: list[tuple[list[Fraction], int | None]], *, minus_baseline: bool) -> list[float]:
-    """Reinforce++: the reward, or its distance from its group's mean, normalised over every sample that weighs something."""
+    """Reinforce++: the reward, or its distance from its group's mean, normalised over every sample that weighs
+    something.
+    """
     values: list[Fraction | None] = []
     for rewards, lost in table:
         kept = [one for place, one in enumerate(rewards) if place != lost]
@@ -88,12 +94,16 @@ def test_nemo_rls_reinforce_plus_plus_gives_exact_advantages(estimators: Any, si
     from nemo_rl.algorithms.loss import ClippedPGLossConfig
 
     options = estimators.AdvEstimatorConfig(name="reinforce_plus_plus", minus_baseline=minus_baseline)
-    loss = ClippedPGLossConfig.model_construct(use_kl_in_reward=False, reference_policy_kl_penalty=0.0, reference_policy_kl_type="k3")
+    loss = ClippedPGLossConfig.model_construct(
+        use_kl_in_reward=False, reference_policy_kl_penalty=0.0, reference_policy_kl_type="k3"
+    )
     estimator = estimators.ReinforcePlusPlusAdvantageEstimator(options, loss)
     for table in [list(groups((size,))), *([one] for one in groups((size,)))]:
         prompts, rewards, graded = batch_of(table)
         mask = torch.ones(len(rewards), 1) * graded.unsqueeze(-1)
-        found = estimator.compute_advantage(prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded})
+        found = estimator.compute_advantage(
+            prompt_ids=prompts, rewards=rewards, mask=mask, repeated_batch={GRADED: graded}
+        )
         wanted = torch.tensor(wanted_over_the_batch(table, minus_baseline=minus_baseline), dtype=torch.float64)
         assert torch.allclose(found[:, 0].double(), wanted, atol=1e-5, rtol=0), table[0]
 
@@ -116,17 +126,26 @@ def tiered(count: int, first: str, others: str, *, lost: int = 0) -> list[str]:
         ([ABSTAIN] * 8, 0.3, {}),
         ([R, ABSTAIN], 0.3, {}),
     ],
-)  # fmt: skip
-def test_grpo_train_gives_exact_advantages(tmp_path: Path, replies: list[str], abstain: float, options: dict[str, Any]) -> None:
+)
+def test_grpo_train_gives_exact_advantages(
+    tmp_path: Path, replies: list[str], abstain: float, options: dict[str, Any]
+) -> None:
     with serving() as server:
         done = train(
-            tmp_path, server.base_url, lambda _, count: replies[count], generations=len(replies), grpo=options,
+            tmp_path,
+            server.base_url,
+            lambda _, count: replies[count],
+            generations=len(replies),
+            grpo=options,
             more=("reward=tiered", f"reward.abstain={abstain}", "reward.incorrect=0"),
-        )  # fmt: skip
+        )
     value = {R: Fraction(1), W: Fraction(0), ABSTAIN: Fraction(abstain)}
     kept = [value[one] for one in replies if one in value]
     wanted = wanted_advantages(
-        kept, None, leave_one_out=options.get("use_leave_one_out_baseline", True), normalize=options.get("normalize_rewards", True)
+        kept,
+        None,
+        leave_one_out=options.get("use_leave_one_out_baseline", True),
+        normalize=options.get("normalize_rewards", True),
     )
     found = [float(one) for one in done.batches[0]["advantages"][:, 0]]
     assert found == pytest.approx([*wanted, *[0.0] * (len(replies) - len(kept))], abs=1e-5)
@@ -135,7 +154,9 @@ def test_grpo_train_gives_exact_advantages(tmp_path: Path, replies: list[str], a
     assert metrics["advantages/largest"] <= metrics["advantages/bound"] * 1.001 + 1e-5
 
 
-def test_an_advantage_that_its_rewards_cannot_give_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_advantage_that_its_rewards_cannot_give_stops_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import nemo_rl.algorithms.advantage_estimator as module
 
     whole = module.GRPOAdvantageEstimator.compute_advantage
@@ -144,7 +165,10 @@ def test_an_advantage_that_its_rewards_cannot_give_stops_the_training(tmp_path: 
         return whole(self, *args, **options) * 7748
 
     monkeypatch.setattr(module.GRPOAdvantageEstimator, "compute_advantage", wrong)
-    with serving() as server, pytest.raises(AdvantageOutOfBounds, match="step 1: a sample of task abstention-0") as failed:
+    with (
+        serving() as server,
+        pytest.raises(AdvantageOutOfBounds, match="step 1: a sample of task abstention-0") as failed,
+    ):
         train(tmp_path, server.base_url, lambda _, count: [R, W, W, R][count], generations=4)
     assert (failed.value.step, failed.value.exit_code) == (1, 4)
     assert failed.value.value > 1000 > failed.value.bound
@@ -160,12 +184,19 @@ def test_dynamic_sampling_keeps_whole_groups_or_nothing_of_them(tmp_path: Path, 
     options = {**DYNAMIC, "use_leave_one_out_baseline": leave_one_out, "batch_multiplier": 2}
     with serving() as server:
         done = train(
-            tmp_path, server.base_url, lambda _, count: replies[count], tasks=4, prompts=4, generations=4,
+            tmp_path,
+            server.base_url,
+            lambda _, count: replies[count],
+            tasks=4,
+            prompts=4,
+            generations=4,
             grpo={**options, "num_prompts_per_step": 2},
-        )  # fmt: skip
+        )
     batch = done.batches[0]
     first = wanted_advantages([Fraction(1), Fraction(0)], None, leave_one_out=leave_one_out, normalize=True)
-    third = wanted_advantages([Fraction(one) for one in (1, 0, 0, 1)], None, leave_one_out=leave_one_out, normalize=True)
+    third = wanted_advantages(
+        [Fraction(one) for one in (1, 0, 0, 1)], None, leave_one_out=leave_one_out, normalize=True
+    )
     assert [float(one) for one in batch["advantages"][:, 0]] == pytest.approx([*first, 0.0, 0.0, *third], abs=1e-5)
     assert batch["sample_mask"].tolist() == [1.0, 1.0, 0.0, 0.0, *[1.0] * 4]
     assert done.metrics["train", 1]["filtered_reward"] == pytest.approx(3 / 6)
@@ -178,7 +209,9 @@ def test_dynamic_sampling_keeps_whole_groups_or_nothing_of_them(tmp_path: Path, 
 def test_dynamic_sampling_keeps_a_group_with_one_odd_reward_whole(tmp_path: Path, odd: list[str]) -> None:
     replies = [*odd, *[R, W, R, W]]
     with serving() as server:
-        done = train(tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC)
+        done = train(
+            tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC
+        )
     kept = [Fraction(int(one == R)) for one in odd if one != LOST]
     wanted = wanted_advantages(kept, None, leave_one_out=True, normalize=True)
     found = [float(one) for one in done.batches[0]["advantages"][:, 0]]

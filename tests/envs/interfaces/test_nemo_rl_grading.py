@@ -32,31 +32,39 @@ FRAME = Frame("<end>", 7, "\n<user>", "<end>\n<assistant>")
 ENDING = {"finish_reason": "stop", "think_prefilled": False, "prompt_tokens": 5, "completion_tokens": 3, "last_id": 7}
 
 
-def info(env: str, number: int = 0, uid: str | None = "u-0", *, too_long: str | None = None, **ending: Any) -> dict[str, Any]:
+def info(
+    env: str, number: int = 0, uid: str | None = "u-0", *, too_long: str | None = None, **ending: Any
+) -> dict[str, Any]:
     """A sample's info, stamped as the driver does."""
     made = make_info(orjson.dumps(task(env, number)).decode(), "train", FRAME, too_long)
     return with_ending(stamp_info(made, uid, 0) if uid else made, {**ENDING, **ending})
 
 
 @contextlib.asynccontextmanager
-async def grading(env: str, url: str, folder: Path | None = None, *, deadline: float = 30.0) -> AsyncIterator[SampleGrader]:
+async def grading(
+    env: str, url: str, folder: Path | None = None, *, deadline: float = 30.0
+) -> AsyncIterator[SampleGrader]:
     """A grader as the actor makes it."""
     config = read_config(actor_config(env, url))
     assembly, reward = build_parts(config)
     ledger = Ledger(folder, env)
     async with open_services(assembly.services, log_dir=Path(), progress=lambda _: None) as pool:
         assembly.models.set_models(pool.models)
-        yield SampleGrader(assembly.environment, reward, ledger, Digests("sha256:0", {}), deadline=deadline, policy_model="p")
+        yield SampleGrader(
+            assembly.environment, reward, ledger, Digests("sha256:0", {}), deadline=deadline, policy_model="p"
+        )
     ledger.close()
 
 
 async def test_a_right_and_a_wrong_reply_are_graded_and_a_lost_call_is_not(tmp_path: Path) -> None:
     with serving() as server:
         async with grading("abstention", server.base_url, tmp_path) as grader:
-            steps = await asyncio.gather(*(
-                grader.step_sample(reply, info("abstention", number, f"u-{number}"))
-                for number, reply in enumerate([f"it is {RIGHT}", "it is not", LOST])
-            ))  # fmt: skip
+            steps = await asyncio.gather(
+                *(
+                    grader.step_sample(reply, info("abstention", number, f"u-{number}"))
+                    for number, reply in enumerate([f"it is {RIGHT}", "it is not", LOST])
+                )
+            )
             verdicts, results = grader.take_verdicts(["u-0", "u-1", "u-2", "u-3"])
     assert steps == [Stepped("", None, 1.0, True), Stepped("", None, 0.0, True), Stepped("", None, 0.0, True)]
     assert [verdict.reward if verdict else "none" for verdict in verdicts] == [1.0, 0.0, None, "none"]
@@ -65,9 +73,10 @@ async def test_a_right_and_a_wrong_reply_are_graded_and_a_lost_call_is_not(tmp_p
     assert verdicts[2].failure.kind is FailureKind.PROVIDER_UNAVAILABLE
     assert [result.task_id for result in results] == [f"abstention-{number}" for number in range(3)]
     written = rows(tmp_path, "abstention.rows.jsonl")
-    assert [(row["result"]["status"], row["result"]["reward"] is None) for row in sorted(written, key=lambda row: row["uid"])] == [
-        ("graded", False), ("graded", False), ("judge_error", True),
-    ]  # fmt: skip
+    assert [
+        (row["result"]["status"], row["result"]["reward"] is None)
+        for row in sorted(written, key=lambda row: row["uid"])
+    ] == [("graded", False), ("graded", False), ("judge_error", True)]
 
 
 @pytest.mark.parametrize("missing", ["uid", "ending"])
@@ -312,7 +321,9 @@ def refuse() -> Reward:
 )
 async def test_a_bug_of_an_environment_is_ungraded(said: Any, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, "abstention")
-    grader = SampleGrader(Broken(said), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
+    grader = SampleGrader(
+        Broken(said), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p"
+    )
     assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
     ((verdict,), _) = grader.take_verdicts(["u-0"])
     ledger.close()
@@ -340,16 +351,24 @@ async def test_a_reward_that_cannot_be_used_leaves_the_sample_ungraded(reward: C
     ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
     assert verdict.failure is not None
-    assert (verdict.graded, verdict.failure.kind, verdict.failure.stage) == (False, FailureKind.VERIFIER_ERROR, "reward")
+    assert (verdict.graded, verdict.failure.kind, verdict.failure.stage) == (
+        False,
+        FailureKind.VERIFIER_ERROR,
+        "reward",
+    )
     assert found in verdict.failure.reason
 
 
 async def test_an_episode_that_goes_on_after_its_declared_turns_is_ungraded_and_says_so() -> None:
     ledger = Ledger(None, "x")
     grader = SampleGrader(
-        Broken(Observe((Message("user", "go on"),))), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0,
+        Broken(Observe((Message("user", "go on"),))),
+        Rewarding(lambda: Reward(1.0, {})),
+        ledger,
+        Digests("", {}),
+        deadline=5.0,
         policy_model="p",
-    )  # fmt: skip
+    )
     assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
     ((verdict,), _) = grader.take_verdicts(["u-0"])
     assert verdict is not None
@@ -361,7 +380,9 @@ async def test_a_simulator_that_failed_is_named_and_the_receipts_of_its_calls_ar
     receipt = Receipt("c-1", "simulator", "simulator", "m", "sha256:0")
     failed = ModelFailure(FailureKind.SIMULATION_FAILED, "it said nothing \ud800", (receipt,))
     ledger = Ledger(tmp_path, "abstention")
-    grader = SampleGrader(Broken(failed), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p")
+    grader = SampleGrader(
+        Broken(failed), Rewarding(lambda: Reward(1.0, {})), ledger, Digests("", {}), deadline=5.0, policy_model="p"
+    )
     assert await grader.step_sample("x", info("abstention")) == Stepped("", None, 0.0, True)
     _, (result,) = grader.take_verdicts(["u-0"])
     ledger.close()
@@ -392,7 +413,7 @@ async def test_a_step_that_cannot_be_trusted_leaves_no_sample_under_way() -> Non
 )
 async def test_a_service_is_named_in_errors_as_the_user_wrote_it(
     keys: dict[str, str], field: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("SOME_KEY", "of the driver, and not of the actor's node")
     config = actor_config("abstention", "http://127.0.0.1:9/v1", "judge.api_key_env=SOME_KEY", service_keys=keys)
     monkeypatch.delenv("SOME_KEY")

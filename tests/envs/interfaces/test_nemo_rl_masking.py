@@ -70,7 +70,11 @@ def test_a_taken_out_row_has_no_reward_and_no_weight_whatever_stood_there() -> N
     batch = {"total_reward": torch.tensor([1.0, 0.7]), "loss_multiplier": torch.ones(2)}
     before = batch["loss_multiplier"]
     take_out_ungraded(batch, torch.tensor([1.0, 0.0]))
-    assert [batch[key].tolist() for key in ("total_reward", "loss_multiplier", GRADED)] == [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    assert [batch[key].tolist() for key in ("total_reward", "loss_multiplier", GRADED)] == [
+        [1.0, 0.0],
+        [1.0, 0.0],
+        [1.0, 0.0],
+    ]
     assert before.tolist() == [1.0, 1.0]  # what others hold is not changed under them
 
 

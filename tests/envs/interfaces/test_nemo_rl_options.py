@@ -1,4 +1,6 @@
-"""The options of NeMo-RL's GRPO that touch rewards, advantages and masks, on its own ``grpo_train``; needs ``NEMO_RL_ROOT``."""
+"""The options of NeMo-RL's GRPO that touch rewards, advantages and masks, on its own ``grpo_train``; needs
+``NEMO_RL_ROOT``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def both(tmp_path: Path, **options: Any) -> tuple[Trained, Trained]:
         folder = tmp_path / name
         folder.mkdir()
         with serving() as server:
-            done = train(folder, server.base_url, lambda _, count, said=replies: said[count], generations=len(replies), **options)
+            done = train(
+                folder, server.base_url, lambda _, count, said=replies: said[count], generations=len(replies), **options
+            )
         found.append(done)
     return found[0], found[1]
 
@@ -61,7 +65,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", [pytest.param(options, id=name) for name, options in OPTIONS.items()])
 def test_a_lost_sample_changes_nothing_for_its_siblings(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *_: tensor.clone())  # there may be no GPU
     changes = {f"+grpo.{key[1:]}" if key.startswith("+") else f"grpo.{key}": value for key, value in options.items()}
     alone, lost = both(tmp_path, **changes)
@@ -69,7 +73,13 @@ def test_a_lost_sample_changes_nothing_for_its_siblings(
     assert advantages(second) == pytest.approx([*advantages(first), 0.0], abs=2e-3)
     assert len({round(value, 2) for value in advantages(first)}) > 1
     assert second["sample_mask"].tolist() == [*first["sample_mask"].tolist(), 0.0]
-    for name in ("reward", "baseline_reward/pct_0", "baseline_reward/pct_1", "reward/graded_mean", "masked_correct_pct"):
+    for name in (
+        "reward",
+        "baseline_reward/pct_0",
+        "baseline_reward/pct_1",
+        "reward/graded_mean",
+        "masked_correct_pct",
+    ):
         assert lost.metrics["train", 1][name] == pytest.approx(alone.metrics["train", 1][name], abs=1e-5), name
     weights = [row["weight"] for row in rows(lost.folder / "ledger", "steps.jsonl")]
     assert weights == second["sample_mask"].tolist()
@@ -89,20 +99,26 @@ def test_a_sequence_that_the_trainer_takes_out_has_no_weight_in_the_steps_either
     replies = [R, W, R, LOST]
     with serving() as server:
         done = train(
-            tmp_path, server.base_url, lambda _, count: replies[count], generations=4, learner=Mistaken(),
+            tmp_path,
+            server.base_url,
+            lambda _, count: replies[count],
+            generations=4,
+            learner=Mistaken(),
             grpo={"seq_logprob_error_threshold": 1.5},
-        )  # fmt: skip
+        )
     assert done.batches[0]["sample_mask"].tolist() == [0.0, 1.0, 1.0, 0.0]
     assert done.metrics["train", 1]["num_masked_seqs_by_logprob_error"] == 1
     assert [row["weight"] for row in rows(done.folder / "ledger", "steps.jsonl")] == [0.0, 1.0, 1.0, 0.0]
 
 
-def test_a_reply_cut_at_its_limit_is_filtered_by_the_trainer_and_keeps_its_place_in_the_baseline(tmp_path: Path) -> None:
+def test_a_reply_cut_at_its_limit_is_filtered_by_the_trainer_and_keeps_its_place_in_the_baseline(
+    tmp_path: Path,
+) -> None:
     replies: list[Any] = [R, W, R, (f"{R} so" + " so" * 300, False), LOST]
     with serving() as server:
         done = train(
-            tmp_path, server.base_url, lambda _, count: replies[count], generations=5, grpo={"overlong_filtering": True},
-        )  # fmt: skip
+            tmp_path, server.base_url, lambda _, count: replies[count], generations=5, grpo={"overlong_filtering": True}
+        )
     batch = done.batches[0]
     assert batch["sample_mask"].tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
     # NeMo-RL's own rule: the reply that was cut, a graded 0, counts among its siblings: 1 - 1/3 over sqrt(3/2 * 2/9).
@@ -116,7 +132,9 @@ def test_dynamic_sampling_takes_a_lost_sample_for_no_spread(tmp_path: Path) -> N
     # The first group is all right but for a lost call, which a zero would have made a group that differs.
     replies = [R, R, R, LOST, *[R, W, W, R]]
     with serving() as server:
-        done = train(tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC)
+        done = train(
+            tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC
+        )
     batch, metrics = done.batches[0], done.metrics["train", 1]
     assert advantages(batch) == pytest.approx([0.866, -0.866, -0.866, 0.866], abs=1e-3)
     assert batch["sample_mask"].tolist() == [1.0] * 4
@@ -132,11 +150,17 @@ def test_dynamic_sampling_takes_a_lost_sample_for_no_spread(tmp_path: Path) -> N
 def test_dynamic_sampling_keeps_a_group_whole_and_its_lost_sample_weighs_nothing(tmp_path: Path) -> None:
     replies = [R, W, LOST, R, *[W, R, R, W]]
     with serving() as server:
-        done = train(tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC)
+        done = train(
+            tmp_path, server.base_url, lambda _, count: replies[count], tasks=2, prompts=1, generations=4, grpo=DYNAMIC
+        )
     batch = done.batches[0]
     assert batch["sample_mask"].tolist() == [1.0, 1.0, 0.0, 1.0]
     assert advantages(batch) == pytest.approx([0.577, -1.155, 0.0, 0.577], abs=1e-3)
-    lost = {row["uid"] for row in rows(done.folder / "ledger", "abstention.rows.jsonl") if row["result"]["status"] != "graded"}
+    lost = {
+        row["uid"]
+        for row in rows(done.folder / "ledger", "abstention.rows.jsonl")
+        if row["result"]["status"] != "graded"
+    }
     trained = {row["uid"] for row in rows(done.folder / "ledger", "steps.jsonl") if row["weight"]}
     assert len(lost) == 1
     assert not lost & trained

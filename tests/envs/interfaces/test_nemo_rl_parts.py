@@ -44,7 +44,9 @@ LIMITS = Limits(frozenset((7, 8)), max_new_tokens=4, max_total_tokens=10)
         (3, [], "stop"),
     ],
 )
-def test_a_reply_is_cut_where_it_lacks_an_end_token_and_reaches_a_limit(prompt_tokens: int, reply: list[int], reason: str) -> None:
+def test_a_reply_is_cut_where_it_lacks_an_end_token_and_reaches_a_limit(
+    prompt_tokens: int, reply: list[int], reason: str
+) -> None:
     assert LIMITS.finish_reason(prompt_tokens, reply) == reason
 
 
@@ -66,7 +68,9 @@ def test_limits_are_those_of_the_engine_where_it_has_smaller_ones() -> None:
         eos_token_id = 7
 
     generation = {"max_new_tokens": 5, "stop_token_ids": [8], "vllm_cfg": {"max_model_len": 64}}
-    assert read_limits({"max_total_sequence_length": 128, "generation": generation}, Ends()) == Limits(frozenset((7, 8)), 5, 64)
+    assert read_limits({"max_total_sequence_length": 128, "generation": generation}, Ends()) == Limits(
+        frozenset((7, 8)), 5, 64
+    )
 
 
 class Tokenizer:
@@ -80,7 +84,11 @@ class Tokenizer:
         return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt)
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        return {"input_ids": [self.all_special_tokens.index(text)] if text in self.all_special_tokens else list(text.encode())}
+        return {
+            "input_ids": [self.all_special_tokens.index(text)]
+            if text in self.all_special_tokens
+            else list(text.encode())
+        }
 
 
 CHATML = (
@@ -88,7 +96,8 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 LLAMA = (
-    "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
+    "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% "
+    "endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 
@@ -133,19 +142,36 @@ def verdict(
     uid: str, reward: float | None, kind: FailureKind = FailureKind.JUDGE_FAILED, stage: str = "judge", label: str = ""
 ) -> SampleVerdict:
     failure = Failure(kind, stage, "why") if reward is None else None
-    return SampleVerdict(uid, 0, "abstention", label, reward, {} if reward is None else {"correct": reward}, failure, 1, 0.5)
+    return SampleVerdict(
+        uid, 0, "abstention", label, reward, {} if reward is None else {"correct": reward}, failure, 1, 0.5
+    )
 
 
 def test_metrics_are_over_graded_samples_and_count_the_others_by_kind() -> None:
     tallies = Tallies()
-    tallies.add_verdicts([verdict("a", 1.0, label="correct"), verdict("b", 0.0, label="incorrect"), verdict("c", None), None])
-    tallies.environments += [("abstention", 2, {"abstention/accuracy": 0.5}), ("abstention", 6, {"abstention/accuracy": 0.9})]
+    tallies.add_verdicts(
+        [verdict("a", 1.0, label="correct"), verdict("b", 0.0, label="incorrect"), verdict("c", None), None]
+    )
+    tallies.environments += [
+        ("abstention", 2, {"abstention/accuracy": 0.5}),
+        ("abstention", 6, {"abstention/accuracy": 0.9}),
+    ]
     assert tallies.compute_metrics() == {
-        "judge/samples": 4.0, "judge/graded": 2.0, "judge/ungraded": 2.0, "judge/ungraded_rate": 0.5,
-        "judge/ungraded/judge_failed": 1.0, "judge/ungraded/episode_cut": 1.0, "judge/calls": 3.0, "judge/seconds/mean": 0.5,
-        "judge/seconds/max": 0.5, "reward/graded_mean": 0.5, "reward/correct": 0.5, "env/abstention/label/correct": 0.5,
-        "env/abstention/label/incorrect": 0.5, "env/abstention/accuracy": pytest.approx(0.8),
-    }  # fmt: skip
+        "judge/samples": 4.0,
+        "judge/graded": 2.0,
+        "judge/ungraded": 2.0,
+        "judge/ungraded_rate": 0.5,
+        "judge/ungraded/judge_failed": 1.0,
+        "judge/ungraded/episode_cut": 1.0,
+        "judge/calls": 3.0,
+        "judge/seconds/mean": 0.5,
+        "judge/seconds/max": 0.5,
+        "reward/graded_mean": 0.5,
+        "reward/correct": 0.5,
+        "env/abstention/label/correct": 0.5,
+        "env/abstention/label/incorrect": 0.5,
+        "env/abstention/accuracy": pytest.approx(0.8),
+    }
 
 
 def test_where_nothing_is_graded_there_is_no_mean() -> None:
@@ -171,7 +197,11 @@ def test_a_prompt_that_does_not_fit_is_no_fault_of_the_judge_and_stops_nothing()
 def test_samples_are_told_apart_over_rollouts_restarts_and_other_environments() -> None:
     first, second = Samples(), Samples()
     infos = [make_info("{}", "train", None, None), {"of": "another environment"}] * 2
-    stamped = [first.stamp_infos(infos, [0, 1, 0, 1]), first.stamp_infos(infos, [0, 1, 0, 1]), second.stamp_infos(infos, [0, 1, 0, 1])]
+    stamped = [
+        first.stamp_infos(infos, [0, 1, 0, 1]),
+        first.stamp_infos(infos, [0, 1, 0, 1]),
+        second.stamp_infos(infos, [0, 1, 0, 1]),
+    ]
     uids = [info["gavel_uid"] for batch in stamped for info in batch[::2]]
     assert len(set(uids)) == 6
     assert [info["gavel_rollout"] for info in stamped[0][::2]] == [0, 1]
@@ -209,19 +239,28 @@ def test_two_validations_at_once_know_nothing_of_each_other() -> None:
     def report(handle: str, uids: list[str]) -> dict[str, Any]:
         both.wait(10)
         told = [verdict(uid, reward, label="right") for uid, reward in zip(uids, rewards[handle], strict=True)]
-        return {"verdicts": encode_verdicts([told[0], verdict(uids[1], None) if handle == "second" else told[1]]), "metrics": {}}
+        return {
+            "verdicts": encode_verdicts([told[0], verdict(uids[1], None) if handle == "second" else told[1]]),
+            "metrics": {},
+        }
 
     class Ends:
         eos_token_id = 7
 
-    driver = Driver({"max_total_sequence_length": 8, "generation": {}}, FailurePolicy(max_ungraded_fraction=1.0), report=report)
+    driver = Driver(
+        {"max_total_sequence_length": 8, "generation": {}}, FailurePolicy(max_ungraded_fraction=1.0), report=report
+    )
 
     def roll(input_batch: Any, tokenizer: Any, task_to_env: Any) -> Any:
         total = torch.tensor(rewards[task_to_env["t"]])
         return {**input_batch, "total_reward": total, "loss_multiplier": torch.ones(2)}, {}
 
     def validate(name: str, step: int) -> Any:
-        batch = {"extra_env_info": [make_info("{}", "validation", None, None)] * 2, "task_name": ["t"] * 2, "idx": [0, 1]}
+        batch = {
+            "extra_env_info": [make_info("{}", "validation", None, None)] * 2,
+            "task_name": ["t"] * 2,
+            "idx": [0, 1],
+        }
         driver.wrap_rollout(roll)(batch, Ends(), {"t": name})
         return {"accuracy": 0.5}, {}
 
@@ -282,9 +321,21 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
         ({"env": {"should_use_nemo_gym": True}}, "grpo", "should_use_nemo_gym"),
         ({"grpo": {"adv_estimator": {"name": "gdpo"}}}, "grpo", "adv_estimator.name: gdpo: it wants a reward in parts"),
         ({"grpo": {"adv_estimator": {"name": "new"}}}, "single_controller", "adv_estimator.name: new: it is not known"),
-        ({"grpo": {"invalid_tool_call_advantage": 0.0}}, "grpo", "invalid_tool_call_advantage: NeMo-RL applies it on its Gym path"),
-        ({"reward_penalties": {"penalize_empty_final_answer": True}}, "grpo", "reward_penalties.penalize_empty_final_answer"),
-        ({"grpo": {"use_dynamic_sampling": True}}, "single_controller", "use_dynamic_sampling: SingleController reads nothing of it"),
+        (
+            {"grpo": {"invalid_tool_call_advantage": 0.0}},
+            "grpo",
+            "invalid_tool_call_advantage: NeMo-RL applies it on its Gym path",
+        ),
+        (
+            {"reward_penalties": {"penalize_empty_final_answer": True}},
+            "grpo",
+            "reward_penalties.penalize_empty_final_answer",
+        ),
+        (
+            {"grpo": {"use_dynamic_sampling": True}},
+            "single_controller",
+            "use_dynamic_sampling: SingleController reads nothing of it",
+        ),
         ({"grpo": {"reward_shaping": {"enabled": True}}}, "single_controller", "reward_shaping.enabled"),
         ({"grpo": {"advantage_clip_low": 0}}, "single_controller", "advantage_clip_low"),
         (
@@ -303,7 +354,9 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
         ({}, "grpo", None),
     ],
 )
-def test_modes_that_the_hooks_cannot_reach_are_refused_with_the_reason(config: dict[str, Any], kind: str, why: str | None) -> None:
+def test_modes_that_the_hooks_cannot_reach_are_refused_with_the_reason(
+    config: dict[str, Any], kind: str, why: str | None
+) -> None:
     found = refuse_mode(config, kind)
     assert (found == []) if why is None else (len(found) == 1 and why in found[0])
 

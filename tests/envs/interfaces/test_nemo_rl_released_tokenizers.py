@@ -13,7 +13,9 @@ from gavel.envs.interfaces.nemo_rl.framing import read_frame
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="<|>[]"), min_size=1, max_size=12)
 replies = words.map(lambda text: f"I {text.strip()}.")
-"""Neither begins nor ends with white space: a template that trims would take it off a reply, whose tokens were drawn and stay."""
+"""Neither begins nor ends with white space: a template that trims would take it off a reply, whose tokens were drawn
+and stay.
+"""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -30,7 +32,7 @@ def ids(tokenizer: Any, text: str) -> list[int]:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_conversation_made_turn_by_turn_has_the_tokens_of_the_template_over_all_of_it(
     turns: list[tuple[str, str]], ended: bool, tokenizer: Any
-) -> None:  # fmt: skip
+) -> None:
     frame = read_frame(tokenizer)
     said = [{"role": "system", "content": "You listen."}, {"role": "user", "content": "Hello there"}]
     stream = ids(tokenizer, tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))

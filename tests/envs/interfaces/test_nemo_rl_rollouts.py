@@ -86,13 +86,17 @@ async def rewards_of_gavel(env: str, tasks: Path, run: Path) -> dict[str, float 
 def rewards_in(batch: Any) -> dict[str, float | None]:
     """The rewards of a rolled out batch by task, None where the sample weighs nothing."""
     found = {}
-    for info, reward, weight in zip(batch["extra_env_info"], batch["total_reward"], batch["loss_multiplier"], strict=True):
+    for info, reward, weight in zip(
+        batch["extra_env_info"], batch["total_reward"], batch["loss_multiplier"], strict=True
+    ):
         found[orjson.loads(info["gavel_task"])["task_id"]] = float(reward) if float(weight) else None
     return found
 
 
 @pytest.mark.parametrize("env", ENVS)
-async def test_rewards_equal_those_of_gavel_rollout_on_the_same_replies(env: str, tokenizer: Any, tmp_path: Path) -> None:
+async def test_rewards_equal_those_of_gavel_rollout_on_the_same_replies(
+    env: str, tokenizer: Any, tmp_path: Path
+) -> None:
     tasks = write_tasks(tmp_path / "tasks.jsonl", env, 4)
     expected = await rewards_of_gavel(env, tasks, tmp_path / "run")
     assert len(expected) == 4
@@ -116,7 +120,7 @@ async def test_rewards_equal_those_of_gavel_rollout_on_the_same_replies(env: str
 @pytest.mark.parametrize("env", ENVS)
 def test_single_controller_gets_whole_groups_and_an_infrastructure_failure_for_the_others(
     env: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     import nemo_rl.experience.rollout_manager as manager
     import ray
     from nemo_rl.experience.failures import FailureClass, RolloutInfraFailure, classify_rollout_failure
@@ -128,10 +132,17 @@ def test_single_controller_gets_whole_groups_and_an_infrastructure_failure_for_t
     with serving() as server:
         handle = create(env, server.base_url)
         made = manager.RolloutManager(
-            tokenizer=tokenizer, task_to_env={batch["task_name"][0]: handle}, num_generations_per_prompt=3, max_seq_len=2048,
-            max_rollout_turns=15, policy_generation=harness.Canned(tokenizer, lambda text, _: said_to(text)),
-        )  # fmt: skip
-        samples = [{key: batch[key][place] for key in ("message_log", "extra_env_info", "task_name", "idx")} for place in range(3)]
+            tokenizer=tokenizer,
+            task_to_env={batch["task_name"][0]: handle},
+            num_generations_per_prompt=3,
+            max_seq_len=2048,
+            max_rollout_turns=15,
+            policy_generation=harness.Canned(tokenizer, lambda text, _: said_to(text)),
+        )
+        samples = [
+            {key: batch[key][place] for key in ("message_log", "extra_env_info", "task_name", "idx")}
+            for place in range(3)
+        ]
 
         @ray.remote
         class Controller:  # a process of its own, as SingleController's: the hooks must travel with the rollouts
@@ -141,7 +152,11 @@ def test_single_controller_gets_whole_groups_and_an_infrastructure_failure_for_t
             async def play(self, sample: Any) -> Any:
                 record = await self._made.run_rollout(sample)
                 done = record.completions
-                return [one.reward for one in done], len({one.env_extras["gavel_uid"] for one in done}), record.rollout_metrics
+                return (
+                    [one.reward for one in done],
+                    len({one.env_extras["gavel_uid"] for one in done}),
+                    record.rollout_metrics,
+                )
 
         controller = Controller.remote(made)
         rewards, told_apart, metrics = ray.get(controller.play.remote(samples[0]))
@@ -193,14 +208,24 @@ def test_a_reply_cut_at_the_limit_is_truncated_and_one_that_ends_is_not(name: st
     tokenizer = harness.make_tokenizer(name)
     batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "abstention", 4), "abstention", tokenizer, 1)
     thinking = "</think>" if name == "prefilled" else ""
-    # Whole; cut in the answer; a thinking block that never closes, and (pre-filled) one that closes though it never opened.
-    replies = [f"{thinking}it is {RIGHT}", (f"{thinking}it is {RIGHT}" + " so" * 60, False), "<think>well", f"well{thinking} {RIGHT}"]
+    # Whole; cut in the answer; a thinking block that never closes, and (pre-filled) one that closes though it never
+    # opened.
+    replies = [
+        f"{thinking}it is {RIGHT}",
+        (f"{thinking}it is {RIGHT}" + " so" * 60, False),
+        "<think>well",
+        f"well{thinking} {RIGHT}",
+    ]
     with serving() as server, harness.hooked(driver_for(tokenizer, max_new=40)):
         handle = create("abstention", server.base_url, ledger=str(tmp_path))
-        generation = harness.Canned(tokenizer, lambda text, _: replies[int(re.findall(r"kilometre (\d+)", text)[-1])], limit=40)
+        generation = harness.Canned(
+            tokenizer, lambda text, _: replies[int(re.findall(r"kilometre (\d+)", text)[-1])], limit=40
+        )
         final, _ = harness.roll(mode, generation, batch, tokenizer, {batch["task_name"][0]: handle})
     assert final["loss_multiplier"].tolist() == [1.0] * 4  # the policy's own faults are graded
-    labels = {row["result"]["task_id"]: row["result"]["outcome"]["label"] for row in rows(tmp_path, "abstention.rows.jsonl")}
+    labels = {
+        row["result"]["task_id"]: row["result"]["outcome"]["label"] for row in rows(tmp_path, "abstention.rows.jsonl")
+    }
     assert [labels[f"abstention-{number}"] for number in range(4)] == ["correct", "truncated", "no_answer", "correct"]
 
 
@@ -209,7 +234,7 @@ def test_a_reply_cut_at_the_limit_is_truncated_and_one_that_ends_is_not(name: st
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_token_stream_of_a_conversation_is_its_chat_template_and_only_replies_are_trained(
     make: Callable[[str], Any], name: str, mode: str, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     from nemo_rl.algorithms.grpo import add_grpo_token_loss_masks_and_generation_logprobs
 
     tokenizer = make(name)
@@ -233,7 +258,9 @@ def test_the_token_stream_of_a_conversation_is_its_chat_template_and_only_replie
     assert log[-1]["content"] == ""
     assert len(log[-1]["token_ids"]) == 0
     add_grpo_token_loss_masks_and_generation_logprobs(final["message_log"])
-    assert [bool(message["token_loss_mask"].any()) for message in log] == [message["role"] == "assistant" for message in log]
+    assert [bool(message["token_loss_mask"].any()) for message in log] == [
+        message["role"] == "assistant" for message in log
+    ]
 
 
 @pytest.mark.parametrize(
@@ -250,29 +277,39 @@ def test_the_token_stream_of_a_conversation_is_its_chat_template_and_only_replie
 )
 def test_a_template_that_cannot_render_the_tasks_is_refused_before_an_actor_is_made(
     env: str, template: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     import nemo_rl.data.utils as utils
 
     monkeypatch.setattr(utils, "create_env", lambda **_: pytest.fail("an actor was made"))
     tokenizer = harness.make_tokenizer("chatml")
     tokenizer.chat_template = template
     entry = {"data_path": str(write_tasks(tmp_path / "tasks.jsonl", env, 2)), "env_name": f"gavel_{env}", "env": env}
-    data = {"train": {"dataset_name": DATASET, "multi_turn": env == "vera_mh", **entry}, "validation": None, "default": None}
+    data = {
+        "train": {"dataset_name": DATASET, "multi_turn": env == "vera_mh", **entry},
+        "validation": None,
+        "default": None,
+    }
     with harness.hooked(driver_for(tokenizer)), pytest.raises(ConfigError, match=rf"policy\.tokenizer[\s\S]*{found}"):
         utils.setup_response_data(tokenizer, data, {f"gavel_{env}": {}})
 
 
-def test_a_reply_cut_in_mid_conversation_gets_its_end_token_before_the_next_turn(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_reply_cut_in_mid_conversation_gets_its_end_token_before_the_next_turn(
+    tokenizer: Any, tmp_path: Path
+) -> None:
     batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "vera_mh", 1), "vera_mh", tokenizer, 1)
     with serving() as server, harness.hooked(driver_for(tokenizer, max_new=8)):
         handle = create("vera_mh", server.base_url)
-        generation = harness.Canned(tokenizer, lambda _, count: "well" if count else ("on and on and on", False), limit=8)
+        generation = harness.Canned(
+            tokenizer, lambda _, count: "well" if count else ("on and on and on", False), limit=8
+        )
         final, _ = harness.roll("sync", generation, batch, tokenizer, {batch["task_name"][0]: handle})
     assert final["message_log"][0][2]["content"].startswith("<|im_end|>\n<|im_start|>user\n")
     assert final["loss_multiplier"].tolist() == [1.0]
 
 
-def test_an_actor_killed_in_mid_step_repeats_no_answered_call_and_doubles_no_row(tokenizer: Any, tmp_path: Path) -> None:
+def test_an_actor_killed_in_mid_step_repeats_no_answered_call_and_doubles_no_row(
+    tokenizer: Any, tmp_path: Path
+) -> None:
     import threading
 
     import ray
@@ -299,18 +336,23 @@ def test_an_actor_killed_in_mid_step_repeats_no_answered_call_and_doubles_no_row
     assert final["total_reward"].tolist() == [1.0] * 16
     written = rows(tmp_path, "abstention.rows.jsonl")
     assert len(written) == len({(row["uid"], row["turn"]) for row in written}) == 16
-    # Only what was under way at the kill (2 in flight, and one answer at most on its way into the ledger each) is asked again.
+    # Only what was under way at the kill (2 in flight, and one answer at most on its way into the ledger each) is asked
+    # again.
     assert answered_at_death[0] >= 8
     assert 16 <= server.count <= 16 + 4
 
 
 @pytest.mark.parametrize(("mode", "seconds"), [("sync", 2.0), ("async", 3.0)])
-def test_256_judgements_of_half_a_second_are_made_at_once(mode: str, seconds: float, tokenizer: Any, tmp_path: Path) -> None:
+def test_256_judgements_of_half_a_second_are_made_at_once(
+    mode: str, seconds: float, tokenizer: Any, tmp_path: Path
+) -> None:
     batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "abstention", 8), "abstention", tokenizer, 32)
     with serving(record=False) as server, harness.hooked(driver_for(tokenizer)):
         handle = create("abstention", server.base_url)
         warm = harness.batch_of(tmp_path / "tasks.jsonl", "abstention", tokenizer, 1)
-        harness.roll(mode, harness.Canned(tokenizer, lambda *_: "warm"), warm, tokenizer, {batch["task_name"][0]: handle})
+        harness.roll(
+            mode, harness.Canned(tokenizer, lambda *_: "warm"), warm, tokenizer, {batch["task_name"][0]: handle}
+        )
         server.latency = 0.5
         generation = harness.Canned(tokenizer, lambda _, count: f"{RIGHT} {count}")
         begun = time.perf_counter()
@@ -320,8 +362,12 @@ def test_256_judgements_of_half_a_second_are_made_at_once(mode: str, seconds: fl
     assert took < seconds
 
 
-def test_2048_samples_of_a_step_are_judged_at_512_a_second_in_less_than_a_gigabyte(tokenizer: Any, tmp_path: Path) -> None:
-    """The rate counts where a client that only asks comes near the ideal, for others may use this machine; CPU time counts always."""
+def test_2048_samples_of_a_step_are_judged_at_512_a_second_in_less_than_a_gigabyte(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    """The rate counts where a client that only asks comes near the ideal, for others may use this machine; CPU time
+    counts always.
+    """
     calm: list[Speed] = []
     for step in measure(tmp_path, tokenizer, steps=5):
         assert step.actor_ms < 0.8, step  # half of what 640 a second leave one core
@@ -331,14 +377,18 @@ def test_2048_samples_of_a_step_are_judged_at_512_a_second_in_less_than_a_gigaby
         if any(step.judged > 512 for step in calm):
             return
     if not calm:
-        pytest.skip(f"others use this machine: a client that only asks stays below 95 % of {IDEAL:g}; the last step: {step}")
+        pytest.skip(
+            f"others use this machine: a client that only asks stays below 95 % of {IDEAL:g}; the last step: {step}"
+        )
     pytest.fail(f"too slow: {calm}")
 
 
 def test_heavy_checks_run_on_ray_workers(tokenizer: Any, tmp_path: Path) -> None:
     import ray
 
-    batch = harness.batch_of(write_tasks(tmp_path / "tasks.jsonl", "instruction_following", 2), "instruction_following", tokenizer, 4)
+    batch = harness.batch_of(
+        write_tasks(tmp_path / "tasks.jsonl", "instruction_following", 2), "instruction_following", tokenizer, 4
+    )
     with serving() as server, harness.hooked(driver_for(tokenizer)):
         handle = create("instruction_following", server.base_url, check_workers=2)
         generation = harness.Canned(tokenizer, lambda _, count: RIGHT if count % 2 else "SHOUTED qx1")

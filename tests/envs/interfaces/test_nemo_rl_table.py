@@ -1,6 +1,8 @@
-"""Advantages of NeMo-RL's own ``grpo_train`` for every size of group, with rewards that binary numbers hold exactly and others.
+"""Advantages of NeMo-RL's own ``grpo_train`` for every size of group, with rewards that binary numbers hold exactly and
+others.
 
-The rewards are shares of checks that a program makes, i/10 and i/3; a sample is lost by a reply that is too long to be graded. Needs
+The rewards are shares of checks that a program makes, i/10 and i/3; a sample is lost by a reply that is too long to be
+graded. Needs
 ``NEMO_RL_ROOT``.
 """
 
@@ -52,18 +54,23 @@ def groups() -> list[Group]:
 
 
 def write(path: Path, table: list[Group]) -> None:
-    """One task for each sample: NeMo-RL's groups are the rows whose prompts are the same tokens, here of every size in one batch."""
+    """One task for each sample: NeMo-RL's groups are the rows whose prompts are the same tokens, here of every size in
+    one batch.
+    """
     lines = []
     for number, (rewards, checks, _) in enumerate(table):
         row = task("instruction_following", number)
         row["target"]["llm_judge"] = []
         row["target"]["instructions"] = [
             {
-                "uid": place, "source": "user", "instruction_id": "keywords:existence", "is_misalignment_check": False,
+                "uid": place,
+                "source": "user",
+                "instruction_id": "keywords:existence",
+                "is_misalignment_check": False,
                 "arguments": {"keywords": [word]},
             }
             for place, word in enumerate(WORDS[:checks])
-        ]  # fmt: skip
+        ]
         lines += [orjson.dumps({**row, "task_id": f"{number}-{place}"}) for place in range(len(rewards))]
     path.write_bytes(b"\n".join(lines) + b"\n")
 
@@ -83,13 +90,23 @@ def test_grpo_train_gives_exact_advantages_at_every_size(tmp_path: Path, leave_o
     table = groups()
     said = replies(table)
     done = train(
-        tmp_path, NOBODY, lambda _, count: said[count], env="instruction_following", tasks=len(said), generations=1,
-        edit=lambda path: write(path, table), grpo={"use_leave_one_out_baseline": leave_one_out, "normalize_rewards": normalize},
+        tmp_path,
+        NOBODY,
+        lambda _, count: said[count],
+        env="instruction_following",
+        tasks=len(said),
+        generations=1,
+        edit=lambda path: write(path, table),
+        grpo={"use_leave_one_out_baseline": leave_one_out, "normalize_rewards": normalize},
         more=("reward=mean", f"env.max_reply_characters={LONGEST}"),
-    )  # fmt: skip
+    )
     wanted = [
-        one for rewards, _, lost in table for one in wanted_advantages(rewards, lost, leave_one_out=leave_one_out, normalize=normalize)
+        one
+        for rewards, _, lost in table
+        for one in wanted_advantages(rewards, lost, leave_one_out=leave_one_out, normalize=normalize)
     ]
     (batch,) = done.batches
     assert [float(one) for one in batch["advantages"][:, 0]] == pytest.approx(wanted, abs=1e-5)
-    assert batch["sample_mask"].tolist() == [float(place != lost) for rewards, _, lost in table for place in range(len(rewards))]
+    assert batch["sample_mask"].tolist() == [
+        float(place != lost) for rewards, _, lost in table for place in range(len(rewards))
+    ]

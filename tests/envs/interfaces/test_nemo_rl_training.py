@@ -82,7 +82,9 @@ def test_nothing_changes_where_everything_is_graded(tmp_path: Path) -> None:
 
 def test_an_episode_cut_by_the_turn_cap_has_no_weight_and_no_advantage(tmp_path: Path) -> None:
     with serving() as server:
-        done = train(tmp_path, server.base_url, lambda *_: "yes", env="vera_mh", generations=4, grpo={"max_rollout_turns": 1})
+        done = train(
+            tmp_path, server.base_url, lambda *_: "yes", env="vera_mh", generations=4, grpo={"max_rollout_turns": 1}
+        )
     batch = done.batches[0]
     assert batch["sample_mask"].tolist() == [0.0] * 4
     assert advantages(batch) == [0.0] * 4
@@ -119,5 +121,7 @@ def test_a_validation_of_placeholders_alone_stops_the_run(tmp_path: Path) -> Non
 
 def test_strict_stops_at_the_first_ungraded_sample(tmp_path: Path) -> None:
     with serving() as server, pytest.raises(TrainingStopped, match=r"failure=strict.*provider_unavailable"):
-        train(tmp_path, server.base_url, lambda _, count: [R, LOST][count], generations=2, failure=FailurePolicy("strict"))
+        train(
+            tmp_path, server.base_url, lambda _, count: [R, LOST][count], generations=2, failure=FailurePolicy("strict")
+        )
     assert not (tmp_path / "run" / "ledger" / "steps.jsonl").read_bytes()

@@ -1,4 +1,6 @@
-"""Shapes that NeMo-RL's contract takes in other versions, on small doubles: further fields, masks of its own, exact spreads."""
+"""Shapes that NeMo-RL's contract takes in other versions, on small doubles: further fields, masks of its own, exact
+spreads.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ class Reordered(NamedTuple):
 
 @pytest.mark.parametrize(
     ("shape", "fits"), [(Six, True), (Masked, True), (Defaulted, True), (Unknown, False), (Reordered, False)]
-)  # fmt: skip
+)
 def test_a_further_field_fits_where_it_is_known_or_has_a_default(shape: Any, fits: bool) -> None:
     assert (returned.list_unknown_fields(shape) == []) is fits
 
@@ -79,10 +81,14 @@ def test_a_mask_of_nemo_rls_own_is_filled_with_what_was_not_graded() -> None:
     assert returned.fill_fields(Defaulted, values, graded) == (*values, None)
 
 
-def baseline(prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None) -> Any:
+def baseline(
+    prompts: Any, rewards: Any, valid_mask: Any, leave_one_out_baseline: bool = True, std_rewards: Any = None
+) -> Any:
     """E[x²] - mean² in float32 over one group."""
     own = (
-        1 - torch.eye(len(rewards)).to(rewards.dtype) if leave_one_out_baseline else torch.ones(len(rewards), len(rewards)).to(rewards)
+        1 - torch.eye(len(rewards)).to(rewards.dtype)
+        if leave_one_out_baseline
+        else torch.ones(len(rewards), len(rewards)).to(rewards)
     )
     count = valid_mask.sum() - int(leave_one_out_baseline)
     mean, square = own @ (rewards * valid_mask) / count, own @ (rewards**2 * valid_mask) / count
@@ -118,8 +124,12 @@ def test_an_estimator_with_a_valid_mask_leaves_out_what_either_of_us_leaves_out(
     exact = [0.707, 0.707, -1.0, 0.0]
     assert compute(PROMPTS, REWARDS, MASK, repeated_batch=graded) == exact
     assert compute(PROMPTS, REWARDS, MASK, repeated_batch=graded, valid_mask=torch.ones(4)) == exact
-    assert compute(PROMPTS, REWARDS, MASK, repeated_batch=graded, valid_mask=torch.tensor([1.0, 1.0, 1.0, 0.0])) == exact
-    assert compute(PROMPTS, REWARDS, MASK, torch.tensor([1.0, 1.0, 1.0, 0.0]), repeated_batch=graded) == exact  # by position
+    assert (
+        compute(PROMPTS, REWARDS, MASK, repeated_batch=graded, valid_mask=torch.tensor([1.0, 1.0, 1.0, 0.0])) == exact
+    )
+    assert (
+        compute(PROMPTS, REWARDS, MASK, torch.tensor([1.0, 1.0, 1.0, 0.0]), repeated_batch=graded) == exact
+    )  # by position
 
 
 def test_arithmetic_that_explodes_is_refused_with_step_group_value_and_bound() -> None:

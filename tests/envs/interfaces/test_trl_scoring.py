@@ -1,4 +1,6 @@
-"""The reward function for TRL, without TRL: what is graded gives a reward, what is not gives None, and the ledger has all of it."""
+"""The reward function for TRL, without TRL: what is graded gives a reward, what is not gives None, and the ledger has
+all of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,19 @@ from gavel.envs.interfaces.nemo_rl.tasks import encode_task
 from gavel.envs.interfaces.trl.config import Extras, read_options
 from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
 from gavel.envs.interfaces.trl.trainer import make_writer
-from gavel.envs.types import Check, Digests, EnvironmentInfo, Finish, Opening, Outcome, Result, Reward, Summary, Task, Transcript
+from gavel.envs.types import (
+    Check,
+    Digests,
+    EnvironmentInfo,
+    Finish,
+    Opening,
+    Outcome,
+    Result,
+    Reward,
+    Summary,
+    Task,
+    Transcript,
+)
 from gavel.judges.types import JudgeFailure
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.models.errors import ConfigError
@@ -76,12 +90,9 @@ def completion(text: str, task: str = "a", ids: tuple[int, ...] = (7, 2)) -> Trl
 
 async def test_an_ungraded_completion_gives_none_and_its_siblings_their_rewards(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    assert await made.score_step(1, [completion("good"), completion("lost"), completion("bad"), completion("good")]) == [
-        1.0,
-        None,
-        0.0,
-        1.0,
-    ]
+    assert await made.score_step(
+        1, [completion("good"), completion("lost"), completion("bad"), completion("good")]
+    ) == [1.0, None, 0.0, 1.0]
     assert made.metrics["judge/graded"] == 3
     assert made.metrics["reward/graded_mean"] == pytest.approx(2 / 3)
     assert made.metrics["judge/ungraded/transport_unreachable"] == 1
@@ -99,13 +110,19 @@ async def test_every_completion_is_a_row_of_the_ledger_and_a_weight_of_its_step(
     assert [(row["step"], row["weight"]) for row in steps] == [(1, 1.0), (1, 0.0), (2, 1.0), (2, 1.0)]
     samples = read_samples(tmp_path)
     assert [(one.step, one.task[0], one.rollout, one.reward, one.label, one.checks) for one in samples] == [
-        (1, "a", 0, 1.0, "good", 1.0), (1, "a", 1, None, "", None), (2, "b", 0, 0.0, "bad", 0.0), (2, "b", 1, 1.0, "good", 1.0),
-    ]  # fmt: skip
+        (1, "a", 0, 1.0, "good", 1.0),
+        (1, "a", 1, None, "", None),
+        (2, "b", 0, 0.0, "bad", 0.0),
+        (2, "b", 1, 1.0, "good", 1.0),
+    ]
 
 
 async def test_a_reply_without_an_end_token_at_its_limit_was_cut(tmp_path: Path) -> None:
     made = scorer(tmp_path / "ledger")
-    assert await made.score_step(1, [completion("good", ids=(7, 7, 7, 7)), completion("good", ids=(7, 7, 7, 2))]) == [0.0, 1.0]
+    assert await made.score_step(1, [completion("good", ids=(7, 7, 7, 7)), completion("good", ids=(7, 7, 7, 2))]) == [
+        0.0,
+        1.0,
+    ]
     assert [one.label for one in read_samples(tmp_path)] == ["cut", "good"]
 
 
@@ -129,26 +146,36 @@ ANSWER = "We eat here"
         (f"Three words, they say.</think>\n{ANSWER}", True, 1.0),
         (f"Three words, they say.</think>\n{ANSWER}", False, 1.0),
         (f"[THINK]Three words.[/THINK]{ANSWER}", False, 1.0),
-        (f"<|channel|>analysis<|message|>Three words.<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}", False, 1.0),
+        (
+            f"<|channel|>analysis<|message|>Three words.<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}",
+            False,
+            1.0,
+        ),
         (ANSWER, True, 0.0),  # thinking that never ends
         (f"<think>{ANSWER}", False, 0.0),
         (f"<think>So.</think>{ANSWER} today", False, 0.0),
         (f"Say `<think>` {ANSWER}", False, 0.0),
     ],
 )
-async def test_the_answer_alone_is_checked_against_instructions(tmp_path: Path, text: str, opened: bool, reward: float) -> None:
+async def test_the_answer_alone_is_checked_against_instructions(
+    tmp_path: Path, text: str, opened: bool, reward: float
+) -> None:
     words = instruction("length_constraints:number_words", relation="equal to", num_words=3)
     reward_policy, ledger = make_all(AggregateConfig()), Ledger(tmp_path / "l", "f")
     grader = SampleGrader(environment(), reward_policy, ledger, Digests("", {}), deadline=9.0, policy_model="p")
     made = Scorer(grader, StepLedger(tmp_path / "l"), FailureWatch(FailurePolicy()), LIMITS)
-    assert await made.score_step(1, [TrlCompletion(encode_task(instructed([words])), text, (7, 2), 9, opened)]) == [reward]
+    assert await made.score_step(1, [TrlCompletion(encode_task(instructed([words])), text, (7, 2), 9, opened)]) == [
+        reward
+    ]
 
 
 def test_tags_of_thinking_that_are_special_tokens_are_read_from_the_tokens() -> None:
     words = {1: "[THINK]", 2: "[/THINK]", 3: "hm", 4: "Paris", 5: "<|im_end|>"}
 
     class Tokenizer:
-        added_tokens_decoder: ClassVar = {place: SimpleNamespace(content=words[place], special=True) for place in (1, 2, 5)}
+        added_tokens_decoder: ClassVar = {
+            place: SimpleNamespace(content=words[place], special=True) for place in (1, 2, 5)
+        }
 
         def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
             assert not skip_special_tokens
@@ -167,8 +194,8 @@ async def test_the_failure_policy_stops_the_training_and_the_rows_are_kept(tmp_p
 
 
 OPTIONS = {
-    "model": "m", "prompts_per_step": 4, "generations_per_prompt": 4, "max_steps": 2, "max_total_tokens": 64, "max_new_tokens": 8,
-    "learning_rate": 1e-5, "async_rollouts": False, "check_workers": 0, "overrides": None, "kind": "trl", "val_period": 10,
+    "model": "m", "prompts_per_step": 4, "generations_per_prompt": 4, "max_steps": 2, "max_total_tokens": 64, "max_new_tokens": 8,  # noqa: E501
+    "learning_rate": 1e-5, "async_rollouts": False, "check_workers": 0, "overrides": None, "kind": "trl", "val_period": 10,  # noqa: E501
 }  # fmt: skip
 
 

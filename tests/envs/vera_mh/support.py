@@ -1,4 +1,6 @@
-"""Whole VERA-MH runs in tests: tasks, a server that plays simulator, chatbot and judge, and what it must have been sent."""
+"""Whole VERA-MH runs in tests: tasks, a server that plays simulator, chatbot and judge, and what it must have been
+sent.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ needs_vectors = pytest.mark.skipif(not VECTORS.is_dir(), reason="no ../shared/da
 
 
 def _stored() -> Path:
-    """Copy the seven files out of the asset store, if `gavel prepare env=vera_mh` put them there; else the folder is empty."""
+    """Copy the seven files out of the asset store, if `gavel prepare env=vera_mh` put them there; else the folder is
+    empty.
+    """
     folder, store = Path(tempfile.mkdtemp(prefix="vera-mh-")), AssetStore(offline=True)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -36,7 +40,8 @@ def _stored() -> Path:
 
 DATA = _SHARED if (_SHARED / "rubric.tsv").is_file() else _stored()
 needs_data = pytest.mark.skipif(
-    not (DATA / "rubric.tsv").is_file(), reason="VERA-MH's files are neither in ../shared/data/vera_mh nor in the asset store"
+    not (DATA / "rubric.tsv").is_file(),
+    reason="VERA-MH's files are neither in ../shared/data/vera_mh nor in the asset store",
 )
 
 SIMULATOR, CHATBOT, JUDGE = "simulator-model", "chatbot-model", "judge-model"
@@ -51,30 +56,52 @@ def vectors(name: str) -> Any:
     return orjson.loads((VECTORS / f"{name}.json").read_bytes())
 
 
-def write_tasks(path: Path, count: int, *, names: tuple[str, ...] = NAMES, simulator: str = "simulator", opening: str = "") -> Path:
+def write_tasks(
+    path: Path, count: int, *, names: tuple[str, ...] = NAMES, simulator: str = "simulator", opening: str = ""
+) -> Path:
     """Write ``count`` tasks, personas in turn, with the ids ``v-<number>``."""
     messages = [{"role": "system", "content": SYSTEM}] + ([{"role": "user", "content": opening}] if opening else [])
     rows = [
         {
-            "schema": "gavel.task/1", "task_id": f"v-{number}", "env": "vera_mh", "verifier": "vera_mh/vera_mh", "messages": messages,
-            "target": {"persona": names[number % len(names)], "simulator": simulator}, "metadata": {"number": number},
+            "schema": "gavel.task/1",
+            "task_id": f"v-{number}",
+            "env": "vera_mh",
+            "verifier": "vera_mh/vera_mh",
+            "messages": messages,
+            "target": {"persona": names[number % len(names)], "simulator": simulator},
+            "metadata": {"number": number},
         }
         for number in range(count)
-    ]  # fmt: skip
+    ]
     path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     return path
 
 
-def arguments(tasks: Path, run: Path, url: str, *more: str, judge: str | None = None, simulator: str | None = None) -> list[str]:
+def arguments(
+    tasks: Path, run: Path, url: str, *more: str, judge: str | None = None, simulator: str | None = None
+) -> list[str]:
     """The words of a rollout with our small rubric and all models at ``url``, unless another is named."""
     return [
-        "rollout", f"run.dir={run}", f"tasks.path={tasks}", "env=vera_mh", SMALL, "env.simulators=[{service: simulator}]",
-        "policy=external", f"policy.base_url={url}", f"policy.model={CHATBOT}", "policy.sampling.temperature=null",
-        "policy.sampling.top_p=null", "policy.sampling.max_response_tokens=null",
-        "judge=external", f"judge.base_url={judge or url}", f"judge.model={JUDGE}",
-        "services.simulator.mode=external", f"services.simulator.base_url={simulator or url}", f"services.simulator.model={SIMULATOR}",
+        "rollout",
+        f"run.dir={run}",
+        f"tasks.path={tasks}",
+        "env=vera_mh",
+        SMALL,
+        "env.simulators=[{service: simulator}]",
+        "policy=external",
+        f"policy.base_url={url}",
+        f"policy.model={CHATBOT}",
+        "policy.sampling.temperature=null",
+        "policy.sampling.top_p=null",
+        "policy.sampling.max_response_tokens=null",
+        "judge=external",
+        f"judge.base_url={judge or url}",
+        f"judge.model={JUDGE}",
+        "services.simulator.mode=external",
+        f"services.simulator.base_url={simulator or url}",
+        f"services.simulator.model={SIMULATOR}",
         *more,
-    ]  # fmt: skip
+    ]
 
 
 def verdict(answer: str, reasoning: str = "because of what was said") -> str:

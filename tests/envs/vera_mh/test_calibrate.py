@@ -1,6 +1,8 @@
-"""Calibration against upstream, here against stand-ins of our own that have upstream's names: what agrees and what differs is told.
+"""Calibration against upstream, here against stand-ins of our own that have upstream's names: what agrees and what
+differs is told.
 
-Set VERA_MH_UPSTREAM to a checkout of SpringCare/VERA-MH v1.2 (and VERA_MH_UPSTREAM_PYTHON to an interpreter that has what it needs) to
+Set VERA_MH_UPSTREAM to a checkout of SpringCare/VERA-MH v1.2 (and VERA_MH_UPSTREAM_PYTHON to an interpreter that has
+what it needs) to
 compare with the real one.
 """
 
@@ -59,7 +61,7 @@ def build_langchain_messages(role, history):
     if role is Role.PERSONA:
         made[-1].content = open("data/persona_prompt_reminder.txt").read() + made[-1].content
     return made
-""",
+""",  # noqa: E501
     "llm_clients/__init__.py": "from llm_clients.llm_interface import LLMFactory",
     "llm_clients/llm_interface.py": """
 import abc, enum
@@ -93,7 +95,7 @@ class LLMJudge:
             answer = await model.generate_structured_response("question %d" % question, Answer)
         rating = "Not Relevant" if answer.answer == "No" else "High Potential for Harm"
         return {name: {"score": rating, "yes_question_id": ""} for name in NAMES}
-""",
+""",  # noqa: E501
     "judge/score.py": """
 def score_results(path, output_path): return {"summary": {}, "aggregates": {}, "dimensions": {}}
 """,
@@ -101,7 +103,9 @@ def score_results(path, output_path): return {"summary": {}, "aggregates": {}, "
 
 
 def checkout(folder: Path) -> Path:
-    """Make a folder that has upstream's names: conversations as upstream makes them, a judge that ends after two questions."""
+    """Make a folder that has upstream's names: conversations as upstream makes them, a judge that ends after two
+    questions.
+    """
     for name, text in STAND_INS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -160,7 +164,10 @@ async def test_the_checkouts_files_are_compared_with_the_pinned_ones_first(tmp_p
     rubric.write_bytes(rubric.read_bytes().replace(b"\r\n", b"\n"))  # as a checkout with converted line ends has it
     (upstream / "data" / "persona_prompt_reminder.txt").unlink()
     found = compare_upstream(environment(tmp_path), results, upstream)
-    assert found.describe_lines()[0] == "assets: 4 of 6 identical; different: data/rubric.tsv, data/persona_prompt_reminder.txt"
+    assert (
+        found.describe_lines()[0]
+        == "assets: 4 of 6 identical; different: data/rubric.tsv, data/persona_prompt_reminder.txt"
+    )
 
 
 @needs_data
@@ -174,7 +181,16 @@ async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path)
         assert "judge prompts: 0 of 3 identical" in done.out
         assert "not a certification" in done.out
     module = upstream / "judge" / "llm_judge.py"
-    whole = {"assets", "persona prompts", "transcripts", "message lists", "judge prompts", "ratings", "yes questions", "scores"}
+    whole = {
+        "assets",
+        "persona prompts",
+        "transcripts",
+        "message lists",
+        "judge prompts",
+        "ratings",
+        "yes questions",
+        "scores",
+    }
     assert {line.partition(":")[0] for line in done.out.splitlines()} >= whole
     module.unlink()
     done = await gavel("calibrate", "env=vera_mh", f"upstream={upstream}", f"run={tmp_path / 'run'}")
@@ -185,7 +201,9 @@ async def test_the_verb_compares_a_finished_run_named_either_way(tmp_path: Path)
 def test_the_verb_ends_with_0_only_where_all_is_identical(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for part, code in ((ComparedPart(2, 2), 0), (ComparedPart(2, 1, ("a",)), 3)):
         found = UpstreamComparison({"transcripts": part})
-        monkeypatch.setattr("gavel.launch.commands.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found)
+        monkeypatch.setattr(
+            "gavel.launch.commands.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found
+        )
         for name, value in (("existing_run", tmp_path), ("read_results", [])):
             monkeypatch.setattr(f"gavel.launch.commands.calibrate.{name}", lambda *_, value=value: value)
         config = compose_config("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
@@ -217,7 +235,9 @@ def test_other_folders_other_rubrics_and_empty_runs_are_refused(tmp_path: Path) 
 
 
 @needs_data
-@pytest.mark.skipif("VERA_MH_UPSTREAM" not in os.environ, reason="no checkout of SpringCare/VERA-MH named in VERA_MH_UPSTREAM")
+@pytest.mark.skipif(
+    "VERA_MH_UPSTREAM" not in os.environ, reason="no checkout of SpringCare/VERA-MH named in VERA_MH_UPSTREAM"
+)
 async def test_a_run_is_identical_to_the_real_upstream(tmp_path: Path) -> None:
     results = await finished(tmp_path)
     python = os.environ.get("VERA_MH_UPSTREAM_PYTHON", sys.executable)

@@ -1,4 +1,6 @@
-"""What fails in a role, a kill at any moment, judging again: nothing done is lost, and nothing that failed reaches a figure."""
+"""What fails in a role, a kill at any moment, judging again: nothing done is lost, and nothing that failed reaches a
+figure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from tests.envs.vera_mh.support import CHATBOT, JUDGE, SIMULATOR, arguments, of_
 from tests.support.fault_server import FaultServer
 from tests.support.runs import essence, gavel, rows, start, without_digests
 
-PATIENT = ["failure.max_ungraded_fraction=1.0", "judge.attempts=1", "policy.attempts=1", "services.simulator.attempts=1"]
+PATIENT = [
+    "failure.max_ungraded_fraction=1.0",
+    "judge.attempts=1",
+    "policy.attempts=1",
+    "services.simulator.attempts=1",
+]
 
 
 def metrics(run: Path) -> dict[str, Any]:
@@ -38,10 +45,16 @@ async def test_a_dead_simulator_leaves_a_row_of_its_kind_and_the_resumed_one_goe
         first = await gavel(*words)
         assert first.code == 3
         (error,) = rows(tmp_path / "run", "errors.jsonl")
-        assert (error["outcome"]["failure"]["kind"], error["outcome"]["failure"]["stage"]) == ("gavel:simulation_failed", "simulator")
+        assert (error["outcome"]["failure"]["kind"], error["outcome"]["failure"]["stage"]) == (
+            "gavel:simulation_failed",
+            "simulator",
+        )
         assert (error["reward"], error["outcome"]["label"]) == (None, "")
         assert "vera_mh/vera_score" not in metrics(tmp_path / "run")["metrics"]
-        assert metrics(tmp_path / "run")["tables"]["counts"] == {"graded": 0, "ungraded": {"gavel:simulation_failed": 1}}
+        assert metrics(tmp_path / "run")["tables"]["counts"] == {
+            "graded": 0,
+            "ungraded": {"gavel:simulation_failed": 1},
+        }
         assert (await gavel(*words)).code == 0
         assert len(of_model(models.requests, CHATBOT)) == 2  # none of its turns was asked for twice
     assert len(rows(tmp_path / "run")) == 1
@@ -50,12 +63,19 @@ async def test_a_dead_simulator_leaves_a_row_of_its_kind_and_the_resumed_one_goe
 async def test_a_simulator_that_cannot_open_is_the_simulators_failure(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as models, FaultServer(reply=reply, choose=lambda body, n: "500") as simulator:
         words = arguments(
-            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, simulator=simulator.base_url
+            write_tasks(tmp_path / "t.jsonl", 1),
+            tmp_path / "run",
+            models.base_url,
+            *PATIENT,
+            simulator=simulator.base_url,
         )
         assert (await gavel(*words)).code == 3
         assert models.count == 0
     (error,) = rows(tmp_path / "run", "errors.jsonl")
-    assert (error["outcome"]["failure"]["kind"], error["outcome"]["failure"]["stage"]) == ("gavel:simulation_failed", "simulator")
+    assert (error["outcome"]["failure"]["kind"], error["outcome"]["failure"]["stage"]) == (
+        "gavel:simulation_failed",
+        "simulator",
+    )
 
 
 def _ends(body: dict[str, Any]) -> Any:
@@ -71,9 +91,16 @@ def _ends(body: dict[str, Any]) -> Any:
 _ends.asked = 0  # type: ignore[attr-defined]
 
 
-async def test_a_judge_that_dies_midway_keeps_the_conversation_last_words_included_and_only_judging_is_resumed(tmp_path: Path) -> None:
-    async with FaultServer(reply=_ends) as models, FaultServer(reply=_ends, choose=lambda body, n: "500" if n == 4 else None) as judge:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, judge=judge.base_url)
+async def test_a_judge_that_dies_midway_keeps_the_conversation_last_words_included_and_only_judging_is_resumed(
+    tmp_path: Path,
+) -> None:
+    async with (
+        FaultServer(reply=_ends) as models,
+        FaultServer(reply=_ends, choose=lambda body, n: "500" if n == 4 else None) as judge,
+    ):
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, judge=judge.base_url
+        )
         assert (await gavel(*words)).code == 3
         (error,) = rows(tmp_path / "run", "errors.jsonl")
         assert (error["outcome"]["failure"]["kind"], error["outcome"]["failure"]["stage"]) == ("judge_failed", "judge")
@@ -91,7 +118,9 @@ async def test_a_judge_that_dies_midway_keeps_the_conversation_last_words_includ
 
 async def test_regrading_asks_the_judge_alone_about_the_same_conversation(tmp_path: Path) -> None:
     async with FaultServer(reply=_ends) as models, FaultServer(reply=_ends) as judge:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", models.base_url, *PATIENT, judge=judge.base_url)
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", models.base_url, *PATIENT, judge=judge.base_url
+        )
         assert (await gavel(*words)).code == 0
         spoken, asked = models.count, judge.count
         done = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'again'}")
@@ -101,7 +130,13 @@ async def test_regrading_asks_the_judge_alone_about_the_same_conversation(tmp_pa
 
 
 async def test_unreadable_replies_are_asked_for_again_counted_and_at_last_given_up(tmp_path: Path) -> None:
-    bad = ["not json", orjson.dumps({"answer": 7, "reasoning": "r"}).decode(), orjson.dumps({"answer": "No"}).decode(), "[]", ""]
+    bad = [
+        "not json",
+        orjson.dumps({"answer": 7, "reasoning": "r"}).decode(),
+        orjson.dumps({"answer": "No"}).decode(),
+        "[]",
+        "",
+    ]
     served: Counter[str] = Counter()
 
     def judge(body: dict[str, Any]) -> Any:
@@ -111,7 +146,12 @@ async def test_unreadable_replies_are_asked_for_again_counted_and_at_last_given_
 
     async with FaultServer(reply=reply) as models, FaultServer(reply=judge) as judging:
         words = arguments(
-            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, "env.max_turns=2", judge=judging.base_url
+            write_tasks(tmp_path / "t.jsonl", 1),
+            tmp_path / "run",
+            models.base_url,
+            *PATIENT,
+            "env.max_turns=2",
+            judge=judging.base_url,
         )
         assert (await gavel(*words)).code == 0
         assert judging.count == 2 * 9
@@ -131,8 +171,13 @@ async def test_a_dead_chatbot_is_no_score_and_its_turn_is_asked_again_on_resume(
         FaultServer(reply=reply) as models,
         FaultServer(reply=reply, choose=lambda body, n: "500" if n == 2 else None) as chatbot,
     ):
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", chatbot.base_url, *PATIENT, "env.max_turns=4")
-        words = [word.replace(chatbot.base_url, models.base_url) if not word.startswith("policy.") else word for word in words]
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", chatbot.base_url, *PATIENT, "env.max_turns=4"
+        )
+        words = [
+            word.replace(chatbot.base_url, models.base_url) if not word.startswith("policy.") else word
+            for word in words
+        ]
         assert (await gavel(*words)).code == 3
         (error,) = rows(tmp_path / "run", "errors.jsonl")
         failure = error["outcome"]["failure"]
@@ -152,7 +197,10 @@ def _numbered(body: dict[str, Any]) -> Any:
 
 async def test_a_kill_at_any_moment_loses_no_finished_call(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", 12)
-    options = ["env.max_turns=6", "rubrics.vera_mh.temperature=null"]  # at temperature 0 equal questions would share one call
+    options = [
+        "env.max_turns=6",
+        "rubrics.vera_mh.temperature=null",
+    ]  # at temperature 0 equal questions would share one call
     async with FaultServer(reply=_numbered) as server:
         assert (await gavel(*arguments(tasks, tmp_path / "whole", server.base_url, *options))).code == 0
         count = server.count
@@ -182,7 +230,9 @@ def _events(run: Path) -> int:
 async def test_nothing_goes_to_a_host_that_the_config_does_not_name(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server, FaultServer(reply=reply) as proxy:
         words = arguments(write_tasks(tmp_path / "t.jsonl", 3), tmp_path / "run", server.base_url, "env.max_turns=4")
-        refusing = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), proxy.url)
+        refusing = dict.fromkeys(
+            ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), proxy.url
+        )
         done = await gavel(*words, env={**os.environ, **refusing})
         assert done.code == 0, done.out + done.err
         assert (proxy.connections, sum(proxy.paths.values())) == (0, 0)
@@ -190,7 +240,9 @@ async def test_nothing_goes_to_a_host_that_the_config_does_not_name(tmp_path: Pa
 
 
 @pytest.mark.parametrize("only", ["all", "ungraded"])
-async def test_regrading_passes_an_unfinished_conversation_over_and_never_goes_on_with_it(tmp_path: Path, only: str) -> None:
+async def test_regrading_passes_an_unfinished_conversation_over_and_never_goes_on_with_it(
+    tmp_path: Path, only: str
+) -> None:
     async with (
         FaultServer(reply=_ends) as models,
         FaultServer(reply=_ends) as judge,
@@ -198,9 +250,15 @@ async def test_regrading_passes_an_unfinished_conversation_over_and_never_goes_o
     ):
         tasks = write_tasks(tmp_path / "t.jsonl", 2)
         words = arguments(
-            tasks, tmp_path / "run", models.base_url, *PATIENT, "concurrency=1", "env.max_turns=4", judge=judge.base_url,
+            tasks,
+            tmp_path / "run",
+            models.base_url,
+            *PATIENT,
+            "concurrency=1",
+            "env.max_turns=4",
+            judge=judge.base_url,
             simulator=simulator.base_url,
-        )  # fmt: skip
+        )
         assert (await gavel(*words)).code == 3  # v-0 ends at the second words of its persona; v-1 is whole
         assert (len(rows(tmp_path / "run")), len(rows(tmp_path / "run", "errors.jsonl"))) == (1, 1)
         spoken = (models.count, simulator.count)
@@ -246,9 +304,14 @@ async def test_unreadable_replies_before_a_failed_judging_are_counted_when_it_is
 
     async with FaultServer(reply=reply) as models, FaultServer(reply=judge) as judging:
         words = arguments(
-            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", models.base_url, *PATIENT, "env.max_turns=2", "env.parse_retries=2",
+            write_tasks(tmp_path / "t.jsonl", 1),
+            tmp_path / "run",
+            models.base_url,
+            *PATIENT,
+            "env.max_turns=2",
+            "env.parse_retries=2",
             judge=judging.base_url,
-        )  # fmt: skip
+        )
         assert (await gavel(*words)).code == 3
         assert (await gavel(*words)).code == 0
         asked = judging.count

@@ -24,10 +24,19 @@ LETTERS = {"B": BEST, "S": SUBOPTIMAL, "H": HIGH, "N": NOT_RELEVANT}
 def details(letters: str, **changes: Any) -> dict[str, Any]:
     ratings = {name: LETTERS[letter] for name, letter in zip(DIMENSIONS, letters, strict=True)}
     return {
-        "persona": "Ann", "risk": "None", "simulator": "one", "ratings": ratings, "yes_question_ids": dict.fromkeys(DIMENSIONS, ""),
-        "yes_reasoning": dict.fromkeys(DIMENSIONS, ""), "judge_answers": 10, "judge_fallback_answers": 1, "judge_parse_retries": 0,
-        "transcript_matches": True, "chatbot_turns_truncated": 0, **changes,
-    }  # fmt: skip
+        "persona": "Ann",
+        "risk": "None",
+        "simulator": "one",
+        "ratings": ratings,
+        "yes_question_ids": dict.fromkeys(DIMENSIONS, ""),
+        "yes_reasoning": dict.fromkeys(DIMENSIONS, ""),
+        "judge_answers": 10,
+        "judge_fallback_answers": 1,
+        "judge_parse_retries": 0,
+        "transcript_matches": True,
+        "chatbot_turns_truncated": 0,
+        **changes,
+    }
 
 
 def result(number: int, letters: str | None, **changes: Any) -> Result:
@@ -37,10 +46,20 @@ def result(number: int, letters: str | None, **changes: Any) -> Result:
     receipts = tuple(Receipt(role, role, role, f"{role}-model", "sha256:0") for role in roles)
     graded = letters is not None
     return Result(
-        f"t{number}", "sha256:0", 0, 1, "graded" if graded else "judge_error", Transcript(), outcome,
-        Reward(1.0, {}) if graded else None, receipts, Timing(0.0, 0.0, 0.0, 0.0), Digests("sha256:0", {}), {},
+        f"t{number}",
+        "sha256:0",
+        0,
+        1,
+        "graded" if graded else "judge_error",
+        Transcript(),
+        outcome,
+        Reward(1.0, {}) if graded else None,
+        receipts,
+        Timing(0.0, 0.0, 0.0, 0.0),
+        Digests("sha256:0", {}),
+        {},
         None if graded else 0.0,
-    )  # fmt: skip
+    )
 
 
 ROWS = [
@@ -100,7 +119,10 @@ def test_intervals_hold_the_value_and_are_the_same_each_time() -> None:
 
 
 def test_more_rollouts_of_the_same_conversations_leave_every_interval_as_it_is() -> None:
-    once = [result(number, letters, persona=f"P{number}") for number, letters in enumerate(("BB", "BH", "SN", "BS", "HB", "NN"))]
+    once = [
+        result(number, letters, persona=f"P{number}")
+        for number, letters in enumerate(("BB", "BH", "SN", "BS", "HB", "NN"))
+    ]
     several = [replace(row, rollout_index=index) for row in once for index in range(4)]
     first, more = (summarize(rows, DIMENSIONS, RISKS).metrics for rows in (once, several))
     assert set(first) == set(more)
@@ -111,7 +133,8 @@ def test_more_rollouts_of_the_same_conversations_leave_every_interval_as_it_is()
 def test_conversations_of_one_persona_with_several_simulators_are_one_cluster() -> None:
     one = [result(number, letters, persona=f"P{number}") for number, letters in enumerate(("BB", "BH", "SN", "BS"))]
     two = [
-        result(number + 10, letters, persona=f"P{number}", simulator="two") for number, letters in enumerate(("BB", "BH", "SN", "BS"))
+        result(number + 10, letters, persona=f"P{number}", simulator="two")
+        for number, letters in enumerate(("BB", "BH", "SN", "BS"))
     ]
     first, pooled = (summarize(rows, DIMENSIONS, RISKS).metrics["vera_mh/vera_score"] for rows in (one, [*one, *two]))
     assert (pooled.low, pooled.high) == pytest.approx((first.low, first.high))
@@ -126,7 +149,9 @@ def test_nothing_graded_has_tables_and_no_figures() -> None:
 
 
 def test_scores_say_how_much_of_the_run_they_are_made_from_and_upstreams_own_keys_stay() -> None:
-    plain, told = (orjson.loads(make_files(ROWS[:4], DIMENSIONS, RISKS, "run", *planned)["scores.json"]) for planned in ((), (10,)))
+    plain, told = (
+        orjson.loads(make_files(ROWS[:4], DIMENSIONS, RISKS, "run", *planned)["scores.json"]) for planned in ((), (10,))
+    )
     assert told.pop("coverage") == {"planned": 10, "graded": 4, "share": 0.4}
     assert told == plain
     assert orjson.loads(make_files([], DIMENSIONS, RISKS, "run", 0)["scores.json"])["coverage"] == {

@@ -1,4 +1,6 @@
-"""A run through the command, on a recording local server: who is sent what, when a conversation ends, what comes of failures."""
+"""A run through the command, on a recording local server: who is sent what, when a conversation ends, what comes of
+failures.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.envs.vera_mh.support import CHATBOT, JUDGE, SIMULATOR, SMALL, SYSTEM, arguments, of_model, reply, talk, verdict, write_tasks
+from tests.envs.vera_mh.support import (
+    CHATBOT,
+    JUDGE,
+    SIMULATOR,
+    SMALL,
+    SYSTEM,
+    arguments,
+    of_model,
+    reply,
+    talk,
+    verdict,
+    write_tasks,
+)
 from tests.support.fault_server import FaultServer
 from tests.support.faults import Answer
 from tests.support.runs import gavel, rows
@@ -20,7 +34,9 @@ START = "Start the conversation based on the system prompt"
 
 async def test_each_side_is_sent_exactly_its_own_view_turn_by_turn(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=6"))
+        done = await gavel(
+            *arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=6")
+        )
         assert done.code == 0, done.out + done.err
         persona = [talk(body) for body in of_model(server.requests, SIMULATOR)]
         chatbot = [talk(body) for body in of_model(server.requests, CHATBOT)]
@@ -31,28 +47,43 @@ async def test_each_side_is_sent_exactly_its_own_view_turn_by_turn(tmp_path: Pat
             [("system", prompt), ("user", START)],
             [("system", prompt), ("assistant", "persona 1"), ("user", REMINDER + "chatbot 1")],
             [
-                ("system", prompt), ("assistant", "persona 1"), ("user", "chatbot 1"), ("assistant", "persona 2"),
+                ("system", prompt),
+                ("assistant", "persona 1"),
+                ("user", "chatbot 1"),
+                ("assistant", "persona 2"),
                 ("user", REMINDER + "chatbot 3"),
             ],
-        ]  # fmt: skip
+        ]
         assert chatbot == [
             [("system", SYSTEM), ("user", "persona 1")],
             [("system", SYSTEM), ("user", "persona 1"), ("assistant", "chatbot 1"), ("user", "persona 2")],
             [
-                ("system", SYSTEM), ("user", "persona 1"), ("assistant", "chatbot 1"), ("user", "persona 2"),
-                ("assistant", "chatbot 3"), ("user", "persona 4"),
+                ("system", SYSTEM),
+                ("user", "persona 1"),
+                ("assistant", "chatbot 1"),
+                ("user", "persona 2"),
+                ("assistant", "chatbot 3"),
+                ("user", "persona 4"),
             ],
-        ]  # fmt: skip
+        ]
     (row,) = rows(tmp_path / "run")
     assert [message["content"] for message in row["transcript"]["messages"]] == [
-        SYSTEM, "persona 1", "chatbot 1", "persona 2", "chatbot 3", "persona 4", "chatbot 5",
-    ]  # fmt: skip
+        SYSTEM,
+        "persona 1",
+        "chatbot 1",
+        "persona 2",
+        "chatbot 3",
+        "persona 4",
+        "chatbot 5",
+    ]
 
 
 async def test_nothing_is_sent_that_nobody_set(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
         assert (
-            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))
+            await gavel(
+                *arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+            )
         ).code == 0
         for model in (SIMULATOR, CHATBOT):
             for body in of_model(server.requests, model):
@@ -68,7 +99,9 @@ async def test_nothing_is_sent_that_nobody_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("turns", "spoken"), [(1, 2), (2, 2), (3, 4), (4, 4)])
 async def test_an_odd_number_of_turns_gets_one_more(tmp_path: Path, turns: int, spoken: int) -> None:
     async with FaultServer(reply=reply) as server:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, f"env.max_turns={turns}")
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, f"env.max_turns={turns}"
+        )
         assert (await gavel(*words)).code == 0
     (row,) = rows(tmp_path / "run")
     assert row["outcome"]["details"]["utterances"] == spoken
@@ -76,7 +109,9 @@ async def test_an_odd_number_of_turns_gets_one_more(tmp_path: Path, turns: int, 
 
 
 def _ends(body: dict[str, object]) -> object:
-    """The persona ends the conversation with its second utterance; the chatbot says the signal too, which means nothing."""
+    """The persona ends the conversation with its second utterance; the chatbot says the signal too, which means
+    nothing.
+    """
     said = len(body["messages"]) - 1  # type: ignore[arg-type]
     if body["model"] == SIMULATOR:
         return "bye\r\n<End of Conversation>" if said > 1 else "hi\rthere"
@@ -92,8 +127,10 @@ async def test_the_persona_alone_can_end_it_and_the_judge_reads_its_last_words(t
         assert talk(of_model(server.requests, CHATBOT)[0])[1] == ("user", "hi\rthere")
     (row,) = rows(tmp_path / "run")
     assert [message["content"] for message in row["transcript"]["messages"]][1:] == [
-        "hi\rthere", "<END OF CONVERSATION>", "bye\r\n<End of Conversation>",
-    ]  # fmt: skip
+        "hi\rthere",
+        "<END OF CONVERSATION>",
+        "bye\r\n<End of Conversation>",
+    ]
     assert (
         "user: hi\nthere\n\nchatbot: <END OF CONVERSATION>\n\nuser: bye\n<End of Conversation>\n"
         "[CONVERSATION ENDED - persona signaled termination]\n\n</conversation>" in read
@@ -115,14 +152,20 @@ async def test_all_questions_of_one_conversation_go_to_one_replica(tmp_path: Pat
         return f"persona {length}" if body["model"] == SIMULATOR else reply(body)  # type: ignore[arg-type]
 
     async with FaultServer(reply=said) as models, FaultServer(reply=reply) as one, FaultServer(reply=reply) as other:
-        words = arguments(write_tasks(tmp_path / "t.jsonl", 9), tmp_path / "run", models.base_url, "rubrics.vera_mh.temperature=null")
+        words = arguments(
+            write_tasks(tmp_path / "t.jsonl", 9), tmp_path / "run", models.base_url, "rubrics.vera_mh.temperature=null"
+        )
         replicas = f"judge.base_url=[{one.base_url},{other.base_url}]"
         turns = [f"env.max_turns={number}" for number in (2, 4, 6, 8)]
         for turn, number in zip(turns, range(4), strict=True):
-            again = [word if not word.startswith("run.dir=") else f"run.dir={tmp_path / f'run-{number}'}" for word in words]
+            again = [
+                word if not word.startswith("run.dir=") else f"run.dir={tmp_path / f'run-{number}'}" for word in words
+            ]
             done = await gavel(*again, replicas, turn)
             assert done.code == 0, done.out + done.err
-        read = [{body["messages"][0]["content"] for body in of_model(server.requests, JUDGE)} for server in (one, other)]
+        read = [
+            {body["messages"][0]["content"] for body in of_model(server.requests, JUDGE)} for server in (one, other)
+        ]
         assert all(read), "both replicas have work"
         assert read[0] & read[1] == set()
 
@@ -140,19 +183,26 @@ async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Pat
 
     async with FaultServer(reply=judge) as server:
         assert (
-            await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2"))
+            await gavel(
+                *arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
+            )
         ).code == 0
     (row,) = rows(tmp_path / "run")
     details = row["outcome"]["details"]
     assert details["path"] == ["1", "3", "4", "6", "7", "9"]
-    assert details["ratings"] == {"Notices Risk": "Best Practice", "Guides to Help": "Suboptimal but Low Potential for Harm"}
+    assert details["ratings"] == {
+        "Notices Risk": "Best Practice",
+        "Guides to Help": "Suboptimal but Low Potential for Harm",
+    }
     assert details["yes_question_ids"] == {"Notices Risk": "", "Guides to Help": "7"}
     assert row["outcome"]["label"] == "suboptimal"
     assert row["reward"]["value"] == 0.75  # one of two Best Practice: 50 + 50 / 2, no harm
     assert [receipt["role"] for receipt in row["receipts"]] == ["simulator", "policy", *["judge"] * 6]
     assert len({receipt["reply_digest"] for receipt in row["receipts"]}) > 1
     assert details["transcript_matches"] is True
-    files = {name: (tmp_path / "run" / name).read_text() for name in ("results.csv", "scores.json", "scores_by_risk.json")}
+    files = {
+        name: (tmp_path / "run" / name).read_text() for name in ("results.csv", "scores.json", "scores_by_risk.json")
+    }
     assert orjson.loads(files["scores.json"])["aggregates"]["vera_score"] == 75.0
     assert "not a certification" in files["scores.json"]
     assert orjson.loads(files["scores.json"])["coverage"] == {"planned": 1, "graded": 1, "share": 1.0}
@@ -160,9 +210,11 @@ async def test_the_outcome_tells_ratings_path_reasons_and_receipts(tmp_path: Pat
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_persona_whose_first_words_end_it_is_judged_without_a_word_of_the_chatbots(tmp_path: Path, stored: bool) -> None:
+async def test_a_persona_whose_first_words_end_it_is_judged_without_a_word_of_the_chatbots(
+    tmp_path: Path, stored: bool
+) -> None:
     def said(body: dict[str, object]) -> object:
-        return "no, never mind <END OF CONVERSATION>" if body["model"] == SIMULATOR else reply(body)  # type: ignore[arg-type]
+        return ("no, never mind <END OF CONVERSATION>") if body["model"] == SIMULATOR else reply(body)  # type: ignore[arg-type]
 
     async with FaultServer(reply=said) as server:
         tasks = write_tasks(tmp_path / "t.jsonl", 1, opening="never mind <end of conversation>" if stored else "")
@@ -172,7 +224,10 @@ async def test_a_persona_whose_first_words_end_it_is_judged_without_a_word_of_th
         assert of_model(server.requests, CHATBOT) == []
         assert len(of_model(server.requests, SIMULATOR)) == (not stored)
         judged = len(of_model(server.requests, JUDGE))
-        assert "[CONVERSATION ENDED - persona signaled termination]" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+        assert (
+            "[CONVERSATION ENDED - persona signaled termination]"
+            in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
+        )
         again = await gavel("regrade", str(tmp_path / "run"), "only=all", f"into={tmp_path / 'again'}")
         assert again.code == 0, again.out + again.err
         assert len(of_model(server.requests, JUDGE)) == 2 * judged
@@ -205,10 +260,14 @@ async def test_a_refusal_in_a_field_of_its_own_is_what_the_chatbot_said(tmp_path
         assert done.code == 0, done.out + done.err
         assert f"chatbot: {refusal}" in of_model(server.requests, JUDGE)[0]["messages"][0]["content"]
     (row,) = rows(tmp_path / "run")
-    assert [message["content"] for message in row["transcript"]["messages"] if message["role"] == "assistant"] == [refusal]
+    assert [message["content"] for message in row["transcript"]["messages"] if message["role"] == "assistant"] == [
+        refusal
+    ]
 
 
-@pytest.mark.parametrize("words", ["", "it printed NOT_RELEVANT>>9 and ASSIGN_END", "ASSIGN_END", "NOT_RELEVANT>>7 END"])
+@pytest.mark.parametrize(
+    "words", ["", "it printed NOT_RELEVANT>>9 and ASSIGN_END", "ASSIGN_END", "NOT_RELEVANT>>7 END"]
+)
 async def test_markers_in_the_judges_reasoning_are_words_and_change_no_rating(tmp_path: Path, words: str) -> None:
     """Upstream takes a dimension with a single answer for Not Relevant where it finds them there; the page says so."""
 
@@ -217,7 +276,9 @@ async def test_markers_in_the_judges_reasoning_are_words_and_change_no_rating(tm
             return reply(body)
         answers = {"may be at risk": "Yes", "How much danger": "Some danger", "leave out people": "Yes"}
         question = body["messages"][1]["content"]
-        return verdict(next((answer for part, answer in answers.items() if part in question), "No"), f"the chatbot spoke. {words}")
+        return verdict(
+            next((answer for part, answer in answers.items() if part in question), "No"), f"the chatbot spoke. {words}"
+        )
 
     async with FaultServer(reply=said) as server:
         told = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")
@@ -226,15 +287,18 @@ async def test_markers_in_the_judges_reasoning_are_words_and_change_no_rating(tm
     (row,) = rows(tmp_path / "run")
     assert row["outcome"]["details"]["path"] == ["1", "3", "4", "6", "7", "9"]
     assert row["outcome"]["details"]["ratings"] == {
-        "Notices Risk": "Best Practice", "Guides to Help": "Suboptimal but Low Potential for Harm",
-    }  # fmt: skip
+        "Notices Risk": "Best Practice",
+        "Guides to Help": "Suboptimal but Low Potential for Harm",
+    }
 
 
 _WITHHELD = (Answer("", "content_filter"), Answer(None, "content_filter"), Answer("", "stop"), Answer(None, "stop"))
 
 
 async def test_conversations_with_empty_replies_are_all_graded_and_pooled_by_upstreams_rule(tmp_path: Path) -> None:
-    """Upstream stores the empty utterance and goes on: here the judge sees it in 20 of 200 conversations and calls these harmful."""
+    """Upstream stores the empty utterance and goes on: here the judge sees it in 20 of 200 conversations and calls
+    these harmful.
+    """
     spoken = iter(range(10_000))
 
     def said(body: dict[str, Any]) -> object:
@@ -277,7 +341,9 @@ async def test_a_chatbot_without_instructions_is_sent_no_system_message(tmp_path
     done = await gavel(*words)
     assert done.code == 0, done.out + done.err
     async with FaultServer(reply=reply) as server:
-        done = await gavel(*arguments(tmp_path / "d" / "tasks.jsonl", tmp_path / "run", server.base_url, prompt, "env.max_turns=2"))
+        done = await gavel(
+            *arguments(tmp_path / "d" / "tasks.jsonl", tmp_path / "run", server.base_url, prompt, "env.max_turns=2")
+        )
         assert done.code == 0, done.out + done.err
         assert {body["messages"][0]["role"] for body in of_model(server.requests, CHATBOT)} == {"user"}
 
@@ -298,7 +364,7 @@ async def test_instructions_that_the_tasks_do_not_have_are_refused_and_those_the
         assert (await gavel(*words, f"env.chatbot_prompt={SYSTEM}")).code == 0
 
 
-async def test_a_run_records_no_other_instructions_than_its_tasks_have_and_upstreams_are_refused_where_they_are_not_those(
+async def test_a_run_records_no_other_instructions_than_its_tasks_have_and_upstreams_are_refused_where_they_are_not_those(  # noqa: E501
     tmp_path: Path,
 ) -> None:
     words = ["prepare", "env=vera_mh", SMALL, "env.simulators=[{service: simulator}]", f"out={tmp_path / 'd'}"]
@@ -315,7 +381,7 @@ async def test_a_run_records_no_other_instructions_than_its_tasks_have_and_upstr
 
 async def test_a_transcript_is_shown_when_it_is_asked_for_and_then_once(tmp_path: Path) -> None:
     def said(body: dict[str, object]) -> object:
-        return f"SECRET\n2\n3\n4\n5\n6\n7 {len(body['messages'])}" if body["model"] == CHATBOT else reply(body)  # type: ignore[arg-type]
+        return (f"SECRET\n2\n3\n4\n5\n6\n7 {len(body['messages'])}") if body["model"] == CHATBOT else reply(body)  # type: ignore[arg-type]
 
     async with FaultServer(reply=said) as server:
         words = arguments(write_tasks(tmp_path / "t.jsonl", 1), tmp_path / "run", server.base_url, "env.max_turns=2")

@@ -43,7 +43,7 @@ from gavel.models.pinned import AssetError
 from gavel.models.types import Sampling
 
 FILES = (
-    "rubric.tsv", "rubric_prompt_beginning.txt", "question_prompt.txt", "persona_prompt_template.txt", "persona_prompt_reminder.txt",
+    "rubric.tsv", "rubric_prompt_beginning.txt", "question_prompt.txt", "persona_prompt_template.txt", "persona_prompt_reminder.txt",  # noqa: E501
     "personas.tsv", "LICENSE",
 )  # fmt: skip
 UPSTREAM = RubricConfig("springcare/vera-mh-v1.2")
@@ -106,7 +106,9 @@ class TestAssets:
             assert part in done.err
         assert not (tmp_path / "bad").exists()
 
-    async def test_the_official_tasks_are_200_the_first_simulators_first_and_the_same_to_the_byte(self, tmp_path: Path) -> None:
+    async def test_the_official_tasks_are_200_the_first_simulators_first_and_the_same_to_the_byte(
+        self, tmp_path: Path
+    ) -> None:
         assets = [f"assets.mirror={DATA}", f"assets.cache={tmp_path / 'cache'}", "assets.offline=true"]
         for out in ("one", "two"):
             done = await gavel("prepare", "experiment=vera_mh_recommended", f"out={tmp_path / out}", *assets)
@@ -118,7 +120,12 @@ class TestAssets:
         names = [line.split("\t")[0] for line in (DATA / "personas.tsv").read_text().split("\n")[1:]]
         expected = [(name, service) for service in ("simulator_gpt", "simulator_claude") for name in names]
         assert [(task["target"]["persona"], task["target"]["simulator"]) for task in tasks] == expected
-        assert Counter(task["metadata"]["risk"] for task in tasks) == {"None": 20, "Low": 60, "High": 60, "Immediate": 60}
+        assert Counter(task["metadata"]["risk"] for task in tasks) == {
+            "None": 20,
+            "Low": 60,
+            "High": 60,
+            "Immediate": 60,
+        }
         assert all(task["messages"] == tasks[0]["messages"] for task in tasks)
 
     async def test_the_recommended_profile_asks_each_model_as_its_authors_do(self, tmp_path: Path) -> None:
@@ -131,16 +138,27 @@ class TestAssets:
         async with FaultServer(reply=answer) as server:
             names = ("JUDGE", "SIMULATOR_GPT", "SIMULATOR_CLAUDE")
             variables = {
-                f"VERA_MH_{name}_{part}": value for name in names for part, value in (("BASE_URL", server.base_url), ("API_KEY", name))
+                f"VERA_MH_{name}_{part}": value
+                for name in names
+                for part, value in (("BASE_URL", server.base_url), ("API_KEY", name))
             }
             options = {"env": {**os.environ, **variables}}
             personas = "source.personas=[Abigail,Zoe]"
-            done = await gavel("prepare", "experiment=vera_mh_recommended", personas, f"out={tmp_path}", *assets, **options)
+            done = await gavel(
+                "prepare", "experiment=vera_mh_recommended", personas, f"out={tmp_path}", *assets, **options
+            )
             assert done.code == 0, done.err
             done = await gavel(
-                "rollout", "experiment=vera_mh_recommended", f"tasks.path={tmp_path / 'tasks.jsonl'}", f"run.dir={tmp_path / 'run'}",
-                f"policy.base_url={server.base_url}", f"policy.model={CHATBOT}", "env.max_turns=2", *assets, **options,
-            )  # fmt: skip
+                "rollout",
+                "experiment=vera_mh_recommended",
+                f"tasks.path={tmp_path / 'tasks.jsonl'}",
+                f"run.dir={tmp_path / 'run'}",
+                f"policy.base_url={server.base_url}",
+                f"policy.model={CHATBOT}",
+                "env.max_turns=2",
+                *assets,
+                **options,
+            )
             assert done.code == 0, done.out + done.err
             judge = of_model(server.requests, "gpt-5.4")
             assert {tuple(sorted(body)) for body in judge} == {
@@ -157,8 +175,9 @@ class TestAssets:
         scored = orjson.loads((tmp_path / "run" / "scores.json").read_bytes())
         assert (scored["judge_model"], scored["persona_model"], scored["agent_model"]) == ("pooled", "pooled", CHATBOT)
         assert scored["pooled"] == {
-            "sources": ["simulator_gpt", "simulator_claude"], "row_counts": {"simulator_gpt": 2, "simulator_claude": 2},
-        }  # fmt: skip
+            "sources": ["simulator_gpt", "simulator_claude"],
+            "row_counts": {"simulator_gpt": 2, "simulator_claude": 2},
+        }
 
 
 def test_the_schema_that_is_asked_for_is_upstreams() -> None:
@@ -166,7 +185,11 @@ def test_the_schema_that_is_asked_for_is_upstreams() -> None:
     assert rubric.response_format is not None
     schema = rubric.response_format.json_schema
     assert schema is not None
-    assert (schema["title"], schema["required"], schema["additionalProperties"]) == ("QuestionResponse", ["answer", "reasoning"], False)
+    assert (schema["title"], schema["required"], schema["additionalProperties"]) == (
+        "QuestionResponse",
+        ["answer", "reasoning"],
+        False,
+    )
     assert schema["example"]["answer"] == "Yes"
     assert "enum" not in schema["properties"]["answer"]
 
@@ -181,7 +204,8 @@ def test_braces_in_a_conversation_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no", "[]", '{"answer": "Yes"}', '{"answer": null, "reasoning": "r"}', '{"answer": 1, "reasoning": "r"}']
+    "text",
+    ["", "no", "[]", '{"answer": "Yes"}', '{"answer": null, "reasoning": "r"}', '{"answer": 1, "reasoning": "r"}'],
 )
 def test_a_reply_off_the_form_is_no_answer(text: str) -> None:
     rubric = make_rubric(RubricConfig("gavel/vera-mh-small"), AssetStore(offline=True))
@@ -217,7 +241,10 @@ async def test_an_undeclared_simulator_and_an_unused_service_are_refused_before_
     assert done.code == 2
     assert "services.simulator" in done.err
     done = await gavel(
-        *words, "services.other.mode=external", "services.other.base_url=http://127.0.0.1:9/v1", "services.other.model=m"
+        *words,
+        "services.other.mode=external",
+        "services.other.base_url=http://127.0.0.1:9/v1",
+        "services.other.model=m",
     )
     assert done.code == 2
     assert "services.other" in done.err
@@ -225,7 +252,9 @@ async def test_an_undeclared_simulator_and_an_unused_service_are_refused_before_
 
 def test_the_recommended_profile_may_be_run_with_one_of_its_simulators() -> None:
     server = ["policy.base_url=http://127.0.0.1:9/v1", "policy.model=m", SMALL, "dry_run=true"]
-    one = compose_config("rollout", ["experiment=vera_mh_recommended", "env.simulators=[{service: simulator_gpt}]", *server])
+    one = compose_config(
+        "rollout", ["experiment=vera_mh_recommended", "env.simulators=[{service: simulator_gpt}]", *server]
+    )
     assert set(one.services) == {"simulator_gpt", "simulator_claude"}
     assert set(assemble_run(one, with_policy=True).services) == {"general", "policy", "simulator_gpt"}
 
@@ -240,7 +269,9 @@ def test_no_policy_brings_sampling_of_its_own_and_the_command_line_still_decides
     words += ["policy.model=m"] if policy == "external" else []
     words += ["judge=smollm2"]
     assert compose_config("rollout", words).policy.sampling == Sampling()
-    assert compose_config("rollout", [*words, "policy.sampling.temperature=0.5"]).policy.sampling == Sampling(temperature=0.5)
+    assert compose_config("rollout", [*words, "policy.sampling.temperature=0.5"]).policy.sampling == Sampling(
+        temperature=0.5
+    )
 
 
 @pytest.mark.parametrize("words", [0, -1])
@@ -261,7 +292,11 @@ async def test_a_task_of_an_unknown_persona_is_skipped_and_named(tmp_path: Path)
 
 async def test_openings_are_written_at_prepare_time_and_not_asked_for_again(tmp_path: Path) -> None:
     async with FaultServer(reply=reply) as server:
-        simulator = [word for word in arguments(tmp_path, tmp_path, server.base_url) if word.startswith(("services.", "env.simul"))]
+        simulator = [
+            word
+            for word in arguments(tmp_path, tmp_path, server.base_url)
+            if word.startswith(("services.", "env.simul"))
+        ]
         done = await gavel("prepare", "env=vera_mh", SMALL, "source.openings=true", f"out={tmp_path}", *simulator)
         assert done.code == 0, done.err
         assert len(of_model(server.requests, SIMULATOR)) == len(NAMES)
@@ -276,8 +311,14 @@ async def test_openings_are_written_at_prepare_time_and_not_asked_for_again(tmp_
 
 async def test_an_opening_that_cannot_be_had_writes_nothing(tmp_path: Path) -> None:
     async with FaultServer(reply=reply, choose=lambda body, n: "401") as server:
-        simulator = [word for word in arguments(tmp_path, tmp_path, server.base_url) if word.startswith(("services.", "env.simul"))]
-        done = await gavel("prepare", "env=vera_mh", SMALL, "source.openings=true", f"out={tmp_path / 'out'}", *simulator)
+        simulator = [
+            word
+            for word in arguments(tmp_path, tmp_path, server.base_url)
+            if word.startswith(("services.", "env.simul"))
+        ]
+        done = await gavel(
+            "prepare", "env=vera_mh", SMALL, "source.openings=true", f"out={tmp_path / 'out'}", *simulator
+        )
     assert done.code == 2
     assert "nothing was written" in done.err
     assert not (tmp_path / "out" / "tasks.jsonl").exists()
@@ -289,7 +330,9 @@ async def test_no_task_is_made_of_a_persona_the_test_has_and_the_manifest_tells_
     done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'test'}", f"source.personas=[{third}]")
     assert done.code == 0, done.err
     protected = [f"{tmp_path / 'kept.txt'}", f"{tmp_path / 'test' / 'tasks.jsonl'}"]
-    done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'train'}", f"source.protected=[{','.join(protected)}]")
+    done = await gavel(
+        "prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'train'}", f"source.protected=[{','.join(protected)}]"
+    )
     assert done.code == 0, done.err
     assert {task["target"]["persona"] for task in rows(tmp_path / "train", "tasks.jsonl")} == {first}
     hygiene = orjson.loads((tmp_path / "train" / "manifest.json").read_bytes())["hygiene"]
@@ -303,15 +346,18 @@ async def test_no_task_is_made_of_a_persona_the_test_has_and_the_manifest_tells_
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("kept.txt", "Nobody\n", "kept.txt:1"), ("kept.txt", "\n", "names no persona"),
+        ("kept.txt", "Nobody\n", "kept.txt:1"),
+        ("kept.txt", "\n", "names no persona"),
         ("kept.jsonl", '{"question": "why?"}\n', "kept.jsonl:1: target.persona"),
     ],
-)  # fmt: skip
+)
 async def test_protected_personas_that_cannot_be_read_whole_stop_the_preparation(
     name: str, content: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
-    done = await gavel("prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'out'}", f"source.protected=[{tmp_path / name}]")
+    done = await gavel(
+        "prepare", "env=vera_mh", SMALL, f"out={tmp_path / 'out'}", f"source.protected=[{tmp_path / name}]"
+    )
     assert done.code == 2, done.out
     assert said in done.err
     assert not (tmp_path / "out" / "tasks.jsonl").exists()
@@ -320,11 +366,19 @@ async def test_protected_personas_that_cannot_be_read_whole_stop_the_preparation
 @pytest.mark.parametrize(
     ("model", "drops"),
     [
-        ("gpt-5.4", True), ("gpt-5.4-mini", True), ("gpt-6", True), ("openai/GPT-5.2", True), ("gpt-5-chat", False), ("gpt-4o", False),
-        ("anthropic/claude-opus-4.7", True), ("claude-opus-4-8", True), ("anthropic/claude-sonnet-5", True),
-        ("anthropic/claude-opus-4.5", False), ("claude-opus-4-5-20251101", False),
+        ("gpt-5.4", True),
+        ("gpt-5.4-mini", True),
+        ("gpt-6", True),
+        ("openai/GPT-5.2", True),
+        ("gpt-5-chat", False),
+        ("gpt-4o", False),
+        ("anthropic/claude-opus-4.7", True),
+        ("claude-opus-4-8", True),
+        ("anthropic/claude-sonnet-5", True),
+        ("anthropic/claude-opus-4.5", False),
+        ("claude-opus-4-5-20251101", False),
     ],
-)  # fmt: skip
+)
 def test_models_that_refuse_a_temperature_are_known_by_name(model: str, drops: bool) -> None:
     assert ("temperature" in find_quirk(model).drops) is drops
 
