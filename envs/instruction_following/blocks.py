@@ -9,6 +9,7 @@ take an item that is indented by two blanks for a subitem, whatever Markdown's r
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import regex
@@ -32,6 +33,8 @@ _NUMBER = regex.compile(
 )
 """A number that opens an item; emphasis that closes behind it must have opened before it."""
 _CHECK_BOX = re.compile(r"\[[ xX✓✔]\](?:\s+|$)")
+_NUMBER_STARTS = "0123456789(*_"
+"""What of ASCII a number begins with."""
 _QUOTE = re.compile(r"(?: {0,3}+> ?+)++")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
@@ -42,10 +45,17 @@ _WIDTHS = {"\t": 4, "\u3000": 2}
 _LETTER = re.compile(r"(?:[a-z]|[ivx]{2,5})[.)]\s+(?=\S)")
 
 
-def parse_blocks(text: str, language: Language) -> list[Block]:
-    """Return the blocks of a reply in order. ``text`` has plain line ends; its first line may be indented."""
+def read_layout(text: str) -> tuple[list[str], list[Block]]:
+    """Return the lines of a reply, and the code, tables, headings and rules on them.
+
+    ``text`` has plain line ends; its first line may be indented.
+    """
     lines = _dedent_lines(text.split("\n"))
-    found = list(read_structure(lines))
+    return lines, list(read_structure(lines))
+
+
+def parse_blocks(lines: list[str], found: Sequence[Block], language: Language) -> list[Block]:
+    """Return all blocks of a reply in order, by what ``read_layout`` returns."""
     prose, position = _Prose(), 0
     for block in found:
         prose.read_lines(lines, position, block.line)
@@ -58,10 +68,10 @@ def parse_blocks(text: str, language: Language) -> list[Block]:
 
 def _dedent_lines(lines: list[str]) -> list[str]:
     """Return the lines of a reply that is indented as a whole without that indentation, unless it is code."""
+    if not lines[0][:1].isspace():
+        return lines
     indents = [_INDENT.match(line) for line in lines if line]
-    if not lines[0][:1].isspace() or not all(
-        indent and _count_columns(indent[0]) >= _CODE_INDENT for indent in indents
-    ):
+    if not all(indent and _count_columns(indent[0]) >= _CODE_INDENT for indent in indents):
         return lines
     if is_code(lines, whole=True):
         return lines
@@ -105,33 +115,33 @@ class _Prose:
     def read_lines(self, lines: list[str], start: int, end: int) -> None:
         """Read some lines."""
         for number in range(start, end):
-            line = lines[number]
-            if line and ">" in line and (quote := _QUOTE.match(line)):
-                line = line[quote.end() :]
-            if line.strip():
-                self._read_line(line, number)
+            line = content = lines[number]
+            if not line[:1].isalpha():  # else nothing stands before the text, the most common
+                if ">" in line and (quote := _QUOTE.match(line)):
+                    line = line[quote.end() :]
+                content = line.lstrip()
+            if content:
+                self._read_line(line, content, number)
             else:
                 self.current, self.fresh = None, True
 
-    def _read_line(self, line: str, number: int) -> None:
-        content = line.lstrip()
-        indent = _count_columns(line[: len(line) - len(content)])
-        if (content[0] in "-*_" and RULE.match(content)) or _is_ornament(content):  # the former within a fence of prose
-            self.add_block(Block("rule", "", number, number + 1))
-        elif content[0] == "#" and (heading := HEADING.match(content)):  # there as well
-            self.add_block(Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end()))
-        elif "<<" in content[:6] and _TITLE.fullmatch(content):
-            self.add_block(Block("title", content, number, number + 1))
-        elif (marker := _match_marker(content)) is not None:
+    def _read_line(self, line: str, content: str, number: int) -> None:
+        first = content[0]
+        plain = first.isalpha() and first not in BULLETS
+        if not plain and (block := _read_mark(content, number)) is not None:  # within a fence of prose
+            self.add_block(block)
+        elif (marker := _match_marker(content, first)) is not None:
             kind, width = marker
             if content.startswith("[", width) and (box := _CHECK_BOX.match(content, width)) is not None:
                 width = box.end()
-            self._start_block(Block("item", content[width:], number, number + 1, self._compute_depth(indent), kind))
+            indent = len(line) - len(content)
+            depth = self._compute_depth(_count_columns(line[:indent]) if indent else 0)
+            self._start_block(Block("item", content[width:], number, number + 1, depth, kind))
         elif self.current is not None:
             self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
             self.current.end = number + 1
         else:
-            if indent == 0:
+            if self.indents and _count_columns(line[: len(line) - len(content)]) == 0:
                 self.indents.clear()
             self._start_block(Block("paragraph", content, number, number + 1))
 
@@ -153,21 +163,32 @@ def _is_ornament(content: str) -> bool:
     return content[0] in BULLETS and len(content) > 2 and not content.strip(f" {BULLETS}")
 
 
+def _read_mark(content: str, number: int) -> Block | None:
+    """Return the rule, heading or title that a line is; None for prose."""
+    first = content[0]
+    if (first in "-*_" and content.count(first) > 2 and RULE.match(content)) or _is_ornament(content):
+        return Block("rule", "", number, number + 1)
+    if first == "#" and (heading := HEADING.match(content)):
+        return Block("heading", content[heading.end() :].strip(), number, number + 1, heading.end())
+    if "<<" in content[:6] and _TITLE.fullmatch(content):
+        return Block("title", content, number, number + 1)
+    return None
+
+
 def _mark_title(block: Block) -> None:
     """Make a heading that holds ``<<…>>`` a title as well: it keeps its level."""
-    if block.kind == "heading" and _TITLE.fullmatch(block.text):
+    if block.kind == "heading" and "<<" in block.text and _TITLE.fullmatch(block.text):
         block.kind = "title"
 
 
 def _count_columns(blanks: str) -> int:
-    return (
-        len(blanks) if blanks.isspace() and blanks.strip(" ") == "" else sum(_WIDTHS.get(blank, 1) for blank in blanks)
-    )
+    return len(blanks) if not blanks.strip(" ") else sum(_WIDTHS.get(blank, 1) for blank in blanks)
 
 
-def _match_marker(content: str) -> tuple[Marker, int] | None:
-    """Return what kind of item a line opens, and the width of its marker; None where it opens none."""
-    first = content[0]
+def _match_marker(content: str, first: str) -> tuple[Marker, int] | None:
+    """Return what kind of item a line opens, by its first character too, and the width of its marker; None where it
+    opens none.
+    """
     if first.isalpha() and not "一" <= first <= "鿿" and first not in BULLETS:
         letter = _LETTER.match(content)
         return None if letter is None else ("letter", letter.end())
@@ -175,7 +196,7 @@ def _match_marker(content: str) -> tuple[Marker, int] | None:
         return "bullet", 1  # empty, or its text is on the next line
     if first in BULLETS and (bullet := _BULLET.match(content)):
         return "bullet", bullet.end()
-    number = _NUMBER.match(content)
+    number = None if first.isascii() and first not in _NUMBER_STARTS else _NUMBER.match(content)
     return None if number is None else ("number", number.end())
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gavel.envs.instruction_following import text as texts
 from gavel.envs.instruction_following.block import Block
-from gavel.envs.instruction_following.blocks import parse_blocks
+from gavel.envs.instruction_following.blocks import parse_blocks, read_layout
 from gavel.envs.instruction_following.languages import Language
 from gavel.envs.instruction_following.sentences import find_end_marks, split_sentences
 
@@ -53,9 +53,18 @@ class Document:
         return self.source.split("\n")
 
     @cached_property
+    def _layout(self) -> tuple[list[str], list[Block]]:
+        return read_layout(self.source)
+
+    @property
+    def structure(self) -> list[Block]:
+        """The blocks that Markdown finds besides prose: code, tables, headings, rules."""
+        return self._layout[1]
+
+    @cached_property
     def blocks(self) -> list[Block]:
         """All blocks in order."""
-        return parse_blocks(self.source, self.language)
+        return parse_blocks(*self._layout, self.language)
 
     def list_blocks(self, *kinds: str) -> list[Block]:
         """Return the blocks of some kinds."""
@@ -64,9 +73,9 @@ class Document:
     @cached_property
     def _visible(self) -> list[str]:
         """For each block what a reader sees of it; empty for code and rules."""
-        return [
-            texts.extract_visible(block.text) if block.kind not in ("code", "rule") else "" for block in self.blocks
-        ]
+        return texts.visible_of_each(
+            [block.text if block.kind not in ("code", "rule") else "" for block in self.blocks]
+        )
 
     @cached_property
     def _sentences(self) -> list[list[str]]:
@@ -82,6 +91,12 @@ class Document:
         markers left out.
         """
         return "\n\n".join([seen for seen in self._visible if seen])
+
+    @property
+    def said(self) -> str:
+        """The paragraphs and list items as a reader sees them, line by line."""
+        pairs = zip(self.blocks, self._visible, strict=True)
+        return "\n".join([seen for block, seen in pairs if block.kind in ("paragraph", "item")])
 
     @cached_property
     def paragraphs(self) -> list[Paragraph]:
@@ -121,43 +136,38 @@ class Document:
         return [sentence for found in self._sentences for sentence in found]
 
     @cached_property
-    def _block_words(self) -> list[list[str]]:
-        """For each block its words; where no blanks separate words, a line break within prose separates none either."""
-        joins = not self.language.spaced
+    def _read(self) -> list[str]:
+        """For each block what its words are read from; where no blanks separate words, a line break in prose separates
+        none.
+        """
+        if self.language.spaced:
+            return self._visible
         return [
-            texts.split_words(
-                seen.replace("\n", "") if joins and block.kind in ("paragraph", "item") else seen, self.language
-            )
-            if seen
-            else []
+            seen.replace("\n", "") if block.kind in ("paragraph", "item") else seen
             for block, seen in zip(self.blocks, self._visible, strict=True)
         ]
 
     @cached_property
+    def _block_words(self) -> list[list[str]]:
+        """For each block its words."""
+        return texts.words_of_each(self._read, self.language)
+
+    @cached_property
     def words(self) -> list[str]:
         """The words in order, as written; see ``gavel.envs.instruction_following.text.split_words``."""
-        return [word for words in self._block_words for word in words]
+        if self.language.spaced:
+            return texts.split_words("\n\n".join(self._read), self.language)
+        return [word for words in self._block_words for word in words]  # a dictionary is asked once
 
     @cached_property
     def sentence_lengths(self) -> list[int]:
         """For each sentence its number of words."""
-        return [
-            len(texts.split_words(sentence, self.language)) if len(found) > 1 else len(words)
-            for found, words in zip(self._sentences, self._block_words, strict=True)
-            for sentence in found
-        ]
+        return [len(words) for words in texts.words_of_each(self.sentences, self.language)]
 
     @cached_property
     def folded_words(self) -> list[str]:
         """The words as they are compared: in lower case, without typographic variants."""
-        if self.prose.isascii():
-            return [word.lower() for word in self.words]
-        return [texts.fold_text(word) for word in self.words]
-
-    @cached_property
-    def lower_words(self) -> list[str]:
-        """The words in lower case, accents and all."""
-        return [word.lower() for word in self.words]
+        return texts.fold_text("\n".join(self.words)).split("\n") if self.words else []
 
     @cached_property
     def folded(self) -> str:
@@ -193,15 +203,10 @@ class Document:
         return " ".join(texts.fold_text(self.literal).split())
 
     @cached_property
-    def letters_as_written(self) -> Counter[str]:
-        """How often each character of the reply occurs."""
-        return Counter(self.text)
-
-    @cached_property
     def letters(self) -> Counter[str]:
         """How often each character of the reply occurs, in lower case (or the only case it has)."""
         letters: Counter[str] = Counter()
-        for letter, times in self.letters_as_written.items():
+        for letter, times in Counter(self.text).items():
             letters[letter.lower()] += times
         return letters
 

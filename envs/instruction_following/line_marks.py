@@ -37,7 +37,7 @@ def settle_marks(found: list[Block], lines: Sequence[str], language: Language) -
             for place in group:
                 _make_paragraph(found[place], lines)
     for place, block in enumerate(found):
-        if block.marker == "number" and not _has_sibling(found, place) and _is_ordinal(lines[block.line], language):
+        if block.marker == "number" and _is_ordinal(lines[block.line], language) and not _has_sibling(found, place):
             _make_paragraph(block, lines)
 
 

@@ -41,14 +41,32 @@ def find_occurrences(document: Document, phrase: str) -> list[str]:
     """Return each occurrence of a phrase in its own case, code included; matched as ``count_occurrences`` does, in any
     case (ß as ss).
     """
-    spaced = [
-        regex.escape(part) for part in texts.to_plain_text(texts.extract_visible(texts.normalise_text(phrase))).split()
-    ]
-    if not spaced:
+    first, pattern = _cased_pattern(phrase, document.language)
+    text = document.typeset
+    if pattern is None:
         return []
-    bounded = _add_bounds(r"\s+".join(spaced), "".join(spaced), document.language)
-    pattern = regex.compile(bounded, regex.IGNORECASE | regex.FULLCASE | regex.VERSION1)
-    return [match[0] for match in pattern.finditer(document.typeset)]
+    if not (text.isascii() and first.isascii()):
+        return [match[0] for match in pattern.finditer(text)]
+    found: list[str] = []
+    lower = text.lower()
+    place = lower.find(first)
+    while place >= 0:  # ten times as fast as a search whatever the case
+        if match := pattern.match(text, place):
+            found.append(match[0])
+        place = lower.find(first, match.end() if match else place + 1)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _cased_pattern(phrase: str, language: Language) -> tuple[str, regex.Pattern[str] | None]:
+    """Return the first part of a phrase in lower case, and what finds all of it in any case; None where nothing of it
+    is left.
+    """
+    parts = texts.to_plain_text(texts.extract_visible(texts.normalise_text(phrase))).split()
+    if not parts:
+        return "", None
+    bounded = _add_bounds(r"\s+".join(map(regex.escape, parts)), "".join(map(regex.escape, parts)), language)
+    return parts[0].lower(), regex.compile(bounded, regex.IGNORECASE | regex.FULLCASE | regex.VERSION1)
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ import regex
 import sentencex
 
 from gavel.envs.instruction_following.languages import END_MARKS, Language
-from gavel.envs.instruction_following.stops import is_abbreviation
+from gavel.envs.instruction_following.stops import is_abbreviation, is_ordinary
 from gavel.envs.instruction_following.text import has_word
 
 _REACH = 64
@@ -70,7 +70,9 @@ def split_sentences(text: str, language: Language) -> list[str]:
 
     Text without a word has none.
     """
-    text = _BREAK.sub(" " if language.spaced else "", text).strip()
+    if "\n" in text:
+        text = _BREAK.sub(" " if language.spaced else "", text)
+    text = text.strip()
     if not has_word(text):
         return []
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
@@ -89,7 +91,7 @@ def _cut_text(text: str, ends: Iterable[int]) -> list[str]:
 def _find_ends(text: str, language: Language) -> Iterator[int]:
     """Yield where sentences end, the end of the text included."""
     library, capitals, brackets = (
-        set(_find_library_ends(text, language.sentencex)),
+        _find_library_ends(text, language.sentencex),
         _find_capitals(text),
         _find_bracket_stops(text),
     )
@@ -97,9 +99,11 @@ def _find_ends(text: str, language: Language) -> Iterator[int]:
     places = sorted(library | capitals | brackets)
     start, previous, worded = 0, 0, False
     for place, following in pairwise([*places, len(text)]):
-        worded = worded or has_word(text[previous:place])
+        worded = (
+            worded or text[previous].isalnum() or has_word(text, previous, place)
+        )  # the first alone is most often a letter
         previous = place
-        if not worded or not has_word(text[place:following]):
+        if not worded or not (text[place : place + 1].isalnum() or has_word(text, place, following)):
             continue
         if place in capitals or (
             _is_bracket_end(text, start, place)
@@ -111,8 +115,8 @@ def _find_ends(text: str, language: Language) -> Iterator[int]:
     yield len(text)
 
 
-def _find_library_ends(text: str, code: str) -> Iterator[int]:
-    """Yield where the library ends a sentence, in time that grows with the text.
+def _find_library_ends(text: str, code: str) -> set[int]:
+    """Return where the library ends a sentence, in time that grows with the text.
 
     It fails at blanks of more than one byte.
     """
@@ -123,13 +127,15 @@ def _find_library_ends(text: str, code: str) -> Iterator[int]:
     if _ENCLOSING.search(text):
         text = _OPENING.sub(_MASK.upper(), text).translate(_CLOSED)
     text = text if text.isascii() else _NOTE.sub(_replace_by_quotes, text)
+    found: set[int] = set()
     while position < len(text):
         window = text[position : position + _WINDOW]
         ends = list(accumulate(map(len, sentencex.segment(code, window))))
         if position + len(window) < len(text):
             ends = [end for end in ends if end <= _SURE] or ends[:-1]
-        yield from (position + end for end in ends)
+        found.update(position + end for end in ends)
         position += ends[-1] if ends else len(window)
+    return found
 
 
 def _replace_by_quotes(note: re.Match[str]) -> str:
@@ -143,7 +149,8 @@ def _find_capitals(text: str) -> set[int]:
 
 def _find_bracket_stops(text: str) -> set[int]:
     """Return where a bracket closes behind the end of a sentence."""
-    return {stop.end() for stop in _BRACKET_STOP.finditer(text)} if _CLOSING.search(text) else set()
+    closes = ")" in text or "]" in text if text.isascii() else _CLOSING.search(text)
+    return {stop.end() for stop in _BRACKET_STOP.finditer(text)} if closes else set()
 
 
 def _is_bracket_end(text: str, start: int, place: int) -> bool:
@@ -163,8 +170,10 @@ def _is_bracket_end(text: str, start: int, place: int) -> bool:
 
 def _is_continued(text: str, start: int, place: int, language: Language) -> bool:
     """Tell whether the sentence from ``start`` goes on at a place where the library ends it."""
-    before, after = text[max(start, place - _REACH) : place], text[place : place + _REACH]
+    before = text[max(start, place - _REACH) : place]
     tail = before.rstrip()
+    if tail[-1] == "." and len(tail) < len(before) and is_ordinary(tail[tail.rfind(" ") + 1 : -1], language):
+        return False
     if tail[-1] in "》〉":  # a title, which may hold ! and ?
         return tail.rstrip(_CLOSERS)[-1:] not in "。｡"
     if tail[-1] in _CLOSERS:
@@ -172,7 +181,8 @@ def _is_continued(text: str, start: int, place: int, language: Language) -> bool
             text, start, place, tail[-1] in _QUOTES, language
         )
     if tail[-1] != ".":
-        return _DASH.match(after) is not None  # ¿Vienes? —preguntó Ana.
+        return _DASH.match(text, place) is not None  # ¿Vienes? —preguntó Ana.
+    after = text[place : place + _REACH]
     if len(tail) == len(before) and _is_glued(tail, after, language):
         return True
     words = tail[:-1].split()

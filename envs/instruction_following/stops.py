@@ -71,6 +71,15 @@ def is_abbreviation(words: list[str], tail: str, after: str, language: Language)
     return not joined and _is_initial(word, before, follows, starts=starts, language=language)
 
 
+def is_ordinary(word: str, language: Language) -> bool:
+    """Tell whether a word is one of plain letters that no abbreviation ends in: ``is_abbreviation`` is false, whatever
+    stands around it.
+    """
+    if not (word.isascii() and word.isalpha() and language.cased) or len(word) == 1 or word.isupper():
+        return False
+    return word.lower() not in language.last_parts and not word.endswith(language.compounds)
+
+
 @lru_cache(maxsize=4096)
 def _stop_of(words: tuple[str, ...], language: Language) -> Stop:
     """Return what is listed of the last of some words, or of the last two or three; see ``abbreviations`` for how they

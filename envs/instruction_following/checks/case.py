@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+import string
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType
@@ -15,6 +17,7 @@ from gavel.envs.instruction_following.checks.letters import count_vowels_and_con
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import END_MARKS
 from gavel.envs.instruction_following.matching import find_occurrences
+from gavel.envs.instruction_following.text import count_ascii
 from gavel.envs.instruction_following.verdicts import (
     Arguments,
     CheckFunction,
@@ -134,7 +137,8 @@ def _make_whole_check(fits: Callable[[str], bool], what: str) -> CheckFunction:
 
 
 def _check_first_letter_cap(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
-    if not any(character.isupper() for character in document.letters_as_written):
+    text = document.text
+    if text == text.lower() if text.isascii() else not any(map(str.isupper, set(text))):
         return CheckVerdict(False, "no upper-case letter")
     return check_none_wrong(
         (token[0] for token in _TOKEN.finditer(document.prose) if not _is_capitalised(token[0])),
@@ -143,7 +147,12 @@ def _check_first_letter_cap(document: Document, arguments: Arguments) -> CheckVe
 
 
 def _check_case_ratio(document: Document, arguments: Arguments) -> CheckVerdict:
-    letters = document.letters_as_written
+    if document.text.isascii():
+        lower, upper = (
+            count_ascii(document.text, letters.encode()) for letters in (string.ascii_lowercase, string.ascii_uppercase)
+        )
+        return _check_ratio(lower, upper, arguments, "lower-case to upper-case letters")
+    letters = Counter(document.text)
     lower = sum(times for letter, times in letters.items() if letter.islower() and letter not in "ªº")
     upper = sum(times for letter, times in letters.items() if letter.isupper())
     return _check_ratio(lower, upper, arguments, "lower-case to upper-case letters")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import regex
@@ -73,28 +72,32 @@ def _drop_math(found: regex.Match[str]) -> str:
 
 def _check_postscript(document: Document, arguments: Arguments) -> CheckVerdict:
     passed = _is_postscript_last(
-        _split_parts(document), fold_phrase(extract_visible(arguments["postscript_marker"])).strip()
+        _split_parts(document.lines), fold_phrase(extract_visible(arguments["postscript_marker"])).strip()
     )
     return CheckVerdict(
         passed, "postscript found" if passed else "the reply does not end in a postscript with this marker"
     )
 
 
-def _is_postscript_last(parts: list[list[str]], marker: str) -> bool:
-    """Whether the last part of a reply is a postscript, from a line that begins with the marker on.
+def _is_postscript_last(parts: Iterator[list[str]], marker: str) -> bool:
+    """Whether the last part of a reply, which comes first, is a postscript, from a line that begins with the marker on.
 
     A list below belongs to it, and so do further postscripts, and the one part after a marker that stands alone.
     """
-    for place in range(len(parts) - 1, -1, -1):
-        part = parts[place]
+    below: list[str] = []
+    part = next(parts, None)
+    while part is not None:
         for number, line in enumerate(part):
             body = _read_body(line, marker)
             if body is not None:
-                said = (body, *part[number + 1 :], *chain(*parts[place + 1 :]))
+                said = (body, *part[number + 1 :], *below)
                 return any(character.isalnum() for text in said for character in text)
-        alone = place > 0 and _is_bare(parts[place - 1][-1], marker)
+        above = next(parts, None)
+        alone = above is not None and _is_bare(above[-1], marker)
         if not (alone or _POSTSCRIPT.match(part[0]) or all(_ITEM.match(line) for line in part)):
             return False
+        below += part
+        part = above
     return False
 
 
@@ -115,15 +118,17 @@ def _is_bare(line: str, marker: str) -> bool:
     return body is not None and not any(character.isalnum() for character in body)
 
 
-def _split_parts(document: Document) -> list[list[str]]:
-    """Return the lines between blank lines, as they are compared; rules are left out."""
-    parts: list[list[str]] = [[]]
-    for line in document.lines:
+def _split_parts(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the lines between blank lines, as they are compared, the last part first; rules are left out."""
+    part: list[str] = []
+    for line in reversed(lines):
         if line.strip("-*_ \t"):
-            parts[-1].append(fold_text(extract_visible(line)).lstrip(" \"'>(\t"))
-        elif not line.strip():
-            parts.append([])
-    return [part for part in parts if part]
+            part.append(fold_text(extract_visible(line)).lstrip(" \"'>(\t"))
+        elif not line.strip() and part:
+            yield part[::-1]
+            part = []
+    if part:
+        yield part[::-1]
 
 
 def _count_numbers(document: Document, arguments: Arguments) -> int:  # noqa: ARG001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -49,7 +49,7 @@ def _strip_fence(text: str) -> str:
 
 
 def _check_title(document: Document, arguments: Arguments) -> CheckVerdict:  # noqa: ARG001
-    first = document.blocks[0] if document.blocks else None
+    first = document.blocks[0] if "<<" in document.source and document.blocks else None
     title = extract_title(first) if first is not None and first.kind == "title" else ""
     return CheckVerdict(
         is_seen(extract_visible(title).strip("*_# ")),
@@ -70,22 +70,14 @@ def _check_heading_depth(document: Document, arguments: Arguments) -> CheckVerdi
 
 def _count_sections(document: Document, arguments: Arguments) -> int:
     splitter = " ".join(fold_phrase(arguments["section_splitter"]).split())
+    first = splitter.partition(" ")[0]
     if splitter not in document.folded:
         return 0
     in_heading, in_line = _make_section_patterns(splitter)
     heads = sum(1 for block in _list_headings(document) if in_heading.match(fold_text(extract_visible(block.text))))
     return heads + sum(
-        1
-        for block in document.list_blocks("paragraph", "item")
-        for line in _iter_lines(block, splitter)
-        if in_line.match(line)
+        1 for line in fold_text(document.said).split("\n") if first in line and in_line.match(line.strip())
     )
-
-
-def _iter_lines(block: Block, splitter: str) -> Iterable[str]:
-    if splitter[0] in fold_text(block.text):
-        for line in block.text.split("\n"):
-            yield fold_text(extract_visible(line)).strip()
 
 
 @lru_cache(maxsize=1024)
@@ -120,7 +112,7 @@ def _check_nested(document: Document, arguments: Arguments) -> CheckVerdict:
 
 
 def _check_table(document: Document, arguments: Arguments) -> CheckVerdict:
-    tables = document.list_blocks("table")
+    tables = [block for block in document.structure if block.kind == "table"]
     passed = any(table.rows >= arguments["min_rows"] and table.columns >= arguments["min_cols"] for table in tables)
     return CheckVerdict(
         passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}"

@@ -9,7 +9,7 @@ import regex
 
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.matching import count_occurrences
-from gavel.envs.instruction_following.text import fold_phrase, split_graphemes, split_words
+from gavel.envs.instruction_following.text import fold_phrase, fold_text, split_graphemes, split_words
 from gavel.envs.instruction_following.verdicts import (
     Arguments,
     CheckFunction,
@@ -39,7 +39,7 @@ def _check_positioning(document: Document, arguments: Arguments) -> CheckVerdict
         fold_phrase(arguments["keyword"]).strip()
     ]
     position: int = arguments["position"]
-    found = document.folded_words[position : position + len(wanted)]
+    found = [fold_text(word) for word in document.words[position : position + len(wanted)]]
     return CheckVerdict(found == wanted, f"at {position}: {' '.join(found) or 'nothing'}; wanted: {' '.join(wanted)}")
 
 
@@ -47,7 +47,7 @@ def _check_palindrome(document: Document, arguments: Arguments) -> CheckVerdict:
     minimum: int = arguments["min_length"]
     likely = [
         word
-        for word in _iter_candidates(document)
+        for word in dict.fromkeys(_iter_candidates(document))
         if len(word) >= minimum and (word[0] == word[-1] or not word.isascii())
     ]
     found = next((word for word in likely if _is_palindrome(word, minimum)), None)

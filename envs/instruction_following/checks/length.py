@@ -37,7 +37,7 @@ def _check_repetition(document: Document, arguments: Arguments) -> CheckVerdict:
 def _check_word_length(document: Document, arguments: Arguments) -> CheckVerdict:
     if not document.words:
         return CheckVerdict(False, "no word")
-    lengths = [len(word) for word in document.words]
+    lengths = [*map(len, document.words)]
     shortest, longest = min(lengths), max(lengths)
     low, high = arguments["min_length"], arguments["max_length"]
     return CheckVerdict(

@@ -21,6 +21,7 @@ _CLOSE_TO_OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
 _OPENERS = frozenset(opener for opener, _ in (*BRACKETS, *QUOTES))
 _LABEL = re.compile(r"(?:\A|[\s:;,.*_\[({])(?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\.?\Z")
 """What stands before the ``)`` of a label (``1)``, ``a)``), which closes nothing."""
+_ASCII_MARKS = "".join(mark for mark in map(chr, range(128)) if unicodedata.category(mark).startswith("P"))
 _PAIRED = re.compile(f"[{re.escape(''.join(sorted(_OPENERS | frozenset(_CLOSE_TO_OPEN))))}]")
 
 
@@ -82,7 +83,10 @@ def _check_balance(document: Document, arguments: Arguments) -> CheckVerdict:  #
 
 
 def _check_variety(document: Document, arguments: Arguments) -> CheckVerdict:
-    found = sorted(mark for mark in set(document.prose_without_code) if unicodedata.category(mark).startswith("P"))
+    text = document.prose_without_code
+    found = [mark for mark in _ASCII_MARKS if mark in text]
+    if not text.isascii():
+        found += sorted(mark for mark in set(text) if mark > "\x7f" and unicodedata.category(mark).startswith("P"))
     return CheckVerdict(len(found) >= arguments["min_types"], f"{len(found)} kinds: {' '.join(found)}")
 
 
