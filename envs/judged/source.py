@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gavel.envs.interfaces.nemo_gym.rows import read_messages
-from gavel.envs.judged.criteria import CRITERIA
+from gavel.envs.judged.criteria import CRITERIA, read_criteria
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
 from gavel.envs.judged.target import TURNS
 from gavel.envs.sources import Licence, read_json_cell, read_optional_id
@@ -100,6 +100,7 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     criteria = next((field for field in CRITERIA_FIELDS if row.get(field) is not None), None)
     if criteria is not None:
         target.setdefault(CRITERIA, _read_criteria(read_json_cell(row[criteria])))
+        read_criteria(target[CRITERIA])
     return target, ("target", TURNS, *(field for field in (reference, criteria) if field is not None))
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gavel.envs.plugins import find_added_rubrics
 from gavel.envs.preparing import PrepareReport, prepare_tasks, write_files
-from gavel.envs.registry import can_generate
+from gavel.envs.registry import can_generate, describe_environment
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics.table import get_profile, make_rubric
 from gavel.judges.types import Rubric
@@ -39,7 +39,7 @@ def run(config: PrepareConfig, console: Console) -> int:
     if config.format == "nemo_gym" and _is_task_file(config.source):
         return _convert_tasks(config, out, console)
     report = prepare_tasks(
-        config.source,
+        _bind_source(config),
         out,
         profiles=profiles,
         warn=lambda text: _print_text(console, f"warning: {text}"),
@@ -49,6 +49,12 @@ def run(config: PrepareConfig, console: Console) -> int:
     )
     _show_report(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE
+
+
+def _bind_source(config: PrepareConfig) -> Mapping[str, Any]:
+    """Return the source with what judges its tasks: where it does not say, the environment does."""
+    binding = config.source.get("binding") or describe_environment(config.env).binding
+    return {**config.source, "binding": binding}
 
 
 def _is_task_file(source: Mapping[str, Any]) -> bool:

@@ -44,6 +44,12 @@ def reply(body: dict[str, Any]) -> str:
         )
     if "SHORT" in text:
         return "yes"
+    if "<criteria>" in text:
+        asked = text.rpartition("<criteria>")[2].partition("</criteria>")[0].strip().splitlines()
+        verdicts = [
+            {"number": place, "verdict": "met" if "MET" in line else "not_met"} for place, line in enumerate(asked, 1)
+        ]
+        return json.dumps({"verdicts": verdicts})
     candidate = text.rpartition("<candidate>")[2]
     grade = "good" if "Paris" in candidate or "Eight" in candidate else "fair" if "Red" in candidate else "bad"
     return json.dumps({"why": "So it is.", "grade": grade})
@@ -231,3 +237,38 @@ def test_a_new_rubric_is_whole_and_nothing_is_written_over(
     assert main(["new", "rubric", name, f"into={folder}"]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
     assert main(["new", "rubrik", name]) == 2
+
+
+def test_rows_in_the_form_of_healthbench_prepare_grade_and_rescore_without_a_call(
+    begun: tuple[Path, list[str]], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.envs.test_criteria import criteria_rubric
+
+    criteria_rubric(tmp_path, 2)
+    criteria = [
+        {"criterion": text, "points": points, "tags": []}
+        for text, points in (("MET one", 5), ("two", 3), ("MET three", -4))
+    ]
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"id": "h1", "prompt": [{"role": "user", "content": "x"}], "rubrics": criteria}) + "\n"
+    )
+    own = f"rubrics.r.file={tmp_path / 'helpful.yaml'}"
+    assert (
+        main(["prepare", "env=judged", own, f"source.path={tmp_path / 'rows.jsonl'}", f"out={tmp_path / 'out'}"]) == 0
+    )
+    models = [word for word in begun[1] if word.startswith(("policy.", "judge."))]
+    words = ["rollout", f"tasks.path={tmp_path / 'out' / 'tasks.jsonl'}", own, *models]
+    assert main([*words, "dry_run=true"]) == 0
+    assert "judge: 2 calls" in capsys.readouterr().out
+    run = tmp_path / "run"
+    assert main([*words, f"run.dir={run}"]) == 0
+    (row,) = rows(run)
+    assert [(check["name"], check["passed"]) for check in row["outcome"]["checks"]] == [
+        ("r/c1", True),
+        ("r/c2", False),
+        ("r/c3", True),
+    ]
+    assert row["reward"]["value"] == 0.125
+    assert main(["rescore", str(run), "reward=graded", "reward.points.c3=0", f"into={tmp_path / 'other'}"]) == 0
+    assert rows(tmp_path / "other")[0]["reward"]["value"] == 0.625
+    assert main(["verify", str(run)]) == 0
