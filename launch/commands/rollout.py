@@ -6,7 +6,7 @@ import io
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -71,6 +71,24 @@ def run(config: RolloutConfig, console: Console) -> int:
     if config.dry_run:
         console.print(_plan_table(config, assembly, tasks, rows))
         return 0
+    return _play_plan(config, console, _Plan(assembly, tasks, whole, rows, shard, deadline))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a command plays: ``rows`` of the ``whole``, until the deadline."""
+
+    assembly: Assembly
+    tasks: TaskFile
+    whole: Sequence[PlannedRow]
+    rows: Sequence[PlannedRow]
+    shard: Shard
+    deadline: Deadline | None
+
+
+def _play_plan(config: RolloutConfig, console: Console, plan: _Plan) -> int:
+    """Open the run's folder and play the plan's rows; return the exit code."""
+    assembly, rows, shard = plan.assembly, plan.rows, plan.shard
     path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config, kept = _with_own_reward(path, config)
     _print_kept(kept, console)
@@ -79,7 +97,7 @@ def run(config: RolloutConfig, console: Console) -> int:
     config_digest = compute_config_digest(text)
     digests = {
         "config": config_digest,
-        "tasks": compute_digest([row.task_digest for row in whole]),
+        "tasks": compute_digest([row.task_digest for row in plan.whole]),
         "rubrics": assembly.rubric_digests,
     }
     reward = make_reward(config.reward)
@@ -96,7 +114,7 @@ def run(config: RolloutConfig, console: Console) -> int:
         for line in silent:
             print_line(console, line, style="bold")
         if config.inspect is None:
-            bad = shard.select_bad(tasks.bad)
+            bad = shard.select_bad(plan.tasks.bad)
             _store_bad(folder, bad, config_digest)
             _tell_bad(bad, console)
         session = Session(
@@ -111,7 +129,7 @@ def run(config: RolloutConfig, console: Console) -> int:
             budget=config.budget,
             certificates=Path(config.certificates).expanduser(),
             report=config.report,
-            deadline=deadline,
+            deadline=plan.deadline,
             export=config.export,
             looked=new,
             persistent=config.retry is not None,
@@ -119,9 +137,8 @@ def run(config: RolloutConfig, console: Console) -> int:
             prices=list_prices(config.service_table),
         )
         if config.inspect is None:
-            code = _print_next_steps(
-                path, rows, run_async(lambda: run_session(session, folder, console), console), console
-            )
+            code = run_async(lambda: run_session(session, folder, console), console)
+            code = _print_next_steps(path, rows, code, console)
             _print_kept(kept, console)
             return code
         fresh = replace(session, rows=[row for row in rows if not _is_attempted(path, row)], report=False, export=None)

@@ -29,7 +29,7 @@ from gavel.launch.rollout.budget import find_spent
 from gavel.launch.rollout.collector import Collector, OwedRow
 from gavel.launch.rollout.deadline import Deadline
 from gavel.launch.rollout.progress import show_progress
-from gavel.launch.rollout.tally import CALLS, RunTally, make_closing_table
+from gavel.launch.rollout.tally import CALLS, CALLS_OF_CHILD, RunTally, make_closing_table
 from gavel.launch.runs.folder import RunFolder, is_owed, read_results
 from gavel.launch.runs.inputs import PlannedRow, read_inputs, read_own_messages
 from gavel.launch.runs.journal import RowKey, read_journal
@@ -121,16 +121,9 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
         )
         stopped = await _play_rows(session, folder, console, owed, tally)
     metrics = await asyncio.to_thread(tally.write_metrics, folder, session.assembly.environment, session.reward)
-    calls = (
-        CALLS
-        if session.parent is None
-        else "calls (all but the judge's are calls of the parent, and were not made again)"
-    )
-    console.print(
-        make_closing_table(
-            metrics, time.monotonic() - begun if owed else None, calls, session.assembly.environment.info.clusters
-        )
-    )
+    calls = CALLS if session.parent is None else CALLS_OF_CHILD
+    seconds = time.monotonic() - begun if owed else None
+    console.print(make_closing_table(metrics, seconds, calls, session.assembly.environment.info.clusters))
     for line in (
         *tally.list_reasons(),
         *tally.list_remarks(session.assembly.environment),

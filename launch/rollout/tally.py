@@ -255,6 +255,7 @@ SHOWN = 9
 
 
 CALLS = "calls"
+CALLS_OF_CHILD = "calls (all but the judge's are calls of the parent, and were not made again)"
 
 
 def make_closing_table(

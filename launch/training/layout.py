@@ -161,6 +161,11 @@ def _check_mode(config: TrainConfig, layout: Layout, services: Mapping[str, Serv
             remedy="serve it with `CUDA_VISIBLE_DEVICES=… gavel judge`, show the others to the training, and set "
             "judge=external",
         )
+    yield from _check_gpus(config, layout)
+
+
+def _check_gpus(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
+    cluster = config.cluster
     if layout.mode == "same_node" and cluster.nodes > 1 and layout.judge_gpus:
         yield ConfigError(
             f"the judge's {layout.judge_gpus} GPUs would be missing on each of {cluster.nodes} nodes: NeMo-RL wants "

@@ -63,16 +63,7 @@ def train(
     **changes: Any,
 ) -> Trained:
     """One step of ``grpo_train``, the whole way from our YAML; ``prompts`` of the tasks make a batch, 0: all."""
-    import nemo_rl.algorithms.grpo as grpo
     import nemo_rl.utils.memory_tracker as memory
-    from nemo_rl.algorithms.loss import ClippedPGLossFn
-    from nemo_rl.algorithms.utils import get_tokenizer
-    from nemo_rl.data.collate_fn import rl_collate_fn
-    from nemo_rl.data.utils import setup_response_data
-    from nemo_rl.models.generation import configure_generation_config
-    from nemo_rl.utils.config import load_config
-    from omegaconf import OmegaConf
-    from torchdata.stateful_dataloader import StatefulDataLoader
 
     memory.memory_summary = lambda **_: ""  # wants a dashboard
     harness.make_tokenizer("chatml").save_pretrained(tmp_path / "model")
@@ -98,10 +89,34 @@ def train(
     )
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
-    config = grpo.MasterConfig(**OmegaConf.to_container(load_config(path), resolve=True))
+    policy = learner or harness.StandIn()
+    metrics = _take_step(tmp_path, text, policy, failure, reply, prompts or tasks)
+    return Trained(policy.trained, metrics, tmp_path / "run")
+
+
+def _take_step(
+    tmp_path: Path,
+    text: str,
+    policy: harness.StandIn,
+    failure: FailurePolicy,
+    reply: Callable[[str, int], Any],
+    size: int,
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Run NeMo-RL's own ``grpo_train`` on the rendered config, with batches of ``size`` prompts; return its metrics."""
+    import nemo_rl.algorithms.grpo as grpo
+    from nemo_rl.algorithms.loss import ClippedPGLossFn
+    from nemo_rl.algorithms.utils import get_tokenizer
+    from nemo_rl.data.collate_fn import rl_collate_fn
+    from nemo_rl.data.utils import setup_response_data
+    from nemo_rl.models.generation import configure_generation_config
+    from nemo_rl.utils.config import load_config
+    from omegaconf import OmegaConf
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    config = grpo.MasterConfig(**OmegaConf.to_container(load_config(tmp_path / "nemo_rl.yaml"), resolve=True))
     tokenizer = get_tokenizer(config.policy["tokenizer"])
     config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
-    log, policy = harness.Log(), learner or harness.StandIn()
+    log = harness.Log()
     generation = harness.StandInGeneration(tokenizer, reply)
     joins = bool(config.grpo.use_dynamic_sampling)
     with harness.hooked(
@@ -113,7 +128,7 @@ def train(
             grpo.grpo_train(
                 policy,
                 generation,
-                StatefulDataLoader(dataset, batch_size=prompts or tasks, collate_fn=rl_collate_fn),
+                StatefulDataLoader(dataset, batch_size=size, collate_fn=rl_collate_fn),
                 StatefulDataLoader(val_dataset, batch_size=4, collate_fn=rl_collate_fn) if val_dataset else None,
                 tokenizer,
                 ClippedPGLossFn(config.loss_fn),
@@ -126,7 +141,7 @@ def train(
             )
         finally:
             grpo.refit_policy_generation = kept
-    return Trained(policy.trained, log.metrics, tmp_path / "run")
+    return log.metrics
 
 
 def advantages(batch: Any) -> list[float]:
