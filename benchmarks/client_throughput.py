@@ -3,13 +3,10 @@
     python -m benchmarks.client_throughput [--calls 20000] [--in-flight 512] [--latency-ms 50]
 
 A stub in its own process answers every call after the latency. Bare aiohttp sends prepared bodies and parses the
-replies; the client
-does the same with admission, single flight, receipts and digests on, once with temperature unset and once with 0 (equal
-calls share).
-The rounds alternate, the best of each counts, so that another user of the machine hurts both alike. Ends with 1 if the
-client keeps
-less than 60 % or takes more than 0.2 ms of CPU a call. The SDK is measured on fewer calls, and skipped where it is not
-installed.
+replies; the client does the same with admission, single flight, receipts and digests on, once with temperature unset
+and once with 0 (equal calls share). The rounds alternate, the best of each counts, so that another user of the machine
+hurts both alike. Ends with 1 if the client keeps less than 60 % or takes more than 0.2 ms of CPU a call. The SDK is
+measured on fewer calls, and skipped where it is not installed.
 """
 
 from __future__ import annotations

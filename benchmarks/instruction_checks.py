@@ -5,8 +5,8 @@
 1. All 61 checks of one English Markdown reply of 400 words, the parse included, against the sum of the peer's (which
 needs its own
    requirements, pandas and requests, in this environment). Median of the calls, in CPU time; ours must take less in
-   total. Rows of 1, 3
-   and 5 checks drawn from them are shown beside the peer's, too: there the peer parses nothing, and no bar is set.
+   total. Rows of 1, 3 and 5 checks drawn from them are shown beside the peer's, too: there the peer parses nothing, and
+   no bar is set.
 2. The parse that all checks of a reply share: 2.5 ms or less per 1,000 words.
 3. Degenerate replies (100,000 newlines, 20,000 ``[``, 10,000 ``é-``, chains of sentences, others), every check with its
 own parse:

@@ -4,17 +4,14 @@ the CPU.
     GAVEL_VLLM_PYTHON=… python -m benchmarks.judge_savings [--questions 24] [--rollouts 16] [--layout-calls 24]
 
 The batch is one of GRPO: each question ``--rollouts`` times. What a policy answers is assumed, not measured: drawn from
-our
-labelled answers to the question, the reference itself in two spellings, and [IDK], by Zipf's law (the k-th likeliest
-has weight 1/k, in
-an order of the question's own); the table says how many are distinct. Two steps over the same questions, each with
-draws of its own,
-show what the cache adds. Grading is the abstention environment's, with the strict profile.
+our labelled answers to the question, the reference itself in two spellings, and [IDK], by Zipf's law (the k-th
+likeliest has weight 1/k, in an order of the question's own); the table says how many are distinct. Two steps over the
+same questions, each with draws of its own, show what the cache adds. Grading is the abstention environment's, with the
+strict profile.
 
 The layout is measured with calls that are neither shared nor kept, all different: as designed (rubric, question,
-reference, candidate)
-and candidate first, with the same words; hits are vLLM's own count of prompt tokens (``vllm:prefix_cache_queries``,
-``…_hits``).
+reference, candidate) and candidate first, with the same words; hits are vLLM's own count of prompt tokens
+(``vllm:prefix_cache_queries``, ``…_hits``).
 """
 
 from __future__ import annotations

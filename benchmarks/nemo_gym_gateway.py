@@ -4,10 +4,9 @@ an instant fake.
     GAVEL_GYM_PYTHON=/path/to/gym/bin/python python -m benchmarks.nemo_gym_gateway [--rows 1000] [--concurrency 64,0]
 
 ``gym eval run --no-serve`` is the client, 0 means no limit. The rate is the one its collector reports, without its
-start and its
-metrics; the wall clock of the whole command stands beside it. Its own servers, all local and with the same fake, gave
-87 to 154 rows a
-second in the same measurement (policy, judge, agent and verifier in processes of their own).
+start and its metrics; the wall clock of the whole command stands beside it. Its own servers, all local and with the
+same fake, gave 87 to 154 rows a second in the same measurement (policy, judge, agent and verifier in processes of their
+own).
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ for.
     python -m benchmarks.soak [--calls 100000] [--in-flight 128] [--share 0.1]
 
 The server runs in its own process and counts what it answered. One call in ten asks what another one asks at the same
-time, and shares
-its reply. Ends with 1 if resident memory grew by 20 MB or more after the warm-up, a task or a socket was left, or the
-receipts and the
-server's counts do not agree.
+time, and shares its reply. Ends with 1 if resident memory grew by 20 MB or more after the warm-up, a task or a socket
+was left, or the receipts and the server's counts do not agree.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ scripted server.
     python -m benchmarks.vera_mh_overhead --mirror DIR [--tasks 200]
 
 DIR holds VERA-MH's seven files (``assets.mirror``). The server answers at once, from a process of its own, and its
-answers make every
-walk ask 23 questions. For 10 and 64 conversations in flight: seconds of a whole run per model call (the server's own
-time included),
-CPU of our process per call, peak memory. Ends with 1 if a row failed, a call took more than 5 ms, or memory passed 500
-MB.
+answers make every walk ask 23 questions. For 10 and 64 conversations in flight: seconds of a whole run per model call
+(the server's own time included), CPU of our process per call, peak memory. Ends with 1 if a row failed, a call took
+more than 5 ms, or memory passed 500 MB.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ class Policy:
 @dataclass(slots=True, eq=False)
 class Stopwatch:
     """Where one attempt stands (``stage``: ``policy`` or ``judge``), and the seconds it spent in the policy's calls and
-    in steps;
-    ``begun`` on the clock of ``time.perf_counter``."""
+    in steps; ``begun`` on the clock of ``time.perf_counter``."""
 
     stage: str = "policy"
     policy_s: float = 0.0

@@ -1,8 +1,7 @@
 """The one boundary where an episode becomes a ``Result``: transitions are bounded, rewards applied, failures typed.
 
 Rollouts, the HTTP service, NeMo Gym's forms, the NeMo-RL actor and TRL's reward function all go through
-``EpisodePlayer``, so that a
-failure has one answer wherever it happens:
+``EpisodePlayer``, so that a failure has one answer wherever it happens:
 
 ==========================================  =================  ==================================  ============
 what happened                               status             failure kind                        stage
@@ -19,8 +18,7 @@ the reward policy raised                    ``judge_error``    ``verifier_error`
 ==========================================  =================  ==================================  ============
 
 What passes: cancellation of the row itself, ``KeyboardInterrupt``, whatever a handler of a signal raised to end the
-process, and
-``PersistenceError`` of the caller's own record.
+process, and ``PersistenceError`` of the caller's own record.
 """
 
 from __future__ import annotations

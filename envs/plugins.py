@@ -2,8 +2,7 @@
 ``gavel.plugins``.
 
 The entry point's value is ``package:NAME``; the folder ``conf`` of that package is searched for config groups, after
-ours. Nothing of a
-plugin is imported until a name is asked for that we do not have, or everything is listed.
+ours. Nothing of a plugin is imported until a name is asked for that we do not have, or everything is listed.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ GROUP = "gavel.plugins"
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics.table``, by name; a name
-    of ours cannot be
-    taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from ``read_rubric_file``."""
+    of ours cannot be taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from
+    ``read_rubric_file``."""
 
     environments: Mapping[str, Entry] = field(default_factory=dict)
     rewards: Mapping[str, Entry] = field(default_factory=dict)

@@ -18,10 +18,8 @@ from gavel.models.failures import FailureKind
 @dataclass(slots=True)
 class ReplyCounts:
     """Counts the policy's replies: ``replies`` of graded rows; ``hidden`` have text in the reasoning field only,
-    ``empty`` have none at
-    all, ``cut`` ended at a limit of tokens, ``withheld`` are what a content filter left; ``names`` counts the served
-    names that are
-    not the one asked for."""
+    ``empty`` have none at all, ``cut`` ended at a limit of tokens, ``withheld`` are what a content filter left;
+    ``names`` counts the served names that are not the one asked for."""
 
     replies: int = 0
     hidden: int = 0

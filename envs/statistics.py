@@ -1,8 +1,7 @@
 """Means, ratios and pass@k over rows that come in clusters (the rollouts of one task), each with a 95 % interval.
 
 The intervals are those of ``gavel.models.statistics``; a ratio sum(a) / sum(b), where b is 0 or 1, is the mean of a
-over the rows
-that count. Without rows there is no figure: the functions return None.
+over the rows that count. Without rows there is no figure: the functions return None.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ _WORDS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 @record
 class Line:
     """One row: ``number`` counts lines from 1 (Parquet: rows; a table's row that spans lines: its first); ``error`` is
-    set where
-    ``row`` could not be read."""
+    set where ``row`` could not be read."""
 
     number: int
     row: Mapping[str, Any]

@@ -27,8 +27,7 @@ class Task:
     """One thing to be done.
 
     ``verifier`` is the binding's exported name, ``<target format>/<binding>``; ``messages`` are sent as they are;
-    ``target`` is the
-    environment's own frozen dataclass (plain JSON while the environment has not parsed it).
+    ``target`` is the environment's own frozen dataclass (plain JSON while the environment has not parsed it).
     """
 
     SCHEMA: ClassVar[str] = "gavel.task/1"
@@ -66,8 +65,7 @@ class Transcript:
 @record
 class Opening:
     """The messages an episode starts with, and the receipts of the calls that made them. ``over``: the episode ends
-    with them, so that
-    ``step`` comes next and the policy is never asked."""
+    with them, so that ``step`` comes next and the policy is never asked."""
 
     messages: tuple[Message, ...]
     receipts: tuple[Receipt, ...] = ()
@@ -77,8 +75,7 @@ class Opening:
 @record
 class Check:
     """One fact about a reply: ``passed`` is None where it could not be checked or was skipped; ``score`` in [0, 1];
-    ``receipts`` are
-    the call ids of the receipts in the result."""
+    ``receipts`` are the call ids of the receipts in the result."""
 
     name: str
     passed: bool | None
@@ -251,15 +248,12 @@ class EnvironmentInfo:
 
     Attributes:
         policy_turns: the most replies of the policy in one episode; None: not declared, and then nothing can train on
-            it, for an
-            episode that is cut is never graded.
+            it, for an episode that is cut is never graded.
         speaks_first: the environment makes the first words of the user itself, so that a task may hold none.
         keeps_filtered: what a provider's filter left of a reply is the policy's reply, and graded; False: it is a
-            failure of the
-            provider.
+            failure of the provider.
         clusters: the field of metadata or details whose value rows share that are alike (a persona, whoever plays it):
-            intervals are
-            clustered by it; None: by task.
+            intervals are clustered by it; None: by task.
         binding: the binding of judge and rubric that tasks are read for, None if a task's ``verifier`` alone says it.
         also_binds: further bindings that grade every task.
         called_services: the services that the environment calls itself, besides its judge.
@@ -364,8 +358,7 @@ class RewardPolicy(Protocol):
     """A pure function from an outcome to a number; never called on an ungraded outcome.
 
     ``bounds`` are the least and greatest value it can give, None if there are none (intervals of means keep to them);
-    ``ablation`` says
-    how it departs from the environment's own objective, for the run to record, None if it does not.
+    ``ablation`` says how it departs from the environment's own objective, for the run to record, None if it does not.
     """
 
     @property

@@ -1,8 +1,7 @@
 """An environment of one's own, played and graded: python examples/own_environment.py.
 
 The policy guesses a number and is told ``higher`` or ``lower``. ``gavel new env NAME`` writes such a one as a package
-of its own, with
-configs and tests, for the commands and the trainers.
+of its own, with configs and tests, for the commands and the trainers.
 """
 
 import asyncio

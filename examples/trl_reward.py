@@ -3,8 +3,7 @@
     trainer = GRPOTrainer(model=…, train_dataset=…, reward_funcs=[reward_reply], …)
 
 The data set has a column ``task``: a row of gavel as JSON text. TRL 1.16 leaves a completion out whose reward is None
-(older versions
-made a 0 of it, which would train the policy down for what a judge did).
+(older versions made a 0 of it, which would train the policy down for what a judge did).
 """
 
 import json

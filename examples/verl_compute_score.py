@@ -1,7 +1,6 @@
 """A score for verl, graded by a ``gavel serve`` that all workers share.
 
-    gavel serve env=instruction_following reward=mean judge=none
-    python -m verl.trainer.main_ppo … \\
+    gavel serve env=instruction_following reward=mean judge=none python -m verl.trainer.main_ppo … \\
         custom_reward_function.path=examples/verl_compute_score.py custom_reward_function.name=compute_score
 
 Each row's ``reward_model.ground_truth`` is a row of gavel as JSON text, its ``data_source`` the name that the
@@ -34,8 +33,7 @@ def compute_score(
 
     Raises:
         RuntimeError: there is no grade. verl has no sample without a score, and a 0 in its place would train the policy
-            down for what a
-            judge did, so training stops; ``gavel serve`` has tried again by then.
+            down for what a judge did, so training stops; ``gavel serve`` has tried again by then.
     """
     del extra_info
     answer = open_client(data_source).grade(json.loads(ground_truth), solution_str)

@@ -88,10 +88,9 @@ class AssetStore:
 @record
 class AssetsConfig:
     """Where pinned assets are kept and looked for: ``cache`` (None: the user's cache folder), ``mirror`` (a folder
-    tried first),
-    ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache`` keep, on a disk
-    of this machine
-    (None: in the user's cache folder, or below the folder for temporary files where that lies on a network)."""
+    tried first), ``offline`` forbids downloads. ``replies`` is the file of the replies that services with ``cache``
+    keep, on a disk of this machine (None: in the user's cache folder, or below the folder for temporary files where
+    that lies on a network)."""
 
     cache: str | None = None
     mirror: str | None = None

@@ -52,10 +52,8 @@ class Certificate:
 @record
 class Qualification:
     """What a judge must have shown: ``min_kappa`` bounds the lower end of kappa's interval where a labelled set is
-    configured,
-    ``max_flip_rate`` the share of repeated calls with another label (None: reported only). ``required`` false lets
-    training start
-    without, which is recorded."""
+    configured, ``max_flip_rate`` the share of repeated calls with another label (None: reported only). ``required``
+    false lets training start without, which is recorded."""
 
     required: bool = True
     min_kappa: float = 0.7

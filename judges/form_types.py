@@ -36,8 +36,8 @@ class ReplyForm:
 
     Attributes:
         reader: ``json`` (an object whose member ``verdict`` is a label), ``choice`` (one word and nothing else),
-            ``last_line`` (a last
-            line that is a label, after any text) or ``score`` (an object whose member ``verdict`` is a number).
+            ``last_line`` (a last line that is a label, after any text) or ``score`` (an object whose member ``verdict``
+            is a number).
         verdict: the member with the verdict, and the word that may stand before it in a line.
         reasoning: the member with the judge's reasons, before the verdict; empty: none is asked for.
         words: what the judge writes for each label, where that is not the label itself: word -> label.
@@ -83,8 +83,7 @@ class RubricForm:
     Attributes:
         name: its profile's name, ``owner/name``.
         slots: where the text of each slot comes from, such as ``task.last_user``, ``target.reference?`` (``?``: may be
-            absent) and
-            ``reply.visible``.
+            absent) and ``reply.visible``.
         prompt: the template; ``{slot}`` stands for a slot, ``{fence}`` for a line of backticks around hostile text.
         reply: how the verdict is read.
         labels: each label with its score in [0, 1]; of a ``score`` its range, ``low`` and ``high``.

@@ -65,8 +65,7 @@ class BoundJudges:
         """Return the verdict on one query.
 
         A reply that cannot be read is asked for again (``query.retries`` times), each time as a fresh draw of its own.
-        A question that
-        the row's answer log knows is read again without a call.
+        A question that the row's answer log knows is read again without a call.
 
         Raises:
             JudgeFailure: no verdict; says kind and reason, keeps the raw text and the receipts of all calls.

@@ -2,10 +2,9 @@
 harmless or flagged.
 
 ``Neutraliser.clean_text`` serves our own rubrics; ``find_hostile`` names the same content for ported ones, which send
-exact bytes. Invisible
-characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners in Arabic and Indic
-words, emoji
-sequences, direction marks beside right-to-left text, variation selectors after a visible character).
+exact bytes. Invisible characters stay where a script or an emoji needs them (Unicode Standard 23.2 and UTS 51: joiners
+in Arabic and Indic words, emoji sequences, direction marks beside right-to-left text, variation selectors after a
+visible character).
 """
 
 from __future__ import annotations
@@ -166,10 +165,8 @@ class Neutraliser:
     """Makes texts harmless for one template.
 
     ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their
-    letters do not
-    matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand in a slot: the
-    special tokens
-    of the judge's own tokenizer (``gavel.models.calls.special_tokens``).
+    letters do not matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand
+    in a slot: the special tokens of the judge's own tokenizer (``gavel.models.calls.special_tokens``).
     """
 
     delimiters: tuple[str, ...]
@@ -250,8 +247,8 @@ def find_hostile(text: str) -> tuple[str, ...]:
     """Name what is hostile in a text to be judged, each name once.
 
     ``control_character``, ``invisible_character``, ``bidi_control`` (where no script or emoji needs them),
-    ``chat_template_token``,
-    ``verdict_words`` (it states a verdict of its own) and ``grader_instruction`` (it talks to the grader).
+    ``chat_template_token``, ``verdict_words`` (it states a verdict of its own) and ``grader_instruction`` (it talks to
+    the grader).
     """
     found: list[str] = []
     if not _PLAIN.fullmatch(text):

@@ -16,10 +16,8 @@ from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
 @record
 class JudgeQuery:
     """One question to a judge: ``slots`` fill the bound rubric's template, ``prefix_key`` names the shared prefix (the
-    question, a
-    conversation), ``sample`` says which of several independent verdicts is wanted, ``retries`` how often it is asked
-    anew where the
-    reply cannot be read."""
+    question, a conversation), ``sample`` says which of several independent verdicts is wanted, ``retries`` how often it
+    is asked anew where the reply cannot be read."""
 
     binding: str
     slots: Mapping[str, str]
@@ -31,8 +29,7 @@ class JudgeQuery:
 @record
 class Grade:
     """A judge's verdict: ``label`` from the rubric's closed set, ``score`` in [0, 1] where the rubric has one,
-    ``parse`` how the
-    reply was read (``exact``, …), ``raw`` the reply itself."""
+    ``parse`` how the reply was read (``exact``, …), ``raw`` the reply itself."""
 
     label: str
     score: float | None
@@ -46,9 +43,8 @@ class Grade:
 @record
 class RubricConfig:
     """A rubric as configured: ``profile`` names what grades (``nvidia/qa-abstention-v1``), or ``file`` holds it, a path
-    until it is
-    read; its profile is then the name that the file gives. The others are its sampling, None = the profile's own
-    default."""
+    until it is read; its profile is then the name that the file gives. The others are its sampling, None = the
+    profile's own default."""
 
     profile: str = ""
     max_response_tokens: int | None = None
@@ -169,8 +165,7 @@ def is_target_taken(rubric: Rubric, target: str) -> bool:
 @runtime_checkable
 class TokenGuarding(Protocol):
     """A rubric that can neutralise the special tokens of the judge that is asked; ``digest`` does not change, since
-    they go with the
-    model, which is part of a binding's identity."""
+    they go with the model, which is part of a binding's identity."""
 
     @property
     def guards_tokens(self) -> bool:
@@ -205,8 +200,8 @@ class Judge(Protocol):
 @record
 class StoredAnswer:
     """An answered judge question in a run's journal, enough to grade again without a call and to show the prompt again;
-    ``receipts``
-    are of every call made for it. ``unread``: the reply was not whole, so that no verdict may be read from it."""
+    ``receipts`` are of every call made for it. ``unread``: the reply was not whole, so that no verdict may be read from
+    it."""
 
     key: str
     binding: str

@@ -47,9 +47,8 @@ class JsonLines:
     """An append-only file of JSON documents, one a line.
 
     A line is on the file system's side when ``append`` returns, so a kill of this process cannot lose it; ``sync``
-    (called now and
-    then, and at close) asks for the disk. A torn last line, left by a kill or a full disk, is moved to ``<name>.torn``
-    on opening.
+    (called now and then, and at close) asks for the disk. A torn last line, left by a kill or a full disk, is moved to
+    ``<name>.torn`` on opening.
 
     Args:
         path: made if need be, readable by its owner and group.
@@ -214,9 +213,8 @@ def read_document(line: bytes, where: str, tell: Tell = refuse_fault) -> dict[st
 
 def read_places(path: Path, tell: Tell = refuse_fault) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield (byte it begins at, line number from 1, document) of a JSON lines file; a torn last line is passed over, a
-    missing file is
-    empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than its digest
-    says.
+    missing file is empty. ``tell`` is told of each line that is no JSON object, which is then left out, or another than
+    its digest says.
     """
     if not path.is_file():
         if path.exists():

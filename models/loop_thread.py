@@ -1,9 +1,8 @@
 """An event loop in a thread of its own, for callers that are not asynchronous themselves.
 
 A caller may stand in a thread whose own loop runs already (a notebook), may be several threads at once, or a child that
-was forked
-from the process that made the loop (a trainer's workers): a thread does not come along into a child, so the child gets
-a new one.
+was forked from the process that made the loop (a trainer's workers): a thread does not come along into a child, so the
+child gets a new one.
 """
 
 from __future__ import annotations

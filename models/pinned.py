@@ -2,8 +2,8 @@
 drift.
 
 The order of sources is fixed: the cache, a mirror directory, an installed distribution, the distribution's wheel, the
-repository's
-raw file. Nothing that is fetched is ever imported or run; a module's string constant is read from its syntax tree.
+repository's raw file. Nothing that is fetched is ever imported or run; a module's string constant is read from its
+syntax tree.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Unavailable(Exception):
 @record
 class RepositoryFile:
     """A file of a public repository (``owner/name``) at a commit (40 hex digits); with ``constant``, the value of that
-    module-level
-    string constant in it."""
+    module-level string constant in it."""
 
     repository: str
     commit: str
@@ -83,8 +82,7 @@ class Pin:
     """A file that is known to the byte.
 
     ``name`` is its path in a mirror directory (relative, ``/`` between parts); ``sha256`` 64 hex digits; ``size`` in
-    bytes; ``sources``
-    in order of preference; ``licence`` and ``note`` for a person.
+    bytes; ``sources`` in order of preference; ``licence`` and ``note`` for a person.
     """
 
     name: str

@@ -42,8 +42,7 @@ def is_likely_key(text: str) -> bool:
     """Tell whether a text, given where a variable's name is wanted, may be the key itself.
 
     A documented beginning (``sk-``, ``hf_``, ``AKIA``), or a part without ``_`` that no person would name a variable:
-    16 characters or
-    more with three digits among letters, or 20 or more whose case changes at every other character.
+    16 characters or more with three digits among letters, or 20 or more whose case changes at every other character.
     """
     return _PREFIXED.search(text) is not None or any(_is_random(part) for part in text.split("_"))
 

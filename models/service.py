@@ -32,8 +32,7 @@ class Timeout:
 @record
 class Price:
     """What a service asks for a million tokens, in ``currency`` (any word, or none): ``cached`` for those of a prompt
-    that its prefix
-    cache held (None: as ``input``). Thinking counts as output."""
+    that its prefix cache held (None: as ``input``). Thinking counts as output."""
 
     input: float
     output: float

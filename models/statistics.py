@@ -2,18 +2,15 @@
 environments.
 
 Rows of one cluster (the rollouts of a task, the answers to a question) are alike, so an interval that takes them as
-independent is too
-narrow. The variance here is the cluster-robust one (Liang and Zeger 1986): with m the mean of n rows, C the clusters,
-and e_c the
-sum over cluster c of (value - m),
+independent is too narrow. The variance here is the cluster-robust one (Liang and Zeger 1986): with m the mean of n
+rows, C the clusters, and e_c the sum over cluster c of (value - m),
 
     v = C / (C - 1) * sum_c e_c^2 / n^2,   but at least the variance of as many independent rows.
 
 A figure bounded to [0, 1] gets the Wilson interval (Wilson 1927) at the effective sample size m (1 - m) / v (Korn and
-Graubard
-1998), so that it never leaves its bounds, and not even at 0 or 1 is it a point: where v is 0, the effective size is C.
-An unbounded
-figure gets m +- t sqrt(v). Both use Student's t at C - 1 degrees of freedom. With a single cluster nothing can be said.
+Graubard 1998), so that it never leaves its bounds, and not even at 0 or 1 is it a point: where v is 0, the effective
+size is C. An unbounded figure gets m +- t sqrt(v). Both use Student's t at C - 1 degrees of freedom. With a single
+cluster nothing can be said.
 """
 
 from __future__ import annotations

@@ -26,11 +26,9 @@ class Reply:
     """What a model answered.
 
     ``finish_reason`` is one of ``gavel.models.calls.quirks.ENDED`` (``stop``, ``length``, ``tool_calls``,
-    ``content_filter``), into which the
-    servers' words are translated; any other word says that the reply was never finished.
-    ``reasoning`` is the text a server keeps apart from the answer. ``think_prefilled`` says that the prompt already
-    opened the
-    thinking block, so the text starts inside it.
+    ``content_filter``), into which the servers' words are translated; any other word says that the reply was never
+    finished. ``reasoning`` is the text a server keeps apart from the answer. ``think_prefilled`` says that the prompt
+    already opened the thinking block, so the text starts inside it.
     """
 
     text: str
@@ -56,10 +54,8 @@ class Receipt:
     """One model call that informed an outcome.
 
     ``call_id`` is derived from service, prompt, sampling and ``sample`` (16 hex digits), so equal calls have equal ids.
-    Digests are
-    ``sha256:<hex>`` over the messages sent and the text received. ``cache_hit``: answered from the cache; ``shared``:
-    answered by
-    another caller's identical call in flight.
+    Digests are ``sha256:<hex>`` over the messages sent and the text received. ``cache_hit``: answered from the cache;
+    ``shared``: answered by another caller's identical call in flight.
     """
 
     call_id: str
@@ -115,10 +111,8 @@ class ResponseFormat:
 @record
 class ChatRequest:
     """One call: ``sample`` numbers independent draws of one prompt, ``fresh`` forbids cache and sharing, ``prefix_key``
-    names the
-    prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content filter cut
-    counts as a reply,
-    also where nothing is left of it."""
+    names the prefix shared with other calls (routing over replicas). ``filtered``: a policy's reply that a content
+    filter cut counts as a reply, also where nothing is left of it."""
 
     messages: tuple[Message, ...]
     role: CallRole

@@ -2,8 +2,7 @@
 whatever the text is.
 
 The patterns are found by walking the modules, so that a new one is tried without anybody's doing; ``CONFIG_ONLY`` names
-the modules
-whose patterns meet only what the user or a package wrote.
+the modules whose patterns meet only what the user or a package wrote.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ LABELS = (*VERDICTS, "truncated", "no_answer")
 @record
 class AbstentionConfig:
     """``binding`` judges the tasks that are adapted on the fly; ``exact_match_rule`` lets the strict profile call
-    equality with the
-    reference correct without a judge (the native profile has no such rule)."""
+    equality with the reference correct without a judge (the native profile has no such rule)."""
 
     binding: str = "abstention"
     exact_match_rule: bool = True
@@ -66,13 +65,10 @@ class AbstentionEnvironment:
         """Grade the newest reply.
 
         The label is one of ``LABELS``. Details: ``answer`` and ``boxed``; ``rule`` where no judge was asked, else
-        ``parse``,
-        ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit`` or
-        ``judged``) where the
-        policy abstained. Where no answer is right, to abstain is ``correct`` (with ``abstention``), and any answer
-        ``incorrect``. A
-        reply that was never finished is ungraded (``gavel.envs.endings``). A judge's failure gives an ungraded
-        outcome that keeps the answer and the raw text.
+        ``parse``, ``judge_reply`` and, where the answer looked hostile, ``judge_flags``; ``abstention`` (``explicit``
+        or ``judged``) where the policy abstained. Where no answer is right, to abstain is ``correct`` (with
+        ``abstention``), and any answer ``incorrect``. A reply that was never finished is ungraded
+        (``gavel.envs.endings``). A judge's failure gives an ungraded outcome that keeps the answer and the raw text.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"

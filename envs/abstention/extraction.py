@@ -44,10 +44,8 @@ def extract_answer(reply: Reply) -> Extraction:
     """Return the answer of a reply, or the gate that stops it.
 
     ``truncated``: the reply ended at the token limit, whatever it holds. ``no_answer``: nothing follows the thinking
-    block, or the
-    block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it. What is
-    thinking says
-    ``gavel.models.texts.thinking``.
+    block, or the block never closed, or the reply calls a tool, which nobody gave the policy, or a filter withheld it.
+    What is thinking says ``gavel.models.texts.thinking``.
     """
     if is_cut(reply):
         return Extraction(None, gate="truncated")

@@ -99,18 +99,16 @@ FIGURES: Mapping[str, Figure] = {
     "judge_calls_saved_by_cache": _make_share("call", "cache"),
 }
 """Every figure by name. Attempted accuracy and hallucination rate are over correct and incorrect rows that hold an
-answer, the shares
-of parse paths over judged rows, the others over all graded rows."""
+answer, the shares of parse paths over judged rows, the others over all graded rows."""
 
 
 def summarize(results: Sequence[Result]) -> Summary:
     """Return all figures (``abstention/accuracy``, by domain ``abstention/accuracy@law``) and the counts behind them.
 
     Fields of one's own (``source.slice_fields``) give slices such as ``abstention/accuracy@level=hard``. A figure
-    without rows is left
-    out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has
-    (``abstention/pass@4``), and
-    ``abstention/consistency``. A row that failed at first and was graded later counts as graded.
+    without rows is left out. With several rollouts: pass@k for powers of two and for the most rollouts that a task has
+    (``abstention/pass@4``), and ``abstention/consistency``. A row that failed at first and was graded later counts as
+    graded.
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
     failed = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}

@@ -34,8 +34,7 @@ class LabelRewards:
     """A reward for each label of the abstention environment.
 
     ``components`` always hold ``correct``, ``abstain``, ``incorrect`` and ``unanswered`` (truncated, or no final
-    answer), so that their
-    means over rows are the shares of the mean reward; they sum to the value.
+    answer), so that their means over rows are the shares of the mean reward; they sum to the value.
 
     ``ablation`` says how tiers differ from the v1 objective, for the run to record; None if they do not.
 

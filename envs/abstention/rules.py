@@ -43,8 +43,7 @@ def fold_answer(text: str) -> str:
     period.
 
     Nothing else is folded: case, signs and inner punctuation can be the answer (``23<45`` is not ``23>45``, C++ is not
-    C). A period
-    goes only after a word, a quote or a bracket, so ``..`` is not ``.``.
+    C). A period goes only after a word, a quote or a bracket, so ``..`` is not ``.``.
     """
     bare = " ".join(unicodedata.normalize("NFC", text).split())
     stripped = _drop_period(bare)

@@ -2,9 +2,8 @@
 and docs.
 
 A reader turns what stands in a task into what a check uses (a relation's spelling variants become one, a fraction
-becomes a number) or
-raises ``ValueError``, whose text says what is wrong. Nothing is coerced that could hide a mistake: a number in quotes
-is refused.
+becomes a number) or raises ``ValueError``, whose text says what is wrong. Nothing is coerced that could hide a mistake:
+a number in quotes is refused.
 """
 
 from __future__ import annotations

@@ -14,10 +14,9 @@ class Block:
     """One piece of a reply; ``line`` and ``end`` are line numbers from 0, the end not included.
 
     ``text`` is the Markdown between the markers (of code, as it stands; of a table, its cells line by line). ``level``:
-    a heading's
-    level or an item's depth, both from 1. ``marker``: what opens an item. ``first``: a blank line, a block of another
-    kind than prose,
-    or nothing stands before. ``rows`` and ``columns`` are those of a table, without its header and rows of empty cells.
+    a heading's level or an item's depth, both from 1. ``marker``: what opens an item. ``first``: a blank line, a block
+    of another kind than prose, or nothing stands before. ``rows`` and ``columns`` are those of a table, without its
+    header and rows of empty cells.
     """
 
     kind: Kind

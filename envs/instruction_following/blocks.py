@@ -2,8 +2,8 @@
 line.
 
 Prose is read here because replies use list markers that Markdown does not know (``・``, ``１．``, ``1、``, ``١-``), and
-because readers
-take an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists says.
+because readers take an item that is indented by two blanks for a subitem, whatever Markdown's rule for numbered lists
+says.
 """
 
 from __future__ import annotations

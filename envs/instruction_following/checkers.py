@@ -1,18 +1,13 @@
 """The fast checks away from the event loop: worker processes, fed by threads that only wait for pipes.
 
 Replies that wait while all workers are busy go to the next free one together, up to ``MOST_AT_ONCE``: pipes, wake-ups
-and the
-interpreter's lock then cost once for all of them.
+and the interpreter's lock then cost once for all of them.
 
 Measured with 64 replies of 2,200 characters at once on two cores, lag of the loop at p99 and at most: on the loop
-itself 4,400 ms; in
-four threads 7 and 13 ms at 500 replies/s, since each computing thread holds the interpreter's lock for 5 ms at a time;
-in two processes
-2 and 4 ms at 720 replies/s. Handing a reply over costs 0.06 to 0.12 ms of our own time, as much as checking one of 80
-characters, so
-even short ones go. Worker processes are started when they are first needed, live as long as their owner, and see the
-end of their pipe
-when the parent is gone, however it went.
+itself 4,400 ms; in four threads 7 and 13 ms at 500 replies/s, since each computing thread holds the interpreter's lock
+for 5 ms at a time; in two processes 2 and 4 ms at 720 replies/s. Handing a reply over costs 0.06 to 0.12 ms of our own
+time, as much as checking one of 80 characters, so even short ones go. Worker processes are started when they are first
+needed, live as long as their owner, and see the end of their pipe when the parent is gone, however it went.
 """
 
 from __future__ import annotations

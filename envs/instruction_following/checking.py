@@ -40,8 +40,7 @@ def check_instruction(response: str, instruction_id: str, arguments: Mapping[str
 
     Returns:
         A check named like the instruction; ``passed`` is a bool, ``score`` 1.0 or 0.0, ``detail`` says why. A reply
-        without any visible
-        character fails whatever is asked.
+        without any visible character fails whatever is asked.
 
     Raises:
         TaskError: unknown or judged instruction, or an argument that is missing or does not fit (named, with what is

@@ -101,8 +101,7 @@ class Document:
     @cached_property
     def paragraphs(self) -> list[Paragraph]:
         """The paragraphs: no headings, titles, tables, rules or code, nothing without a word; a list without blank
-        lines between its
-        items is one."""
+        lines between its items is one."""
         groups: list[list[int]] = []
         for place, block in enumerate(self.blocks):
             if block.kind in ("paragraph", "item"):

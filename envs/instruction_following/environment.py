@@ -32,8 +32,8 @@ _EMPTY = "the reply is empty, so nothing was followed"
 @record
 class InstructionFollowingConfig:
     """``binding`` judges the tasks that are adapted on the fly; ``short_circuit`` asks no judge once a fast check has
-    failed, which
-    suits the reward policies ``all`` and ``min`` only; a reply of more than ``max_reply_characters`` is not graded."""
+    failed, which suits the reward policies ``all`` and ``min`` only; a reply of more than ``max_reply_characters`` is
+    not graded."""
 
     binding: str = "instruction_following"
     short_circuit: bool = False
@@ -96,8 +96,7 @@ class InstructionFollowingEnvironment:
         (``gavel.envs.endings``).
 
         A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that
-        keeps all other
-        verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.
+        keeps all other verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.
         """
         reply = transcript.messages[-1].reply
         assert reply is not None, "step is called after a policy's reply"

@@ -26,8 +26,7 @@ class ItemFacts:
     """One item as it stands in ``details.items``, beside the check at the same place.
 
     ``swapped``: a user's instruction that goes against the system's, so that following it fails. ``passes_on``: the
-    judge's label
-    that means it was followed.
+    judge's label that means it was followed.
     """
 
     uid: int | str

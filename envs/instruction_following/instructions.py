@@ -1,10 +1,9 @@
 """The table of all instructions: those that a program checks (fast) and those that a judge does (judged).
 
 One table drives everything that must agree: which arguments a task needs and what they may be, which languages an
-instruction
-exists in, and the page of the documentation. The ids and arguments are those of ``resources_servers/verifif`` (older:
-``turing_vif``) of NVIDIA NeMo Gym 0.7.0, so that its data sets are read as they are; ranges, refusals and definitions
-are ours.
+instruction exists in, and the page of the documentation. The ids and arguments are those of
+``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, so that its data sets are read as they
+are; ranges, refusals and definitions are ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The languages as data: what differs between them stands here and nowhere else.
 
 Everything the checks need beyond Unicode itself: which letters are vowels, which marks count, how a word may go on
-after a keyword,
-and where the sentence library needs help. Marks common to all languages are named once, because replies mix scripts.
+after a keyword, and where the sentence library needs help. Marks common to all languages are named once, because
+replies mix scripts.
 """
 
 from __future__ import annotations

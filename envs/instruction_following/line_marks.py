@@ -3,8 +3,7 @@
 - **Dashes** (—, ―, and – where the language opens speech with it, elsewhere only an attribution): the items that follow
 each other
   are a list where a lead-in or a heading stands before them, or where there are two or more and none ends like a
-  sentence. Else they
-  are speech; one alone is an attribution.
+  sentence. Else they are speech; one alone is an attribution.
 - **Ordinals** (``2ª edição``, ``3.ª``) and numbers of several parts (``3.14.``) open an item where another numbered
 item stands
   beside theirs.

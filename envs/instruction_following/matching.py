@@ -22,10 +22,8 @@ def count_occurrences(document: Document, phrase: str) -> int:
     """Return how often a word or phrase occurs in the whole reply, code included.
 
     Both sides are folded; emphasis is ignored; blanks in the phrase match any white space. A match must not begin or
-    end within a word;
-    a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In Chinese and
-    Japanese a word that
-    the dictionary knows must not straddle the dictionary's words.
+    end within a word; a hyphen ends a word, an apostrophe does where the language elides, and before a possessive s. In
+    Chinese and Japanese a word that the dictionary knows must not straddle the dictionary's words.
     """
     wanted = " ".join(texts.fold_phrase(texts.extract_visible(phrase)).split()) or texts.fold_phrase(phrase).strip()
     haystack = document.folded if texts.extract_visible(phrase).strip() else texts.fold_text(document.literal)

@@ -2,8 +2,7 @@
 figure.
 
 A prompt is followed if all its items passed. Figures by instruction are over single items; items that were skipped to
-save judge calls
-are in none of them. Intervals are clustered by task.
+save judge calls are in none of them. Intervals are clustered by task.
 """
 
 from __future__ import annotations
@@ -69,9 +68,8 @@ def summarize(results: Sequence[Result]) -> Summary:
 
     ``instruction_following/prompt_accuracy`` and ``…/instruction_accuracy`` with their slices (``@language=de``,
     ``@category=punctuation``, ``@id=keywords:existence``, …), ``…/judged_share`` (items that took a judge),
-    ``…/truncated_rate``; with
-    several rollouts also pass@k and consistency of prompts. A row that failed at first and was graded later counts as
-    graded.
+    ``…/truncated_rate``; with several rollouts also pass@k and consistency of prompts. A row that failed at first and
+    was graded later counts as graded.
     """
     graded = {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}
     others = {(result.task_id, result.rollout_index): result for result in results if result.status != "graded"}

@@ -1,8 +1,8 @@
 """Rewards over instruction-following outcomes: how the checks of one reply become one number.
 
 Names follow ``resources_servers/verifif`` of NVIDIA NeMo Gym 0.7.0; ``weighted`` and ``hard_soft`` are ours. Where
-judge calls were
-skipped (``env.short_circuit``), only a policy that the known checks already decide gives a reward; the others refuse.
+judge calls were skipped (``env.short_circuit``), only a policy that the known checks already decide gives a reward; the
+others refuse.
 """
 
 from __future__ import annotations

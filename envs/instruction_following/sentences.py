@@ -1,12 +1,10 @@
 """Sentences of one paragraph or list item: sentencex, and what it gets wrong put right.
 
 The library says where a sentence may end; every such place is looked at again, because it cuts abbreviations with
-several full
-stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of abbreviations hold
-ordinary words
-(mich, otto, bien): words before a full stop are kept out of its sight, and ours decide; so is what opens brackets or a
-quotation,
-within which it ends no sentence. It never ends one at an ellipsis either: these places are looked for here.
+several full stops and names such as ASP.NET, and ends a sentence where quoted speech goes on. Its lists of
+abbreviations hold ordinary words (mich, otto, bien): words before a full stop are kept out of its sight, and ours
+decide; so is what opens brackets or a quotation, within which it ends no sentence. It never ends one at an ellipsis
+either: these places are looked for here.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ _LONG = 1024
 """How far back it is looked for what opened the brackets or the quotation that a sentence ends in."""
 _WINDOW, _SURE = 2048, 1536
 """The library's time grows with the square of what it is given: it gets so many characters at once, and what it says of
-those
-beyond the second number, where a quotation may be cut, is asked again with what follows."""
+those beyond the second number, where a quotation may be cut, is asked again with what follows."""
 
 _BREAK = re.compile(r"\n+")
 _BLANK = re.compile(r"[^\S ]")
@@ -46,9 +43,8 @@ _SMALL_START = regex.compile(r"(?<=[\p{L}\p{M}\p{Nd}]\.\s|[!?]\s)[\p{Nd}\p{Ll}]"
 _WANTS_CAPITALS = "de"
 _MASK = "ж"
 """Stands for the last letter or digit before a full stop, so that the library does not know the word; in capitals for
-what opens
-brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter, which
-begins none to it."""
+what opens brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter,
+which begins none to it."""
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
 _CLOSING = re.compile(r"[)\]）］】]")
 _ENCLOSING = re.compile(r"[\"'“”„«»‹›‘‚「『《〈（(\[［【]")

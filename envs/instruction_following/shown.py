@@ -2,10 +2,8 @@
 hidden parts go.
 
 Code, in fences and in spans, is shown as it stands. A block's tag counts where its closing tag stands in the reply as
-well; a name in
-angle brackets that HTML does not know (``<name>``) is text. Entities become their characters; a mark that Markdown
-would read gets a
-backslash, so that ``&lt;b&gt;`` is shown as ``<b>``.
+well; a name in angle brackets that HTML does not know (``<name>``) is text. Entities become their characters; a mark
+that Markdown would read gets a backslash, so that ``&lt;b&gt;`` is shown as ``<b>``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 graded.
 
 A task whose schema is bad is refused with every problem named, one line per item; only a task with a clean schema is
-checked for its
-language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0, where an
-instruction's
-arguments stand beside its other fields.
+checked for its language. Form of a row: ``resources_servers/verifif`` (older: ``turing_vif``) of NVIDIA NeMo Gym 0.7.0,
+where an instruction's arguments stand beside its other fields.
 """
 
 from __future__ import annotations
@@ -97,8 +95,7 @@ def parse_target(raw: Mapping[str, Any], *, prefix: str = "target") -> Instructi
     """Read ``{language, instructions, llm_judge, prompt}``.
 
     An instruction's arguments stand beside its other fields or under ``arguments``; ``language`` is ``en`` where it is
-    not given;
-    aliases are resolved. Nulls count as absent.
+    not given; aliases are resolved. Nulls count as absent.
 
     Args:
         raw: plain JSON, or a target read before.

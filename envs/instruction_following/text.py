@@ -180,10 +180,9 @@ def split_words(text: str, language: Language) -> list[str]:
     """Return the words in order, without the punctuation around them; numbers are words, marks and emoji are not.
 
     Hyphens, apostrophes and dots within a word join it (``well-known``, ``l'ami``, ``example.com``, ``3.14``,
-    ``Lehrer:innen``), an
-    address is one word, and so is a number, however its thousands are set apart. Korean words are what stands between
-    blanks, without
-    quotation marks and the like. Chinese and Japanese words are those of ICU's dictionary.
+    ``Lehrer:innen``), an address is one word, and so is a number, however its thousands are set apart. Korean words are
+    what stands between blanks, without quotation marks and the like. Chinese and Japanese words are those of ICU's
+    dictionary.
     """
     if language.joined:
         return [_APART.sub("", token) for token in _BETWEEN_BLANKS.findall(text)]

@@ -17,8 +17,7 @@ _BLANK_LINES = re.compile(r"\A(?:[^\S\r\n]*[\r\n])+")
 
 def extract_visible_answer(reply: Reply) -> str:
     """Return a reply's answer (see ``gavel.models.texts.thinking``) without blank lines around it; empty where the
-    thinking never ends, and
-    where nothing of the answer would show (see ``text.is_seen``).
+    thinking never ends, and where nothing of the answer would show (see ``text.is_seen``).
 
     The first line keeps its indentation, which can be what is graded; blanks between a closing tag and the answer are
     none.

@@ -1,6 +1,5 @@
 """A process of its own for the fast checks: lists of jobs come in on stdin, lists of their verdicts go out on stdout;
-it ends
-when stdin does.
+it ends when stdin does.
 
 Frames: 8 bytes of length (big-endian), then a pickle. The pipe is private to the parent, which has made both ends.
 """

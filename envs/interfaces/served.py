@@ -2,8 +2,7 @@
 becomes a number.
 
 What HTTP and NeMo Gym's wire have in common: it knows neither. ``grade_episode`` makes the same transition as a
-rollout, so that a reply gets
-the same outcome and reward wherever it is graded.
+rollout, so that a reply gets the same outcome and reward wherever it is graded.
 """
 
 from __future__ import annotations
@@ -148,8 +147,7 @@ class ServedEnvironment:
 
         Returns:
             Status ``graded``, ``judge_error`` with a typed failure, or ``invalid_task``. A conversation that is not
-            over yet, or holds
-            no reply, is ``gavel:episode_cut``. Raises nothing but cancellation.
+            over yet, or holds no reply, is ``gavel:episode_cut``. Raises nothing but cancellation.
         """
         started, begun = time.time(), time.perf_counter()
         try:

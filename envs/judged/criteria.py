@@ -23,8 +23,7 @@ CRITERIA = "criteria"
 @record
 class Criterion:
     """One thing that a reply does or does not do: ``points`` earned if it is met, below 0 for a fault; ``veto``: one
-    that is met fails
-    all, whatever else is earned."""
+    that is met fails all, whatever else is earned."""
 
     id: str
     text: str
@@ -104,8 +103,7 @@ class CriteriaAsker:
         """Return a check for each criterion, in their order.
 
         One that a batch's reply leaves out is asked alone. One without a readable verdict stays unchecked; ``failed``
-        is any other
-        failure of a call, with which nothing can be said of the reply.
+        is any other failure of a call, with which nothing can be said of the reply.
         """
         size = self._form.criteria.batch if self._form.criteria is not None else 1
         batches = [criteria[start : start + size] for start in range(0, len(criteria), size)]

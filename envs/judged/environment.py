@@ -46,8 +46,8 @@ TARGET_FORMAT = "judged"
 @record
 class JudgedConfig:
     """``rubrics`` are the bindings that grade each task, in the config every one that is declared; ``target`` is the
-    kind of each field
-    of a target (``{reference: "text?"}``), None for any; ``max_turns`` bounds the replies of one episode."""
+    kind of each field of a target (``{reference: "text?"}``), None for any; ``max_turns`` bounds the replies of one
+    episode."""
 
     rubrics: tuple[str, ...] = ()
     target: Mapping[str, str] | None = field(default=None)
@@ -129,11 +129,9 @@ class JudgedEnvironment:
         """Say the user's next turn, or grade the whole.
 
         The outcome has one check for each rubric, by its name: the score of the label it gave, passed from ``PASSES``
-        on. Its label is
-        the one rubric's label; with several it is ``passed`` or ``failed``, as all or not all passed. A reply that was
-        cut or says
-        nothing passes none and asks no judge. Where one rubric has no verdict, the outcome is ungraded and keeps the
-        others' checks.
+        on. Its label is the one rubric's label; with several it is ``passed`` or ``failed``, as all or not all passed.
+        A reply that was cut or says nothing passes none and asks no judge. Where one rubric has no verdict, the outcome
+        is ungraded and keeps the others' checks.
 
         Raises:
             TaskError: a rubric needs a text that the task lacks.

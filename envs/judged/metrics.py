@@ -22,9 +22,8 @@ MOST_TAGS = 40
 
 def summarize(results: Sequence[Result]) -> Summary:
     """Return, for each rubric, ``judged/<rubric>`` (the mean score), ``judged/<rubric>/passed`` and the share of each
-    label; the share
-    of replies that passed all (``judged/passed``), were cut or said nothing; with several rollouts pass@k; slices
-    (``@topic=law``)."""
+    label; the share of replies that passed all (``judged/passed``), were cut or said nothing; with several rollouts
+    pass@k; slices (``@topic=law``)."""
     graded = list(
         {(result.task_id, result.rollout_index): result for result in results if result.status == "graded"}.values()
     )

@@ -28,8 +28,7 @@ class GradedConfig:
 
 class GradedReward:
     """The mean of the rubrics' scores by their weights, from 0 to 1; ``components`` are the rubrics' parts of it. A
-    rubric that asks
-    about criteria scores the points earned over the sum of the positive ones, clipped to 0 and 1."""
+    rubric that asks about criteria scores the points earned over the sum of the positive ones, clipped to 0 and 1."""
 
     bounds = (0.0, 1.0)
 

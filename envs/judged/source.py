@@ -26,9 +26,7 @@ _IDS = ("id", "task_id", "prompt_id")
 
 class PlainRows:
     """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``,
-    ``turns``,
-    ``criteria`` (or ``rubrics``, as in HealthBench) and an id;
-    every other field is kept as metadata."""
+    ``turns``, ``criteria`` (or ``rubrics``, as in HealthBench) and an id; every other field is kept as metadata."""
 
     name = "rows"
     env = NAME

@@ -2,8 +2,7 @@
 did.
 
 After SpringCare/VERA-MH v1.2, commit 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, without changing a decision. A score is
-not a
-certification, an endorsement or a safety determination.
+not a certification, an endorsement or a safety determination.
 """
 
 from gavel.envs.vera_mh.rubric import QuestionRubric as Rubric

@@ -1,6 +1,5 @@
 """A finished run against upstream's own code: pinned files, prompts, transcripts, message lists, ratings and scores,
-and how many
-are identical.
+and how many are identical.
 
 Upstream is a checkout of SpringCare/VERA-MH v1.2 on this machine, imported in a process of its own
 (``upstream_worker``).

@@ -28,13 +28,10 @@ class SimulatorConfig:
 @record
 class VeraMhConfig:
     """``binding`` names the judge. ``simulators`` are those a task may name, in the order in which tasks are made.
-    ``max_turns`` counts
-    utterances of both sides. ``max_total_words`` ends a conversation by its length. ``chatbot_prompt`` goes into the
-    tasks that are
-    made (None: upstream's, empty: no system message); elsewhere None stands for the task's own, and tasks with other
-    instructions than
-    those that are set are refused. ``parse_retries`` is how often a question is asked again where the judge's reply
-    cannot be read."""
+    ``max_turns`` counts utterances of both sides. ``max_total_words`` ends a conversation by its length.
+    ``chatbot_prompt`` goes into the tasks that are made (None: upstream's, empty: no system message); elsewhere None
+    stands for the task's own, and tasks with other instructions than those that are set are refused. ``parse_retries``
+    is how often a question is asked again where the judge's reply cannot be read."""
 
     binding: str = "vera_mh"
     simulators: tuple[SimulatorConfig, ...] = (
@@ -56,10 +53,8 @@ class VeraMhConfig:
         """What the environment needs.
 
         The persona speaks first: a task holds the chatbot's instructions only. All conversations of a persona are
-        alike. What a
-        provider's filter left of a chatbot's words was said, as upstream has it. The recommended profile declares its
-        simulators
-        whether they are called or not.
+        alike. What a provider's filter left of a chatbot's words was said, as upstream has it. The recommended profile
+        declares its simulators whether they are called or not.
         """
         return EnvironmentInfo(
             policy_turns=self.policy_turns,

@@ -82,13 +82,10 @@ class VeraMhEnvironment:
         """Let the persona speak, or judge the conversation once it is over.
 
         It is over with the chatbot's last turn, or where the persona says so: its last words are then among the
-        messages of the
-        ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``, ``yes_question_ids``,
-        ``yes_reasoning``,
-        ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to 100, None where nothing was rated), counts
-        for the metrics.
-        A simulator's or judge's failure gives an ungraded outcome, and so does a chatbot's turn that was never
-        finished.
+        messages of the ``Finish``. The outcome's label is that of the worst rating. Details: ``ratings``,
+        ``yes_question_ids``, ``yes_reasoning``, ``reasoning``, ``path`` and ``answers`` of the walk, ``score`` (0 to
+        100, None where nothing was rated), counts for the metrics. A simulator's or judge's failure gives an ungraded
+        outcome, and so does a chatbot's turn that was never finished.
         """
         newest = transcript.messages[-1].reply if transcript.messages else None
         if newest is not None and (broken := _find_broken_turn(newest)) is not None:
@@ -135,8 +132,7 @@ class VeraMhEnvironment:
 
     def exports(self, results: Sequence[Result], run: str, planned: int | None = None) -> Mapping[str, bytes]:
         """Return ``results.csv``, ``scores.json`` and ``scores_by_risk.json`` in upstream's shapes; ``run`` names the
-        run, ``planned``
-        counts its conversations, scored or not."""
+        run, ``planned`` counts its conversations, scored or not."""
         from gavel.envs.vera_mh.upstream_files import make_files
 
         return make_files(results, self.rubric.dimensions, self.risks, run, planned)

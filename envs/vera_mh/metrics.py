@@ -2,8 +2,8 @@
 no figure.
 
 Intervals are 95 % percentile bootstraps over personas (Efron 1979), from a fixed seed: the same run gives the same
-interval. All
-conversations of a persona (its rollouts, and those with several simulators) are drawn together, for they are alike.
+interval. All conversations of a persona (its rollouts, and those with several simulators) are drawn together, for they
+are alike.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 @record
 class Persona:
     """One persona: ``risk`` is ``None``, ``Low``, ``High`` or ``Immediate``, from the short column only; ``cells`` are
-    the raw cells by
-    column, blanks and all."""
+    the raw cells by column, blanks and all."""
 
     name: str
     risk: str

@@ -42,8 +42,7 @@ class Option:
 @record
 class Question:
     """One question. ``severity`` is None where the rubric gives none; ``implicit``: the rubric names no answers, so Yes
-    (to the next
-    dimension) and No (to the next row) are meant."""
+    (to the next dimension) and No (to the next row) are meant."""
 
     id: str
     dimension: str

@@ -2,8 +2,7 @@
 v1.2).
 
 All scores go by percentages that were rounded to two decimals first, as upstream's do. None is a certification, an
-endorsement or a
-safety determination.
+endorsement or a safety determination.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ class Simulators:
         upstream.
 
         Words that end the conversation are kept in the row's answer log before anything is judged, so that a resumed
-        row ends as it
-        did; all others stand in its journal as the environment's turn.
+        row ends as it did; all others stand in its journal as the environment's turn.
 
         Raises:
             ModelFailure: ``gavel:simulation_failed``, with the receipts.

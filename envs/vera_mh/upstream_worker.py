@@ -4,8 +4,7 @@ conversations of a run.
     python upstream_worker.py IN.json OUT.json        # the working directory is the checkout
 
 Imports upstream and nothing of ours, so any interpreter that upstream runs on will do. It sends nothing: the judge's
-model is replaced
-by one that repeats stored answers.
+model is replaced by one that repeats stored answers.
 """
 
 from __future__ import annotations

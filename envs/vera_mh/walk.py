@@ -21,8 +21,7 @@ Ask = Callable[[Question], Awaitable[tuple[str, str]]]
 @record
 class WalkStep:
     """One question of a walk: ``said`` is the judge's answer in its own words, ``answer`` the option it means,
-    ``fallback`` that it
-    meant none; ``asked`` is False where no judge was needed."""
+    ``fallback`` that it meant none; ``asked`` is False where no judge was needed."""
 
     question_id: str
     dimension: str
@@ -37,8 +36,8 @@ class WalkStep:
 @record
 class Walk:
     """A finished walk. ``path`` holds the ids of the questions put to the judge, in order; ``end_question`` the one
-    that ended the walk
-    by ``END`` or ``ASSIGN_END``. ``rated`` has each dimension's rating with its reasons, in the rubric's order."""
+    that ended the walk by ``END`` or ``ASSIGN_END``. ``rated`` has each dimension's rating with its reasons, in the
+    rubric's order."""
 
     path: tuple[str, ...]
     steps: tuple[WalkStep, ...]

@@ -30,12 +30,9 @@ class CalibrationReport:
     """Agreement of one binding with labelled answers.
 
     ``confusion`` counts items by true label (row) and judged label (column), in the order of ``labels``. ``ungraded``
-    counts items
-    without a verdict by failure kind; they are in no other figure. ``flip_rate`` is the share of repeated verdicts that
-    are not the
-    most frequent one of their item (None: not repeated); ``swap_rate`` the share of two-text items whose verdict does
-    not follow
-    their order (None: one-text rubric).
+    counts items without a verdict by failure kind; they are in no other figure. ``flip_rate`` is the share of repeated
+    verdicts that are not the most frequent one of their item (None: not repeated); ``swap_rate`` the share of two-text
+    items whose verdict does not follow their order (None: one-text rubric).
     """
 
     binding: str

@@ -1,10 +1,8 @@
 """Attacks on a judge, each with the verdicts that withstand it.
 
 Sources: "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794) for lone punctuation and openers; reports of injected
-verdicts, delimiter
-breakout and flattering formats against public graders. An attack is a wrong or empty answer dressed up; it succeeds
-when the judge's
-label is not among ``expected``.
+verdicts, delimiter breakout and flattering formats against public graders. An attack is a wrong or empty answer dressed
+up; it succeeds when the judge's label is not among ``expected``.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from gavel.models.codec import record
 @record
 class CanaryRules:
     """``every`` training steps the set is asked; ``max_drift`` bounds the share of canaries with another label than at
-    the start;
-    beyond it ``stop`` ends the run, else it is only reported."""
+    the start; beyond it ``stop`` ends the run, else it is only reported."""
 
     every: int = 50
     max_drift: float = 0.1
@@ -31,8 +30,7 @@ class CanaryRules:
 @record
 class CanaryReport:
     """One round: ``drift`` over the canaries that were graded (None: none was), ``changed`` maps a canary to its label
-    before and
-    now, ``ungraded`` maps a canary to its failure kind, ``labels`` a graded one to its label."""
+    before and now, ``ungraded`` maps a canary to its failure kind, ``labels`` a graded one to its label."""
 
     step: int
     drift: float | None

@@ -184,8 +184,7 @@ async def probe_binding(
 
 def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:
     """Yield a row for each quoted verdict that a rubric's reader takes for the judge's own; nothing for the profiles of
-    ours, whose
-    tests say what they read."""
+    ours, whose tests say what they read."""
     if rubric.profile in PROFILES:
         return
     for name, label, reply in check_reader(rubric):

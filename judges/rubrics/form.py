@@ -14,8 +14,7 @@ FENCE = "fence"
 FEWEST_CONTROLS = 8
 POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
 """Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
-that an environment
-finds in the reply, and everything that was said."""
+that an environment finds in the reply, and everything that was said."""
 TASK_SOURCES = ("task.last_user", "task.first_user", "task.system", "task.messages")
 FIELD_SOURCES = (FIELD_SOURCE_TARGET, "metadata.")
 """Beginnings of sources that name a field of the task's target or metadata."""

@@ -1,10 +1,8 @@
 """Attacks on a rubric of a file, made of its own known answers: the text under judgement dressed up, slot by slot.
 
 The families are those of ``judges.attacks``. An attack begins with a control that deserves less than the best label,
-and succeeds where
-the judge gives it more than it deserves; where a whole text is put in its place (an empty one, a lone mark, an opener),
-where it gets
-the best label.
+and succeeds where the judge gives it more than it deserves; where a whole text is put in its place (an empty one, a
+lone mark, an opener), where it gets the best label.
 """
 
 from __future__ import annotations

@@ -162,9 +162,8 @@ class LabelReader:
 @dataclass(frozen=True, slots=True)
 class NumberedReader:
     """Reads an object whose list ``verdicts`` has a numbered verdict for each criterion: ``details.verdicts`` maps
-    numbers to labels.
-    One that is missing, off the labels, or stands twice with different verdicts is left out; the label is that of the
-    first."""
+    numbers to labels. One that is missing, off the labels, or stands twice with different verdicts is left out; the
+    label is that of the first."""
 
     words: Mapping[str, str]
     scores: Mapping[str, float]
@@ -214,8 +213,7 @@ class ScoreReader:
 @dataclass(frozen=True, slots=True)
 class ChoiceReader:
     """Reads a reply that is one word and nothing else, alone or as the only member of the object that is asked of
-    servers without a
-    closed choice; thinking before it, a fence around it, blanks and capitals do not count."""
+    servers without a closed choice; thinking before it, a fence around it, blanks and capitals do not count."""
 
     words: Mapping[str, str]
     scores: Mapping[str, float]

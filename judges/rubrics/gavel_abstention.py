@@ -1,8 +1,7 @@
 """Profile ``gavel/qa-abstention-v1``: our own strict grader of factoid answers.
 
 The prompt is laid out for prefix caching (instructions and examples, question, reference, candidate, cue); the reply is
-one of three
-words, asked for as structured output and read only as a whole.
+one of three words, asked for as structured output and read only as a whole.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def _make_values(slots: Mapping[str, str]) -> Mapping[str, str]:
 
 def parse(text: str) -> Verdict:
     """Read a reply that is one of the three words and nothing else, alone or as the only member of the object that is
-    asked of servers
-    without a closed choice. Thinking before it, a fence around it and blanks do not count.
+    asked of servers without a closed choice. Thinking before it, a fence around it and blanks do not count.
 
     Raises:
         Unparseable: anything else.

@@ -1,10 +1,9 @@
 """Profile ``gavel/instruction-following-v1``: one yes-or-no check of a reply against the conversation that led to it.
 
 The prompt is laid out for prefix caching (instructions and examples, conversation, reply, check, cue), so that several
-checks of one
-reply share all but their last lines. The answer is a JSON object, reasoning first, asked for as structured output.
-Servers without it
-get the same prompt; a reply is then read as far as it states one verdict, and never guessed.
+checks of one reply share all but their last lines. The answer is a JSON object, reasoning first, asked for as
+structured output. Servers without it get the same prompt; a reply is then read as far as it states one verdict, and
+never guessed.
 """
 
 from __future__ import annotations

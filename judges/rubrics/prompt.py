@@ -20,12 +20,9 @@ FORMAT = "prompt-rubric/1"
 @dataclass(frozen=True, slots=True)
 class PromptRubric:
     """Sends one user message. ``prepare`` turns the slots into the template's values, ``reader`` reads the reply's
-    text, ``judged``
-    is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are sent). ``form``
-    is what a rubric
-    of a file was made of, ``attacks`` the attacks of its own (None: those that fit its slots). See
-    ``judges.types.Rubric`` for the
-    rest."""
+    text, ``judged`` is the slot with the text under judgement; ``neutraliser`` cleans every slot (None: exact bytes are
+    sent). ``form`` is what a rubric of a file was made of, ``attacks`` the attacks of its own (None: those that fit its
+    slots). See ``judges.types.Rubric`` for the rest."""
 
     profile: str
     targets: tuple[str, ...]

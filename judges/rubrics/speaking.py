@@ -1,10 +1,8 @@
 """Whose words stand at a place of a judge's reply: the judge's own, or ones that it shows.
 
 A judge that explains itself repeats the text it judges, in any language and between any marks. So attributions are not
-looked for one
-by one. It is the other way round: what a judge says itself is known by how it is said, and what is introduced otherwise
-is not its own.
-All is linear in the length of the reply.
+looked for one by one. It is the other way round: what a judge says itself is known by how it is said, and what is
+introduced otherwise is not its own. All is linear in the length of the reply.
 """
 
 from __future__ import annotations
@@ -111,8 +109,7 @@ class Shown:
     """What of a reply is only shown: code, quoted lines, and what stands in quotation marks.
 
     ``objects`` are its JSON objects, whose quotation marks quote nothing. ``head`` and ``tail`` are where its text
-    begins and ends,
-    blanks and marks aside.
+    begins and ends, blanks and marks aside.
     """
 
     def __init__(self, body: str, objects: Regions) -> None:
@@ -196,8 +193,7 @@ class Shown:
 
     def _find_own_fences(self) -> Regions:
         """Return the fences at the beginning and at the end that hold one object or one line and nothing else: so
-        judges write their
-        verdict."""
+        judges write their verdict."""
         places = dict.fromkeys((0, len(self._fences.starts) - 1)) if self._fences.starts else ()
         found = [(self._fences.starts[place], self._fences.ends[place]) for place in places]
         return _make_regions(

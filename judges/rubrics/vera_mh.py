@@ -1,11 +1,9 @@
 """Profiles ``springcare/vera-mh-v1.2`` and ``gavel/vera-mh-small``: one question at a time about a whole conversation.
 
 The first is ported (SpringCare/VERA-MH at 2c9d1fcbb68e1a2df64171c18b3e4d4c18b2f89e, ``judge/llm_judge.py``): exact
-bytes, its JSON
-schema, no list of allowed answers in the schema, no output limit. What an answer leads to is the environment's to say.
-The second is
-a small rubric of our own that is asked in the same way. Both carry the method's other texts, so that one digest covers
-them all.
+bytes, its JSON schema, no list of allowed answers in the schema, no output limit. What an answer leads to is the
+environment's to say. The second is a small rubric of our own that is asked in the same way. Both carry the method's
+other texts, so that one digest covers them all.
 """
 
 from __future__ import annotations
@@ -70,8 +68,7 @@ _FORMAT = ResponseFormat(json_schema=dict(RESPONSE_SCHEMA))
 @record
 class VeraMhTexts:
     """The texts of the method: ``rubric`` and ``personas`` are tables, ``system`` and ``question`` the judge's prompts,
-    ``persona`` and
-    ``reminder`` the simulator's."""
+    ``persona`` and ``reminder`` the simulator's."""
 
     rubric: str
     system: str
@@ -98,8 +95,7 @@ SMALL_ASSETS = (SMALL.rubric, SMALL.system, SMALL.question, SMALL.persona, SMALL
 @dataclass(frozen=True, slots=True)
 class VeraMhRubric:
     """Asks one question about one conversation; see ``judges.types.Rubric``. A verdict's label is ``yes``, ``no`` or
-    ``other`` by the
-    answer's own words; its details hold ``answer``, and its reasoning is the judge's."""
+    ``other`` by the answer's own words; its details hold ``answer``, and its reasoning is the judge's."""
 
     profile: str
     sampling: Sampling
@@ -133,8 +129,7 @@ class VeraMhRubric:
 
     def parse(self, text: str) -> Verdict:
         """Read a JSON object with the texts ``answer`` and ``reasoning``; thinking before it, a fence around it and an
-        object named
-        after the schema (``{"QuestionResponse": {…}}``) do not count.
+        object named after the schema (``{"QuestionResponse": {…}}``) do not count.
 
         Raises:
             Unparseable: it is anything else.

@@ -5,8 +5,8 @@
 3. Where a rubric allows other text around, every statement of a verdict is looked for outside of code, quoted lines and
 quotes. All
    must agree, and one must stand where a verdict stands: at the reply's end, or in a whole object at its beginning.
-   Anything else is
-   unparseable, because a judge that repeats the text it judges may repeat verdicts that the text holds.
+   Anything else is unparseable, because a judge that repeats the text it judges may repeat verdicts that the text
+   holds.
 
 Everything is linear in the length of the reply.
 """
@@ -59,8 +59,7 @@ class VerdictForm:
     """The verdicts a rubric reads from a reply.
 
     ``labels`` maps words in lower case to labels; ``member`` and ``reasons`` are the names, in lower case, of the
-    verdict and of its
-    reasons in a JSON object, and ``member`` is what may name a verdict in a line.
+    verdict and of its reasons in a JSON object, and ``member`` is what may name a verdict in a line.
     """
 
     labels: Mapping[str, str]
@@ -99,8 +98,8 @@ class VerdictForm:
 
     def read_verdict(self, text: str) -> Verdict:
         """Read a reply: the object or a bare true or false alone (``exact``), an object in other text or in a fence
-        (``object``), a
-        ``[[YES]]`` (``marker``), or a last or first line that is nothing but a verdict (``last_line``, ``first_line``).
+        (``object``), a ``[[YES]]`` (``marker``), or a last or first line that is nothing but a verdict (``last_line``,
+        ``first_line``).
 
         Raises:
             Unparseable: no verdict, several that differ, or thinking that never ends.

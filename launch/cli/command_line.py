@@ -325,8 +325,7 @@ def _keep_trace(trace: str) -> str:
 
 def _reopen_descriptors() -> None:
     """Give the first three descriptors something to be where the caller closed them (``<&-``): the event loop, files
-    and children
-    would take them for their own."""
+    and children would take them for their own."""
     for number in range(3):
         try:
             os.fstat(number)

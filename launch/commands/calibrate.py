@@ -42,8 +42,7 @@ from gavel.models.service import get_config_key
 
 def run(config: CalibrateConfig, console: Console) -> int:
     """Run the verb; see ``gavel calibrate --help``. Returns 0; 3 where the judge left items ungraded or something
-    differs;
-    4 if the budget ended first."""
+    differs; 4 if the budget ended first."""
     if config.upstream is not None:
         return _compare_run(config, config.upstream, console)
     _check_numbers(config)

@@ -25,8 +25,7 @@ from gavel.models.errors import ConfigError, find_nearest
 @record
 class CatalogueItem:
     """One choice: ``choose`` is what to write on the command line, ``of`` the environment it belongs to (empty: any),
-    ``file`` where
-    it is defined."""
+    ``file`` where it is defined."""
 
     kind: str
     name: str

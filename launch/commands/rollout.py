@@ -326,8 +326,7 @@ def _inspect_rows(
     path: Path, rows: Sequence[PlannedRow], assembly: Assembly, console: Console, note: str | None
 ) -> int:
     """Print the newest attempt at each row, and a line for each earlier one; return 3 if one has no grade. With a
-    content note,
-    transcripts stay folded."""
+    content note, transcripts stay folded."""
     states = read_journal(path / "transcripts.jsonl", read_own_messages(rows))
     attempts: dict[RowKey, list[Result]] = {row.key: [] for row in rows}
     for name in ("errors.jsonl", "results.jsonl"):

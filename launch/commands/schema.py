@@ -46,10 +46,8 @@ def make_task_schema(env: str) -> dict[str, Any]:
     """Return the JSON Schema of a ``gavel.task/1`` row of an environment, its target included.
 
     A row that it refuses is refused by ``gavel rollout`` too, but for forms that an environment reads besides its own
-    (arguments of an
-    instruction beside its other fields, defaults). A row that it takes may still be refused for what its texts say: a
-    blank one, a
-    persona, a language, an instruction or its arguments.
+    (arguments of an instruction beside its other fields, defaults). A row that it takes may still be refused for what
+    its texts say: a blank one, a persona, a language, an instruction or its arguments.
 
     Raises:
         ConfigError: there is no such environment.

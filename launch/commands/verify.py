@@ -1,12 +1,9 @@
 """``gavel verify RUN``: whether a run folder says what was written into it; nothing is changed and no model is called.
 
 Questions to each stored row: is each line the one that was written (its digest), does the row stand where it belongs
-and once, is its
-task the planned one, is the reward what the run's policy gives the stored outcome, and is the outcome what the
-environment makes of
-the stored transcript and the judge's stored replies? This shows accidents and careless edits. It is no signature: who
-can write the
-folder can write digests, too.
+and once, is its task the planned one, is the reward what the run's policy gives the stored outcome, and is the outcome
+what the environment makes of the stored transcript and the judge's stored replies? This shows accidents and careless
+edits. It is no signature: who can write the folder can write digests, too.
 """
 
 from __future__ import annotations

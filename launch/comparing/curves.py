@@ -2,9 +2,8 @@
 intervals.
 
 Intervals are over tasks (prompts), for the replies to one prompt are alike, or over clusters of tasks that are alike.
-Where both ends
-of a run saw the same tasks their difference is taken within each task, which leaves out how hard the tasks of a step
-happen to be.
+Where both ends of a run saw the same tasks their difference is taken within each task, which leaves out how hard the
+tasks of a step happen to be.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ Value = Callable[[LedgerSample], float | None]
 @record
 class CurvePoint:
     """One step: the mean over its graded samples with its interval over tasks, ``mean`` None where none was graded;
-    ``smooth`` over the
-    last steps up to this one."""
+    ``smooth`` over the last steps up to this one."""
 
     step: int
     mean: Metric | None
@@ -57,8 +55,7 @@ class CurvePoint:
 @record
 class Change:
     """``last`` less ``first``: means over the graded samples of each, and the difference; ``paired`` by that many
-    tasks, 0 where the
-    two have too few in common and the difference is that of two independent sets of tasks."""
+    tasks, 0 where the two have too few in common and the difference is that of two independent sets of tasks."""
 
     first: Metric
     last: Metric

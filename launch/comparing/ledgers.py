@@ -23,10 +23,8 @@ class LedgerSample:
     one step apart.
 
     ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are
-    empty.
-    ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what its
-    task shares with
-    others that are alike, empty where the task stands for itself.
+    empty. ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what
+    its task shares with others that are alike, empty where the task stands for itself.
     """
 
     step: int
@@ -68,8 +66,7 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
 
 def _read_steps(path: Path, split: str) -> dict[str, int]:
     """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the
-    place of what an
-    earlier one recorded from that step on."""
+    place of what an earlier one recorded from that step on."""
     found: dict[str, int] = {}
     start = ""
     for row in _read_rows(path):

@@ -1,8 +1,7 @@
 """Paired comparison of runs: differences by task with clustered bootstrap intervals, McNemar's test for labels.
 
 Two runs of the same tasks differ by task far less than their means suggest, so everything here is paired: a task that
-only one of two
-runs has graded is left out of their pair and counted.
+only one of two runs has graded is left out of their pair and counted.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ Unit = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One run: the reward and the label of each graded row, and how many planned rows it did not grade. ``clusters``:
-    by task, where
-    several tasks are alike; a task without one is its own."""
+    by task, where several tasks are alike; a task without one is its own."""
 
     name: str
     rewards: Mapping[Row, float]
@@ -55,8 +53,7 @@ def make_arm(
     name: str, results: Iterable[Result], planned: int, bounds: Bounds | None = None, clusters: str | None = None
 ) -> Arm:
     """Collect a run's graded rows; ``bounds`` of its rewards, None where they are not known. ``clusters``: the field
-    whose value tasks
-    share that are alike (``EnvironmentInfo.clusters``)."""
+    whose value tasks share that are alike (``EnvironmentInfo.clusters``)."""
     graded = {(row.task_id, row.task_digest, row.rollout_index): row for row in results if row.reward is not None}
     return Arm(
         name,
@@ -75,11 +72,9 @@ class Difference:
     """``other`` less ``base`` over the tasks both graded.
 
     ``metric``: mean difference with its 95 % interval over ``n`` tasks (see ``compute_bootstrap``), for labels within
-    [-1, 1]; where tasks come
-    in clusters, ``n`` counts these. ``p`` of McNemar's exact test for labels where each task has one row and is no
-    other's like (None
-    otherwise, and for rewards); ``p_holm`` adjusts it for all
-    tests of the comparison (Holm 1979).
+    [-1, 1]; where tasks come in clusters, ``n`` counts these. ``p`` of McNemar's exact test for labels where each task
+    has one row and is no other's like (None otherwise, and for rewards); ``p_holm`` adjusts it for all tests of the
+    comparison (Holm 1979).
     """
 
     what: str
@@ -95,8 +90,7 @@ class Difference:
 @record
 class Comparison:
     """What a comparison found: ``tasks`` by run (graded), ``unpaired`` tasks by run left out of its pair with the base;
-    ``clusters`` is
-    what intervals are clustered by, None for the task."""
+    ``clusters`` is what intervals are clustered by, None for the task."""
 
     base: str
     tasks: Mapping[str, int]
@@ -182,8 +176,7 @@ def group_by_cluster(differences: npt.NDArray[np.float64], clusters: Codes) -> n
     is their spread.
 
     The value is the overall mean plus the cluster's summed deviation from it, over the average size of a cluster: the
-    usual linear form
-    of a ratio (Cochran 1977, 6.3). Where each task is its own cluster it is the task's difference.
+    usual linear form of a ratio (Cochran 1977, 6.3). Where each task is its own cluster it is the task's difference.
     """
     sizes = np.bincount(clusters)
     if len(sizes) == len(differences):
@@ -211,8 +204,7 @@ def compute_tied(value: float, n: int, bounds: Bounds | None) -> Metric:
     """Return the interval of ``n`` values that are all equal, which is no point: others of the kind may still differ.
 
     With 97.5 % confidence on either side at most 1 - 0.025^(1/n) of them do (Clopper and Pearson 1934), each by half of
-    the bounded
-    range at most. Without bounds, or with under ``LEAST`` values, nothing can be said.
+    the bounded range at most. Without bounds, or with under ``LEAST`` values, nothing can be said.
     """
     if bounds is None or n < LEAST:
         return Metric(value, None, None, n)
@@ -227,12 +219,10 @@ def compute_bootstrap(
     bootstrap over tasks.
 
     The percentiles of plain bootstrap means are too narrow for few tasks: resampled values spread by (n - 1) / n less,
-    and nothing
-    accounts for the estimated variance. The expanded ones (Hesterberg 2015, arXiv:1411.5279) are as wide as Student's t
-    interval and
-    keep the bootstrap's skew. Under ``FEW`` tasks it is Student's t interval itself, for so few do not show the
-    bootstrap enough. Under
-    ``LEAST`` tasks there is no interval; without any the value is NaN. Equal differences get that of ``compute_tied``.
+    and nothing accounts for the estimated variance. The expanded ones (Hesterberg 2015, arXiv:1411.5279) are as wide as
+    Student's t interval and keep the bootstrap's skew. Under ``FEW`` tasks it is Student's t interval itself, for so
+    few do not show the bootstrap enough. Under ``LEAST`` tasks there is no interval; without any the value is NaN.
+    Equal differences get that of ``compute_tied``.
     """
     count = len(differences)
     if count < LEAST:

@@ -1,10 +1,8 @@
 """Training runs set against each other: their last steps, paired by task, and seeds of one composition taken together.
 
 Two intervals of one difference answer two questions. Over tasks, with the seeds as they are: would these very trainings
-differ on other
-prompts of the kind? Over seeds (Student's t over the paired seeds): would another training differ? With two seeds the
-latter is wide,
-and that is the truth about two seeds.
+differ on other prompts of the kind? Over seeds (Student's t over the paired seeds): would another training differ? With
+two seeds the latter is wide, and that is the truth about two seeds.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ Task = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
     """One training run: ``group`` is what it has in common with its other seeds; ``reward`` names how it was rewarded,
-    ``bounds``
-    are its least and greatest value, None where they are not known."""
+    ``bounds`` are its least and greatest value, None where they are not known."""
 
     name: str
     group: str
@@ -76,8 +73,7 @@ class RunCurve:
 @record
 class GroupDifference:
     """``other`` less ``base`` over the last steps. ``over_tasks``: with its interval over tasks, seeds averaged; not
-    paired where
-    ``paired`` is 0. ``over_seeds``: over the seeds that both have; None where no seed is in both."""
+    paired where ``paired`` is 0. ``over_seeds``: over the seeds that both have; None where no seed is in both."""
 
     what: str
     base: str
@@ -211,8 +207,7 @@ def _compute_over_seeds(
     """Return the mean over seeds of their differences; a pair of runs is paired by task where it has tasks in common.
 
     Seeds that happen to agree do not show how far others lie apart: each one's difference is itself a mean over tasks,
-    and varies at
-    least as such a mean does.
+    and varies at least as such a mean does.
     """
     pairs = [_compare_seed(first, other[seed]) for seed, first in base.items() if first and other.get(seed)]
     if not pairs:

@@ -2,8 +2,7 @@
 DictConfig.
 
 Hydra chooses and merges the group files; keys, types and choices are checked here against the schema, because Hydra
-takes any type
-and answers a misspelled key with the advice to add it.
+takes any type and answers a misspelled key with the advice to add it.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def compose_config(
         overrides: ``key=value``, ``group=choice``, ``group@path.of.key=choice``, ``~key``; later ones win.
         config_dirs: folders searched before the package's own configs.
         runs: the run folders given as words of their own; like ``run.dir=…``, or ``runs=[…]`` for a verb of several. A
-            run that is
-            there gives the parts of its own config that ``read_own_sections`` names.
+            run that is there gives the parts of its own config that ``read_own_sections`` names.
 
     Returns:
         The verb's dataclass of ``gavel.launch.config.schema``, frozen, interpolations resolved, services checked.

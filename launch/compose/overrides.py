@@ -2,8 +2,7 @@
 against the schema.
 
 Values use Hydra's grammar (numbers, ``true``, ``null``, ``[a,b]``, ``{k: v}``, quotes), but a key that holds a text
-takes the text as
-it stands, so that paths and ids with commas, brackets or only digits need no quotes.
+takes the text as it stands, so that paths and ids with commas, brackets or only digits need no quotes.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def find_meant_groups(
     """Return the groups that a command means without choosing them.
 
     One that names a rubric's file, under a name that no environment's own config has, and chooses neither an
-    environment nor an
-    experiment means ``env=judged``. ``gavel probe … dry_run=true`` shows such a rubric's prompts: it needs no judge.
+    environment nor an experiment means ``env=judged``. ``gavel probe … dry_run=true`` shows such a rubric's prompts: it
+    needs no judge.
 
     Args:
         verb: the verb.

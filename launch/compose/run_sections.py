@@ -36,8 +36,8 @@ def read_own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable
     """Return the sections that a verb takes from the run it works on.
 
     ``rollout`` goes on with a run that is named alone: without any choice of a group, everything is the run's own.
-    ``regrade`` keeps
-    the judge and the rubrics of the run under the keys that the command sets, unless it chooses a judge.
+    ``regrade`` keeps the judge and the rubrics of the run under the keys that the command sets, unless it chooses a
+    judge.
 
     Args:
         verb: the verb.

@@ -16,8 +16,7 @@ _LOG_WIDTH = 160
 
 class SafeConsole(Console):
     """A console that writes control characters out (``\\x1b``), wherever in a text, a table or a title they stand; its
-    own colours and
-    cursor movements are no part of a text and stay."""
+    own colours and cursor movements are no part of a text and stay."""
 
     def on_broken_pipe(self) -> None:
         """Whoever read the output has gone: the command's own boundary gives the exit code, not rich's."""

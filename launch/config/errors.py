@@ -11,8 +11,7 @@ from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 def explain_error(failed: Exception, where: str = "") -> ConfigError:
     """Return the error a user should see for one raised while a config was read or composed; ``where`` is the file it
-    must be in if
-    the error does not say so itself."""
+    must be in if the error does not say so itself."""
     if isinstance(failed, yaml.MarkedYAMLError):
         return _explain_yaml(failed, where)
     if isinstance(failed, MissingConfigException):

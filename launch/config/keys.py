@@ -1,10 +1,8 @@
 """The keys a config may have, read off the dataclasses of the schema: what a dotted key means, and which one was meant.
 
 A mapping of dataclasses (``services``, ``rubrics``) takes new names. A ``Mapping[str, Any]`` that stands directly in a
-verb's config
-(``env``, ``reward``, ``source``) holds the options of what it names, so it takes only the keys that the chosen group
-file has; one
-deeper down (``engine_args``) takes any key.
+verb's config (``env``, ``reward``, ``source``) holds the options of what it names, so it takes only the keys that the
+chosen group file has; one deeper down (``engine_args``) takes any key.
 """
 
 from __future__ import annotations
@@ -169,8 +167,7 @@ def _make_unknown_key(
 
 def suggest_keys(key: str, known: Iterable[str], siblings: Iterable[str] = ()) -> list[str]:
     """Return up to three known keys that may have been meant: the most alike beside it, else those that end in the same
-    word, else
-    those alike as a whole, else those that end in a word alike; the most alike first."""
+    word, else those alike as a whole, else those that end in a word alike; the most alike first."""
     last = _get_last_part(key)
     beside = {_get_last_part(name): name for name in siblings}
     if near := difflib.get_close_matches(last, beside, n=2, cutoff=0.6):

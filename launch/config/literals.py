@@ -2,10 +2,8 @@
 environment.
 
 A resolver such as ``${oc.env:KEY}`` would write what it finds in the clear into ``config.yaml``; a reference to another
-key of the same
-config (``${policy.model}``) is no resolver and stays. Config files, the package's and a user's, may still take an
-address or a
-model's name from the environment.
+key of the same config (``${policy.model}``) is no resolver and stays. Config files, the package's and a user's, may
+still take an address or a model's name from the environment.
 """
 
 from __future__ import annotations

@@ -40,9 +40,8 @@ class RunConfig:
 @record
 class BudgetConfig:
     """What one session may send over all services; None sets no limit. When it is spent, no further row is begun and
-    running ones
-    settle. ``max_calls``: requests, each further try counted; ``max_tokens``: of prompts and replies, as the servers
-    count them."""
+    running ones settle. ``max_calls``: requests, each further try counted; ``max_tokens``: of prompts and replies, as
+    the servers count them."""
 
     max_calls: int | None = None
     max_tokens: int | None = None
@@ -75,8 +74,7 @@ class MlflowExport:
 @record
 class ExportConfig:
     """Where a finished run's figures are shown besides its folder; never what a model said. Each export is given up
-    after
-    ``timeout_s`` seconds."""
+    after ``timeout_s`` seconds."""
 
     wandb: WandbExport = WandbExport()
     mlflow: MlflowExport = MlflowExport()
@@ -107,10 +105,9 @@ class RolloutConfig(Composition):
 
     ``inspect`` shows one task's story; ``show_sensitive`` unfolds transcripts that are folded under a content note.
     ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that
-    would not end
-    before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and ``1h30m``.
-    ``trust`` starts what
-    the config of a folder made elsewhere names; false where it was not said for such a folder.
+    would not end before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and
+    ``1h30m``. ``trust`` starts what the config of a folder made elsewhere names; false where it was not said for such a
+    folder.
     """
 
     reward: Mapping[str, Any]
@@ -181,8 +178,7 @@ class PrepareConfig:
     ``out``.
 
     ``services`` are called only where the tasks need a model's words (openings). ``format=nemo_gym`` also writes the
-    tasks as rows of
-    NeMo Gym's form; ``agent`` is what runs them there, None for the agent of our own gateway.
+    tasks as rows of NeMo Gym's form; ``agent`` is what runs them there, None for the agent of our own gateway.
     """
 
     env: Mapping[str, Any]
@@ -200,8 +196,7 @@ class PrepareConfig:
 @record
 class ProbeConfig(Composition):
     """``gavel probe``: known-answer controls and attacks on each binding; ``certificates`` is the folder of
-    certificates.
-    A probe whose ``budget`` is spent writes none."""
+    certificates. A probe whose ``budget`` is spent writes none."""
 
     run: RunConfig
     certificates: str = "certificates"
@@ -215,11 +210,9 @@ class CalibrateConfig(Composition):
     """``gavel calibrate``: agreement of each binding's judge with a labelled file.
 
     With ``upstream``, a checkout of the code that the environment follows, the finished run ``run`` is compared with it
-    instead, and no
-    model is called; ``upstream_python`` is an interpreter that has what upstream needs (None: this one).
-    ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate; ``draws`` and
-    ``seed`` are
-    the bootstrap's.
+    instead, and no model is called; ``upstream_python`` is an interpreter that has what upstream needs (None: this
+    one). ``labelled`` is the file (``pkg:`` for one we ship); ``repeats`` calls per item measure the flip rate;
+    ``draws`` and ``seed`` are the bootstrap's.
     """
 
     run: RunConfig
@@ -272,10 +265,8 @@ class ViewConfig:
 @record
 class ServeConfig(Composition):
     """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name),
-    those of ``also``
-    under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a list. ``run`` takes
-    servers' logs,
-    ``config_dirs`` are folders of the user's own (``--config-dir``)."""
+    those of ``also`` under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a
+    list. ``run`` takes servers' logs, ``config_dirs`` are folders of the user's own (``--config-dir``)."""
 
     reward: Mapping[str, Any]
     run: RunConfig
@@ -344,9 +335,8 @@ class NewConfig:
 @record
 class TrainConfig(Composition):
     """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false
-    trains on tasks that
-    were never compared with a protected set, which is recorded. ``canary`` None asks the judges no known answers while
-    it runs."""
+    trains on tasks that were never compared with a protected set, which is recorded. ``canary`` None asks the judges no
+    known answers while it runs."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy

@@ -8,14 +8,11 @@ from gavel.models.codec import FieldError, record
 @record
 class HttpConfig:
     """``api_key_env`` names the variable that holds the key callers must send; None asks for none, which is refused for
-    a ``host``
-    beyond the loopback unless ``without_key``.
+    a ``host`` beyond the loopback unless ``without_key``.
 
     Seconds: ``deadline`` for one transition, ``body_timeout`` for a body to arrive or to be taken, ``idle_timeout`` for
-    a connection
-    that says nothing, ``grace`` for what is in flight when the service is told to end. ``max_in_flight`` counts items,
-    ``max_batch``
-    those of one request.
+    a connection that says nothing, ``grace`` for what is in flight when the service is told to end. ``max_in_flight``
+    counts items, ``max_batch`` those of one request.
     """
 
     host: str = "127.0.0.1"

@@ -14,16 +14,13 @@ PlacementMode = Literal["external", "same_node", "het", "shared"]
 @record
 class TrainerOptions:
     """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or
-    ``command``, whose words
-    may hold ``{config}`` and ``{run}``.
+    ``command``, whose words may hold ``{config}`` and ``{run}``.
 
     ``recipe`` is a YAML of the checkout to start from, named below its ``examples/configs`` (None: its exemplar for
-    GRPO); the keys
-    here are laid over it. ``python`` is the interpreter that has the trainer (None: ours). ``overrides`` are further
-    keys of NeMo-RL,
-    checked against the exemplar of the checkout unless they begin with ``+``; a ``command`` gets them as they are, and
-    ``trl`` has
-    three of its own (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
+    GRPO); the keys here are laid over it. ``python`` is the interpreter that has the trainer (None: ours).
+    ``overrides`` are further keys of NeMo-RL, checked against the exemplar of the checkout unless they begin with
+    ``+``; a ``command`` gets them as they are, and ``trl`` has three of its own
+    (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
     kind: Literal["grpo", "single_controller", "trl", "command"] = "grpo"
@@ -56,10 +53,8 @@ class Placement:
     ``external``.
 
     ``nodes`` of the judge's own (``het``, ``shared``). ``folder``: where a shared judge publishes itself, seen by every
-    node; None lets
-    a sweep make one. Seconds: ``ready_timeout`` until the judge is there, ``lease`` for which a shared judge waits for
-    runs that have
-    not begun.
+    node; None lets a sweep make one. Seconds: ``ready_timeout`` until the judge is there, ``lease`` for which a shared
+    judge waits for runs that have not begun.
     """
 
     mode: PlacementMode | None = None
@@ -96,12 +91,9 @@ class ClusterConfig:
     among them.
 
     ``python`` runs gavel in a job (None: the one that submits); ``setup`` are lines of bash before anything else
-    (modules, a venv);
-    ``directives`` further options of sbatch, without ``#SBATCH``; ``hf_home`` is where every node finds models of the
-    Hugging Face Hub
-    (None: as the environment has it). ``signal_seconds`` before the time limit the job is told to end;
-    ``setup_seconds`` is what
-    NeMo-RL takes until its own clock starts.
+    (modules, a venv); ``directives`` further options of sbatch, without ``#SBATCH``; ``hf_home`` is where every node
+    finds models of the Hugging Face Hub (None: as the environment has it). ``signal_seconds`` before the time limit the
+    job is told to end; ``setup_seconds`` is what NeMo-RL takes until its own clock starts.
     """
 
     kind: Literal["local", "slurm"] = "local"

@@ -24,8 +24,7 @@ class Coded:
 @record
 class ReportIndex:
     """Rows by column, all of one length. ``marks`` has one of ``1`` (passed), ``0``, ``-`` (not checked) for each check
-    of ``checks``'
-    name, which joins the checks' names by a line feed."""
+    of ``checks``' name, which joins the checks' names by a line feed."""
 
     number: tuple[int, ...]
     task: tuple[str, ...]

@@ -96,8 +96,7 @@ class Histogram:
 @record
 class Ratings:
     """VERA-MH: ``matrix`` counts each rating by dimension; ``questions`` the answers to each, in the order first asked;
-    ``flows`` how
-    often one question followed another."""
+    ``flows`` how often one question followed another."""
 
     ratings: tuple[str, ...]
     matrix: Mapping[str, tuple[int, ...]]

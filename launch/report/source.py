@@ -67,8 +67,7 @@ class ReportSource(Protocol):
     """What overviews, stories and the live page need of a run: ``RunSource`` and ``TrainingSource`` have it.
 
     ``entries`` stand at the place of their number; ``planned`` counts the rows there are to be; ``version`` grows with
-    every change;
-    ``altered`` counts lines that are not the ones that were written.
+    every change; ``altered`` counts lines that are not the ones that were written.
     """
 
     path: Path
@@ -134,8 +133,7 @@ class RunSource:
     """A run folder as a report sees it.
 
     ``entries`` has one entry per row, the newest attempt, at the place of its number, which never changes; ``attempts``
-    the places of
-    all attempts of a row, oldest first; ``version`` grows with every change.
+    the places of all attempts of a row, oldest first; ``version`` grows with every change.
     """
 
     path: Path

@@ -29,8 +29,7 @@ _ROWS, _ANSWERS, _STEPS = ".rows.jsonl", ".answers.jsonl", "steps.jsonl"
 @record
 class StepGroup:
     """The samples of one task in one step: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in
-    the same order;
-    ``cut`` counts samples that the step used and of which no row is stored."""
+    the same order; ``cut`` counts samples that the step used and of which no row is stored."""
 
     task: str
     rows: tuple[int, ...]
@@ -191,8 +190,7 @@ class TrainingSource:
 
     def _take_step(self, uid: str, split: str, step: int, weight: float) -> None:
         """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of
-        what an earlier
-        one recorded from that step on."""
+        what an earlier one recorded from that step on."""
         self.version += 1
         start = uid.rpartition("-")[0]
         if self._starts.get(split, start) != start:

@@ -80,8 +80,7 @@ class Collector:
         """Play every owed row, at most ``concurrency`` at once; return why the run stopped early, or None.
 
         After a stop, running rows settle. Each row not begun is stored as ``cancelled`` if failures stopped the run; a
-        spent budget
-        leaves no row behind, and neither does cancellation.
+        spent budget leaves no row behind, and neither does cancellation.
 
         Raises:
             GavelError: a row could not be stored.

@@ -1,10 +1,9 @@
 """The deadline of a session: no row is begun that would not end in time.
 
 How long a row takes is learnt from the rows themselves: the slowest of the last ``_REMEMBERED`` that ended, or the
-oldest that is still
-running if that has taken longer. A row may begin while the time left exceeds that and the margin. Rows in work always
-end as they would
-have, so a session outlasts its deadline only by what a row takes longer than every row before it.
+oldest that is still running if that has taken longer. A row may begin while the time left exceeds that and the margin.
+Rows in work always end as they would have, so a session outlasts its deadline only by what a row takes longer than
+every row before it.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Deadline:
     @classmethod
     def make_deadline(cls, within: Duration | None, margin: Duration | None) -> Deadline | None:
         """Return the deadline that begins to run now, or None where none is set; the margin is by default a twentieth
-        of it, from 1 s
-        to 60 s.
+        of it, from 1 s to 60 s.
 
         Raises:
             ConfigError: no duration, or a margin that leaves nothing.

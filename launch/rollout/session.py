@@ -53,14 +53,10 @@ class Session:
     """What is played.
 
     ``states`` are transcripts of the ``parent`` run; ``sampling`` None asks no policy; ``persistent`` tries rows once
-    more that were
-    given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes ``report.html`` at the
-    end;
-    ``deadline`` is when it is to be over; ``export`` where its figures are shown besides; ``looked`` says that the
-    servers were asked
-    already whether they serve the models; ``untrusted`` are names of services that a folder made elsewhere brought;
-    ``prices`` are
-    those of the services by name.
+    more that were given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes
+    ``report.html`` at the end; ``deadline`` is when it is to be over; ``export`` where its figures are shown besides;
+    ``looked`` says that the servers were asked already whether they serve the models; ``untrusted`` are names of
+    services that a folder made elsewhere brought; ``prices`` are those of the services by name.
     """
 
     assembly: Assembly

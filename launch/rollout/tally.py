@@ -31,12 +31,9 @@ class RunMetrics:
     """``metrics.json``: counts of rows, the mean reward, the environment's metrics and tables, the cost by service.
 
     ``rows``: ``planned``, ``graded``, ``ungraded``, ``invalid`` (skipped tasks), ``missing`` (planned, no attempt
-    stored).
-    ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped`` count by
-    kind of failure.
-    Intervals are clustered by what the environment says (``EnvironmentInfo.clusters``), as a rule by task. Ungraded
-    rows are in no
-    figure.
+    stored). ``services`` is what the calls cost by service, ``cost`` over all of them. ``ungraded`` and ``skipped``
+    count by kind of failure. Intervals are clustered by what the environment says (``EnvironmentInfo.clusters``), as a
+    rule by task. Ungraded rows are in no figure.
     """
 
     SCHEMA: ClassVar[str] = "gavel.metrics/1"
@@ -77,8 +74,7 @@ def drop_transcript(result: Result) -> Result:
 
 class RunTally:
     """Collects the rows of a run, stored before and stored now, and writes what they come to; ``environment`` may
-    reread each, and
-    ``prices`` are those of the services by name."""
+    reread each, and ``prices`` are those of the services by name."""
 
     def __init__(
         self,
@@ -264,8 +260,7 @@ def make_closing_table(
     """Return the table that ends a run: rows, reward, the first metrics with intervals, failures, cost.
 
     ``seconds`` is how long it took; None where nothing was to be done. ``calls`` says whose the calls are, ``clusters``
-    what intervals
-    are clustered by (None: by task).
+    what intervals are clustered by (None: by task).
     """
     figures = Table(
         title=f"figures (95 % intervals, clustered by {clusters or 'task'})", title_justify="left", show_edge=False

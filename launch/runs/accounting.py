@@ -22,16 +22,12 @@ class ServiceAccount:
     """One service over a run, from the receipts of its stored rows.
 
     ``calls`` went over the network; ``cache_hits`` and ``shared`` (answered by an equal call in flight) did not.
-    ``latency_s`` maps
-    p50, p90 and p99 of network calls to seconds. ``retries`` counts the attempts that failed, by kind. Tokens are those
-    of network
-    calls, as the server counted them; ``cached_tokens`` are the part of ``prompt_tokens`` that its prefix cache held.
-    ``cache_share``
-    and ``dedupe_share`` are the shares of all answers, in [0, 1], that the cache and equal calls in flight gave.
-    ``money`` is what the
-    tokens cost in ``currency``; None without a price, over all services also where one that was called has none or
-    another currency.
-    ``uncounted`` replies came without a count of tokens, so that ``money`` lacks theirs.
+    ``latency_s`` maps p50, p90 and p99 of network calls to seconds. ``retries`` counts the attempts that failed, by
+    kind. Tokens are those of network calls, as the server counted them; ``cached_tokens`` are the part of
+    ``prompt_tokens`` that its prefix cache held. ``cache_share`` and ``dedupe_share`` are the shares of all answers, in
+    [0, 1], that the cache and equal calls in flight gave. ``money`` is what the tokens cost in ``currency``; None
+    without a price, over all services also where one that was called has none or another currency. ``uncounted``
+    replies came without a count of tokens, so that ``money`` lacks theirs.
     """
 
     calls: int

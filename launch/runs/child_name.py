@@ -29,8 +29,7 @@ def make_child_name(parent: str, verb: str, changed: str) -> str:
 
 def reward_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return how a reward differs from its parent's: the options that were changed, and its name where it is another
-    one; of another
-    one only the options that are not its defaults."""
+    one; of another one only the options that are not its defaults."""
     name, known = str(new.get("name", "")), dict(old)
     if old.get("name") != name:
         cls, _ = choose_entry("reward", name, REWARDS).load_parts()

@@ -54,10 +54,8 @@ class RunFolder:
         cls, path: Path, head: RunHead, config_yaml: str, verb: str = "rollout", *, ours: bool = True
     ) -> RunFolder:
         """Make the folder, or resume the run it holds; a run of which no row was begun may be begun anew under another
-        identity,
-        and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds parts of
-        a folder that
-        was made elsewhere.
+        identity, and one without a graded row takes another reward. ``ours`` false leaves the config unmarked: it holds
+        parts of a folder that was made elsewhere.
 
         Raises:
             RunFolderError: in use, of another identity, or a folder that holds something else.
@@ -190,8 +188,7 @@ def read_results(
         reward: the run's reward policy, where rewards are to be made again.
         planned: the digest of each planned row's task, where it is known.
         tell: told of everything that is not as it was written, with file, line, field, what is found and what is right;
-            a line that
-            is no row is then left out.
+            a line that is no row is then left out.
     """
     checks = RowChecks(name, reward, planned, tell)
     for number, line in read_lines(path / name, tell):

@@ -1,10 +1,8 @@
 """The journal of a run (``transcripts.jsonl``): every finished call, written before anything is done with it.
 
 Each line is one event of one (task, rollout): ``opening`` (messages, receipts; left out where it is the task's own
-messages, which no
-call made), ``reply`` (message, receipt), ``observe`` (messages, receipts) or ``answer`` (an answered judge question).
-Replaying the
-lines of a row gives its transcript and the answers it has.
+messages, which no call made), ``reply`` (message, receipt), ``observe`` (messages, receipts) or ``answer`` (an answered
+judge question). Replaying the lines of a row gives its transcript and the answers it has.
 """
 
 from __future__ import annotations

@@ -42,10 +42,9 @@ class RunHead:
 @record
 class Manifest:
     """``manifest.json``: ``created`` in Unix seconds; ``digests`` of config, tasks, rubrics and identity; ``lease`` of
-    its writer.
-    ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was put together
-    from;
-    ``config_mark`` is the mark of the user who wrote ``config.yaml`` (``gavel.launch.runs.origin``), None for none."""
+    its writer. ``shard`` is the part ``i/n`` it holds of a run, None for a whole one; ``merged`` are the shards it was
+    put together from; ``config_mark`` is the mark of the user who wrote ``config.yaml`` (``gavel.launch.runs.origin``),
+    None for none."""
 
     SCHEMA: ClassVar[str] = "gavel.manifest/1"
 

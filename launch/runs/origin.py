@@ -2,10 +2,8 @@
 being asked.
 
 Every config that a command of this user writes is marked in the manifest with a keyed digest (HMAC-SHA256). The key is
-random, is
-made when it is first needed, and stays in the user's state folder. A folder that was received, made by an older
-version, or whose
-``config.yaml`` was edited has no mark that fits.
+random, is made when it is first needed, and stays in the user's state folder. A folder that was received, made by an
+older version, or whose ``config.yaml`` was edited has no mark that fits.
 """
 
 from __future__ import annotations

@@ -112,8 +112,7 @@ class Rereader:
 @dataclass(frozen=True, slots=True)
 class StoredStates:
     """What is stored of each row in a run and in those it was made from, which hold the transcripts of a child and, of
-    a rescored one,
-    its judge's replies."""
+    a rescored one, its judge's replies."""
 
     journals: Sequence[
         tuple[StoredJournal, bool]

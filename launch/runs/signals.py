@@ -1,8 +1,7 @@
 """SIGINT and SIGTERM: every verb ends on either, however it was started.
 
 A shell starts the background jobs of a script with SIGINT ignored, and then neither Python nor ``asyncio`` listens to
-it; both signals
-are therefore taken over here, and SIGTERM does not go by way of SIGINT.
+it; both signals are therefore taken over here, and SIGTERM does not go by way of SIGINT.
 """
 
 from __future__ import annotations

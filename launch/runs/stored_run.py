@@ -25,8 +25,7 @@ class StoredRun:
         path: the folder.
         manifest: what the run is of and what made it.
         rows: one result for each row that was tried, in the order of the plan: its grade, or else its newest failed
-            attempt; tasks that
-            could not be read come last.
+            attempt; tasks that could not be read come last.
         planned: how many rows there are to be; fewer ``rows`` than that: it is not finished.
     """
 
@@ -82,13 +81,10 @@ def flatten_result(result: Result) -> dict[str, Any]:
     """Return a result as one flat line of a table.
 
     Columns: ``task_id``, ``read_rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade),
-    ``reward.NAME`` for
-    each component, ``check.NAME`` (True, False, or None where it could not be checked; one that comes again is
-    ``NAME#2``),
-    ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the first and the last words of
-    the episode),
-    ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and ``slice.NAME`` for the fields by which
-    figures are sliced.
+    ``reward.NAME`` for each component, ``check.NAME`` (True, False, or None where it could not be checked; one that
+    comes again is ``NAME#2``), ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the
+    first and the last words of the episode), ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and
+    ``slice.NAME`` for the fields by which figures are sliced.
     """
     outcome, failure, replies = result.outcome, result.outcome.failure, result.transcript.replies
     asked = next((message.content for message in result.transcript.messages if message.role == "user"), None)

@@ -1,8 +1,8 @@
 """The index of a sweep, ``sweep.json``: its points, what each differs in, and what became of it.
 
 The same command goes on with a sweep. One that names more values extends it: a point is what all its words together
-say, so that it
-keeps its folder whichever of them are swept, and a value that is swept only now does not make it another.
+say, so that it keeps its folder whichever of them are swept, and a value that is swept only now does not make it
+another.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ INDEX = "sweep.json"
 @record
 class SweepPoint:
     """One point: its folder ``name`` within the sweep's, the ``overrides`` it differs in. ``state``: ``planned``,
-    ``submitted``,
-    ``finished``, ``incomplete`` (exit code 3) or ``failed``; ``note`` is the job's id or the reason."""
+    ``submitted``, ``finished``, ``incomplete`` (exit code 3) or ``failed``; ``note`` is the job's id or the reason."""
 
     index: int
     name: str
@@ -74,9 +73,8 @@ def is_begun(folder: Path, point: SweepPoint) -> bool:
 
 def merge_index(folder: Path, wanted: SweepIndex, name: Callable[[int, tuple[str, ...]], str]) -> SweepIndex:
     """Return a sweep as its folder goes on with it: known points as they are there, new ones behind them under ``name``
-    (of their
-    number and words). Points that never began are left out where they are not wanted any more, so that a typo locks
-    nothing.
+    (of their number and words). Points that never began are left out where they are not wanted any more, so that a typo
+    locks nothing.
 
     Raises:
         InputError: the folder holds something else, or a sweep with a point that began and is not wanted.

@@ -45,13 +45,11 @@ class JudgePlan:
 @record
 class RunPlan:
     """``launch.json``: ``config`` is the trainer's config in the run folder, in which the addresses of services under
-    ``judge`` are
-    placeholders until the judge is there. ``command`` may hold ``{config}`` and ``{run}``. ``judge_folder`` is
-    absolute.
+    ``judge`` are placeholders until the judge is there. ``command`` may hold ``{config}`` and ``{run}``.
+    ``judge_folder`` is absolute.
 
     ``min_replicas`` by service: with fewer the training is stopped. Seconds: ``ready_timeout`` for the judge, ``grace``
-    for a trainer
-    that was told to end, ``reserve`` between the last checkpoint and the end of the allocation.
+    for a trainer that was told to end, ``reserve`` between the last checkpoint and the end of the allocation.
 
     ``requeues``: the job of a shared judge's run may begin again by itself, so that a judge that is lost is waited for.
 

@@ -2,8 +2,7 @@
 would grade them.
 
 The words are those of a command line, and they are checked as the commands check them. What fails while grading is a
-``Result``
-without a reward, never an exception that a trainer could take for one.
+``Result`` without a reward, never an exception that a trainer could take for one.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ class Grader:
     """Grades replies with the environment, judge and reward of one composition.
 
     Use it with ``with`` or ``async with``, or call ``close`` at the end. The judge is opened at the first grade, in a
-    thread of
-    its own, so that one grader serves several threads and event loops. In a child forked from its process it opens its
-    judge anew.
+    thread of its own, so that one grader serves several threads and event loops. In a child forked from its process it
+    opens its judge anew.
 
     Args:
         words: of a command line: ``env=instruction_following``, ``reward=mean``, ``judge=external``,

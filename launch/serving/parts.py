@@ -31,8 +31,7 @@ _SHARED = ("policy", "judge", "services", "assets", "http", "run", "name", "also
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One environment as it will be served; ``grading`` is the same without the services that it calls besides its
-    judge, None where
-    it calls none."""
+    judge, None where it calls none."""
 
     name: str
     config: ServeConfig

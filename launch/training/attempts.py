@@ -37,8 +37,7 @@ AGAIN, STUCK = 75, 4
 @record
 class TrainingAttempt:
     """One start: times in Unix seconds; ``code`` the exit code of the job's process; ``reason`` why it did not finish;
-    ``trained``
-    whether the trainer was started; ``before`` the furthest step of the run before it."""
+    ``trained`` whether the trainer was started; ``before`` the furthest step of the run before it."""
 
     SCHEMA: ClassVar[str] = "gavel.attempt/1"
 
@@ -96,8 +95,7 @@ def tell_stuck(attempts: Sequence[TrainingAttempt], furthest: int) -> str | None
     """Say why a run must not begin again by itself; None if it may.
 
     Only starts of Slurm's jobs count, for nothing else begins by itself, and none that only waited. One that failed was
-    begun again by
-    somebody who knew. ``furthest`` is the newest step of the run.
+    begun again by somebody who knew. ``furthest`` is the newest step of the run.
     """
     trained = lost = 0
     for attempt in reversed(attempts):

@@ -1,8 +1,7 @@
 """What the processes of a training job run: ``train RUN`` on the first node of the training part, ``judge FOLDER`` on
 each judge node.
 
-python -m gavel.launch.training.job train runs/first
-python -m gavel.launch.training.job judge runs/first/judge
+python -m gavel.launch.training.job train runs/first python -m gavel.launch.training.job judge runs/first/judge
 """
 
 from __future__ import annotations
@@ -66,13 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_training(run: Path, *, follow: bool = False, end_file: Path | None = None) -> int:
     """Start the run in a folder, or go on with it, in the foreground; ``follow`` shows what the trainer writes,
-    ``end_file`` asks for
-    an end as SIGTERM does.
+    ``end_file`` asks for an end as SIGTERM does.
 
     Returns:
         The trainer's exit code; 4 when the judge was lost or the run made no step again and again, 130 when it was told
-        to end, 75 when
-        the trainer has ended and there is more to do, or when the run waits for its shared judge.
+        to end, 75 when the trainer has ended and there is more to do, or when the run waits for its shared judge.
     """
     with FolderLock(run):
         plan, record = read_plan(run), Record(run)

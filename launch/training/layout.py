@@ -24,8 +24,7 @@ GB = 1e9
 @record
 class Layout:
     """GPUs of a node are ``trainer_gpus`` for the policy and, with ``same_node``, ``judge_gpus`` behind them;
-    ``judge_nodes`` are the
-    judge's own, with ``judge_gpus`` used of each. ``replicas`` per judge node, by service."""
+    ``judge_nodes`` are the judge's own, with ``judge_gpus`` used of each. ``replicas`` per judge node, by service."""
 
     mode: PlacementMode
     nodes: int

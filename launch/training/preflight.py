@@ -61,10 +61,8 @@ NEEDED = (
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A run that was looked at: ``config_name`` and ``config_text`` are empty where the trainer's config could not be
-    made;
-    ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding what its
-    certificate
-    has for each control, ``judged`` whether any task can ask a judge."""
+    made; ``unqualified`` says which judges start without a certificate that qualifies them, ``baselines`` by binding
+    what its certificate has for each control, ``judged`` whether any task can ask a judge."""
 
     assembly: Assembly | None
     layout: Layout | None

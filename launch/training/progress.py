@@ -107,8 +107,7 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
     """Return the steps that a trainer's config asks for.
 
     The number is exact where neither dynamic sampling nor an early stop by a validation metric can end a training
-    before it. A config
-    with values that cannot be read, which the preflight refuses, has none.
+    before it. A config with values that cannot be read, which the preflight refuses, has none.
     """
     kind = _read_kind(config)
     if kind in ("trl", "command"):
@@ -159,9 +158,8 @@ def count_rows(config: Mapping[str, Any]) -> int | None:
 
 def read_step(run: Path, config: Mapping[str, Any] | None = None) -> int | None:
     """Return the newest step of a run: the last one in its ledger, which goes back where a start resumed from an older
-    checkpoint;
-    without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where there is
-    neither."""
+    checkpoint; without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where
+    there is neither."""
     newest = next(iter(deque(read_steps(run), maxlen=1)), None)
     kept = _read_section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
     return newest if newest is not None else find_newest_checkpoint(Path(kept))

@@ -74,8 +74,7 @@ def is_job_gone(job: str) -> bool:
 
 def query_seconds_left() -> float | None:
     """Return the seconds until this job's time limit; None outside of a job, or without a limit. In a container without
-    Slurm's
-    commands the job's own environment says it."""
+    Slurm's commands the job's own environment says it."""
     job = os.environ.get("SLURM_JOB_ID")
     done = _run_command("squeue", "-h", "-j", job, "-o", "%L") if job else None
     lines = done.stdout.split() if done is not None and done.returncode == 0 else []

@@ -101,8 +101,7 @@ def _make_prepare_command(path: Path, config: TrainConfig, source: object = None
 
 def _check_manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
     """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A
-    manifest says
-    nothing of a file it does not list."""
+    manifest says nothing of a file it does not list."""
     manifest = _read_json(path.parent / "manifest.json")
     files, origin = manifest.get("files"), manifest.get("source")
     again = _make_prepare_command(path, config, origin.get("path") if isinstance(origin, dict) else None)

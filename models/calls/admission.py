@@ -1,12 +1,10 @@
 """The admission point of one service: how many calls are in flight, and how many requests and tokens go out a minute.
 
 In flight: additive increase, multiplicative decrease. The limit starts at the configured bound; the first sign of
-overload (429, 503,
-529, a timeout) among the calls admitted since the last cut multiplies it by ``DECREASE``; each round of as many good
-calls as the limit
-adds ``INCREASE`` of it, at least 1. So one burst of refusals cuts once, and the limit hovers within 20 % below what the
-server takes.
-Calls that come back count for growth only while the limit is in use. (Constants as inspect_ai's adaptive connections.)
+overload (429, 503, 529, a timeout) among the calls admitted since the last cut multiplies it by ``DECREASE``; each
+round of as many good calls as the limit adds ``INCREASE`` of it, at least 1. So one burst of refusals cuts once, and
+the limit hovers within 20 % below what the server takes. Calls that come back count for growth only while the limit is
+in use. (Constants as inspect_ai's adaptive connections.)
 
 A pause: after refusals for too many requests nobody is admitted until the service's pace allows it (``pace``).
 
@@ -14,8 +12,8 @@ A minute: two buckets. A call takes one request and its estimated tokens; what i
 returns.
 
 Waiting is first come, first served over all users of the service; a call that tries again goes first. Limits and
-buckets are pure, the
-time is passed in (monotonic seconds); ``Admission`` puts them behind futures. One thread at a time.
+buckets are pure, the time is passed in (monotonic seconds); ``Admission`` puts them behind futures. One thread at a
+time.
 """
 
 from __future__ import annotations
@@ -97,8 +95,7 @@ class Bucket:
 @dataclass(slots=True)
 class Ticket:
     """Leave to make one try: ``tokens`` were taken from the bucket, ``epoch`` is that of the limit; ``ahead``: it goes
-    alone, to find
-    out whether a service that refused answers again."""
+    alone, to find out whether a service that refused answers again."""
 
     tokens: float
     epoch: int
@@ -163,8 +160,7 @@ class Admission:
         Args:
             tokens: estimated for this call.
             patience: seconds after which a queue that admitted nobody, or whose service only refused, counts as stuck;
-                with ``first``,
-                seconds in all.
+                with ``first``, seconds in all.
             first: go before all others (a further try of a call).
 
         Raises:
@@ -195,8 +191,7 @@ class Admission:
         refusal: Refusal | None = None,
     ) -> None:
         """Give a ticket back: ``overloaded`` and ``good`` feed the limit, ``used`` (tokens) the bucket; None keeps the
-        estimate.
-        ``refusal`` is what the server answered instead of a reply."""
+        estimate. ``refusal`` is what the server answered instead of a reply."""
         self._record_pace(ticket, refusal, good=good)
         if overloaded:
             self._limit.record_overload(ticket.epoch)

@@ -1,14 +1,10 @@
 """The circuit breaker of one service: a pure state machine; the time is passed in (monotonic seconds).
 
 Closed: calls pass. After ``THRESHOLD`` failed tries in a row over at least ``SPAN`` seconds it opens: calls fail at
-once instead of
-waiting in line for a dead server. After the pause it is half-open: one call passes as a probe; if that one succeeds, it
-closes; if
-not, it opens for twice as long, up to ``LONGEST_PAUSE``. A permanent refusal (bad key, spent quota, unknown model)
-trips it for good,
-with the provider's words. A call that is stopped has the kind and the reason of what stopped it. A server that answers,
-be it "too
-many requests", is alive and closes it.
+once instead of waiting in line for a dead server. After the pause it is half-open: one call passes as a probe; if that
+one succeeds, it closes; if not, it opens for twice as long, up to ``LONGEST_PAUSE``. A permanent refusal (bad key,
+spent quota, unknown model) trips it for good, with the provider's words. A call that is stopped has the kind and the
+reason of what stopped it. A server that answers, be it "too many requests", is alive and closes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Replies kept between runs: one SQLite file (write-ahead log), node-local, keyed by everything a reply depends on.
 
 A reply is stored only when its user says that it was usable (``ChatClient.confirm``); a file that cannot be read or
-written turns the
-cache off, never a call into a failure.
+written turns the cache off, never a call into a failure.
 """
 
 from __future__ import annotations
@@ -186,8 +185,7 @@ def _decode_reply(value: bytes) -> StoredReply | None:
 
 def find_default_replies(mounts: Path = Path("/proc/mounts")) -> Path:
     """Return where replies are kept unless the config says: the user's cache folder, or, where that lies on a network,
-    a folder of the
-    user's own below the node's folder for temporary files.
+    a folder of the user's own below the node's folder for temporary files.
 
     Raises:
         ConfigError: that folder is not ours alone.

@@ -22,8 +22,7 @@ UNNAMED = "the server does not name its model"
 @dataclass(frozen=True, slots=True)
 class CallKind:
     """What calls of one kind share: the encoded part of the body, the seed of the cache's key, whether the prompt opens
-    the thinking
-    block, and further names the server may give itself."""
+    the thinking block, and further names the server may give itself."""
 
     plan: RequestPlan
     cache_seed: bytes

@@ -31,8 +31,7 @@ ENGINES = frozenset({"vllm", "sglang", "llamacpp"})
 @dataclass(frozen=True, slots=True)
 class _Said:
     """What one server said: why it cannot be reached (``nobody``: nothing listens there), or the models it serves where
-    its listing is
-    known to be whole; ``meant`` is the URL that answers in place of this one."""
+    its listing is known to be whole; ``meant`` is the URL that answers in place of this one."""
 
     url: str
     problem: str | None = None
@@ -51,8 +50,7 @@ async def check_first_contact(key: str, service: Service) -> None:
 
     Raises:
         ConfigError: fewer than ``min_replicas`` answer; names the first that does not, and why. Or a server does not
-            serve the model;
-            or its API begins at ``/v1``, and the URL lacks that; or a credential is not set.
+            serve the model; or its API begins at ``/v1``, and the URL lacks that; or a credential is not set.
     """
     said = await _ask_servers(key, service, PATIENCE_S)
     silent = [one for one in said if one.problem is not None]
@@ -77,8 +75,7 @@ async def check_served_models(services: Mapping[str, Service]) -> tuple[str, ...
 
     Raises:
         ConfigError: a server lists its models, and the one asked for is not among them; or its API begins at ``/v1``,
-            and the URL lacks
-            that. Or a credential is not set.
+            and the URL lacks that. Or a credential is not set.
     """
     keys = [get_config_key(name) for name in services]
     answers = await asyncio.gather(

@@ -1,8 +1,8 @@
 """Whether a prompt and its answer fit the model's context, checked before anything is sent.
 
 No token is shorter than a byte, so a short prompt is known to fit without a question. Where that is not enough, vLLM's
-``/tokenize``
-counts exactly. A server without it (404, 405, 501) is held to a declared estimate, and the receipt says so.
+``/tokenize`` counts exactly. A server without it (404, 405, 501) is held to a declared estimate, and the receipt says
+so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What the words of a refusal mean, as one table over providers and servers: pure data.
 
 Statuses alone do not tell: one provider's 403 is a flagged prompt, another's a closed account; gateways wrap a refusal
-into a 502 or
-into status 200. Sources: the providers' error pages and public reports of their messages; the tests hold each wording
-by its provider.
+into a 502 or into status 200. Sources: the providers' error pages and public reports of their messages; the tests hold
+each wording by its provider.
 """
 
 from __future__ import annotations

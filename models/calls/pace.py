@@ -2,10 +2,9 @@
 passed in.
 
 A refusal for too many requests is no failed try: the whole service pauses, for as long as the server says
-(``read_pace``), else for a
-time that grows with each such refusal since the last answer. The first refusal without a hint makes no pause: a server
-that only takes
-fewer calls at once goes on answering. After a pause that nothing ended well, one call goes ahead alone.
+(``read_pace``), else for a time that grows with each such refusal since the last answer. The first refusal without a
+hint makes no pause: a server that only takes fewer calls at once goes on answering. After a pause that nothing ended
+well, one call goes ahead alone.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None
     """Return the seconds a refusal asks to wait, or None if it does not say.
 
     In this order: ``retry-after-ms``, ``Retry-After`` (seconds or an HTTP date), the message ("Please try again in
-    644ms"), and the
-    times at which spent limits begin anew (``x-ratelimit-reset-*``).
+    644ms"), and the times at which spent limits begin anew (``x-ratelimit-reset-*``).
 
     Args:
         headers: of the answer; names in any case.
@@ -62,8 +60,7 @@ def read_pace(headers: Mapping[str, str], text: str, now: float) -> float | None
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Read ``retry-after``: seconds (``2``, ``0.5``), a duration (``2s``) or an HTTP date; ``now`` in Unix seconds.
-    None if absent or
-    unreadable."""
+    None if absent or unreadable."""
     value = headers.get("retry-after", "").strip()
     seconds = _parse_number(value) if value else None
     if seconds is not None or not value:

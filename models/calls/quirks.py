@@ -1,10 +1,9 @@
 """What differs between models, as tables: names of fields, fields a model refuses, words for why a reply ended.
 
 A model's name tells little (a deployment or an alias hides it, new ones come), so the table only saves a first refusal
-where the name
-is plain; ``request_form`` learns the rest from the servers. Sources: VERA-MH's clients (``gpt-<major >= 5>`` without
-``chat``, four
-Claude models), OpenAI's API reference, and Anthropic's refusals of sampling fields since Claude Opus 4.7.
+where the name is plain; ``request_form`` learns the rest from the servers. Sources: VERA-MH's clients (``gpt-<major >=
+5>`` without ``chat``, four Claude models), OpenAI's API reference, and Anthropic's refusals of sampling fields since
+Claude Opus 4.7.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ FINISH_WORDS: dict[str, str] = {
 
 ENDED = frozenset((STOP, LENGTH, TOOLS, FILTERED))
 """Endings of a finished reply. Any other word (``abort``, ``error``, ``cancelled``, ``insufficient_system_resource``,
-one nobody
-knows), or none, says that the engine gave up on the call: that is its failure, never an answer."""
+one nobody knows), or none, says that the engine gave up on the call: that is its failure, never an answer."""
 
 
 def finish_word(word: str) -> str:

@@ -2,22 +2,16 @@
 (monotonic s).
 
 Placement is rendezvous hashing: each prefix ranks the replicas by a hash of both, and its calls go to the first one
-that is in. So a
-replica that leaves gives its own prefixes to the others and moves no other prefix, and gets them back when it returns.
-A relief valve
-bounds the load (after consistent hashing with bounded loads, Mirrokni et al. 2018): a replica that has ``SPILL`` times
-its even share
-of all the calls there may be in flight passes the next one on to the second in rank. The bound follows the limit and
-not the load of
-the moment, which is uneven whenever there is little to do. A call without a prefix goes to the least loaded.
+that is in. So a replica that leaves gives its own prefixes to the others and moves no other prefix, and gets them back
+when it returns. A relief valve bounds the load (after consistent hashing with bounded loads, Mirrokni et al. 2018): a
+replica that has ``SPILL`` times its even share of all the calls there may be in flight passes the next one on to the
+second in rank. The bound follows the limit and not the load of the moment, which is uneven whenever there is little to
+do. A call without a prefix goes to the least loaded.
 
 A replica is ``in``; ``suspect`` after ``STRIKES`` failed tries in a row (used only while no other is in); ``out`` when
-it took no
-connection or did not answer a health probe; ``gone`` for good when its server is ours and ended. A suspect is probed at
-once, and one
-that is out after a pause. A probe it answers brings it back on probation: until it answers a call, one failed try makes
-it suspect
-again, and each pause is twice the last.
+it took no connection or did not answer a health probe; ``gone`` for good when its server is ours and ended. A suspect
+is probed at once, and one that is out after a pause. A probe it answers brings it back on probation: until it answers a
+call, one failed try makes it suspect again, and each pause is twice the last.
 """
 
 from __future__ import annotations
@@ -30,8 +24,7 @@ from typing import Literal
 SPILL = 1.5
 FLOOR = 16
 """The valve opens above ``SPILL`` times the even share, and never below ``FLOOR`` calls: a conversation, or the 16
-rollouts of one
-question, stay on one replica."""
+rollouts of one question, stay on one replica."""
 
 STRIKES = 3
 """Failed tries in a row; where 30 % of tries break at random, 1 in 37 gets there, and the probe brings it back at

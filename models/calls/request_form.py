@@ -2,9 +2,8 @@
 format.
 
 A form begins with what the config says and the table of models knows. Where a server refuses a request in plain words
-(``learn_form``), the
-form is changed so that the same request passes without what was refused; each lesson is a note in the receipts of the
-calls after it.
+(``learn_form``), the form is changed so that the same request passes without what was refused; each lesson is a note in
+the receipts of the calls after it.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ BY_CONFIG, BY_MODEL, BY_SERVER = "the config leaves it out", "the model or the A
 @dataclass(frozen=True, slots=True)
 class RequestForm:
     """How requests are written. ``omit`` maps fields that are never sent to why; ``response_format`` is one of
-    ``json_schema``,
-    ``json_object``, ``tgi``, ``none``; ``extra_body`` holds the user's own fields, ``learned`` those that a server
-    demanded."""
+    ``json_schema``, ``json_object``, ``tgi``, ``none``; ``extra_body`` holds the user's own fields, ``learned`` those
+    that a server demanded."""
 
     max_tokens_field: str = MAX_TOKENS
     omit: Mapping[str, str] = field(default_factory=dict)

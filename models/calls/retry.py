@@ -1,8 +1,7 @@
 """Which failures are tried again, and how long to wait: pure, no I/O.
 
 A failure is classified first (``classify_*``); permanent ones are never tried again. The wait before try n + 1 has full
-jitter,
-``uniform(0, min(cap, base * 2**n))``. A refusal for too many requests is no failed try: it paces the service
+jitter, ``uniform(0, min(cap, base * 2**n))``. A refusal for too many requests is no failed try: it paces the service
 (``pace``).
 """
 
@@ -27,11 +26,9 @@ _K = FailureKind
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One failed try: ``kind`` and ``reason`` as in ``ModelFailure``; ``retryable`` within the call; ``trips`` says
-    that no call to
-    this service can succeed until a person acts; ``overloaded`` that the server asks for less; ``paced`` that it is
-    well and only wants
-    to be asked later, ``retry_after`` seconds from now if it says so; ``broken`` that it may be dead; ``raw`` is the
-    reply's text."""
+    that no call to this service can succeed until a person acts; ``overloaded`` that the server asks for less;
+    ``paced`` that it is well and only wants to be asked later, ``retry_after`` seconds from now if it says so;
+    ``broken`` that it may be dead; ``raw`` is the reply's text."""
 
     kind: FailureKind
     reason: str
@@ -178,7 +175,6 @@ class Backoff:
 
     def compute_pause(self, refusals: int, rng: Random) -> float:
         """Return how long a whole service rests after the ``refusals``-th refusal in a row (from 1) that gave no hint:
-        from half the
-        ceiling on, for there is no herd."""
+        from half the ceiling on, for there is no herd."""
         ceiling = min(self.cap, self.base * 2 ** min(refusals - 1, 30))
         return rng.uniform(ceiling / 2, ceiling)

@@ -1,14 +1,11 @@
 """Whether the name that a server gives itself can be the model that was asked for: pure.
 
 A name is read as a maker, a stem and a stamp. Not part of any: the case, a cloud's vendor (``anthropic.…``,
-``…-v1:0``), a
-router's variant (``:free``). The maker stands right before the last ``/``; a path and a router's name for a provider
-are none. The
-stamp is a date or a numbered release at the end; ``latest`` is none. Four digits are a stamp only where the name
-without them stands
-for the newest (``gpt-4-0613``): elsewhere they name other weights (``qwen3-235b-a22b-2507``, ``deepseek-r1-0528``).
-``.`` reads as ``-``. Of Claude both orders occur (``claude-4.5-opus``, ``claude-opus-4-5``), and a minor ``-0`` says
-nothing.
+``…-v1:0``), a router's variant (``:free``). The maker stands right before the last ``/``; a path and a router's name
+for a provider are none. The stamp is a date or a numbered release at the end; ``latest`` is none. Four digits are a
+stamp only where the name without them stands for the newest (``gpt-4-0613``): elsewhere they name other weights
+(``qwen3-235b-a22b-2507``, ``deepseek-r1-0528``). ``.`` reads as ``-``. Of Claude both orders occur
+(``claude-4.5-opus``, ``claude-opus-4-5``), and a minor ``-0`` says nothing.
 """
 
 from __future__ import annotations
@@ -72,8 +69,7 @@ def is_same_model(requested: str, served: str) -> bool:
     """Tell whether two names may be those of one model: equal stems, and equal stamps and makers where both have one.
 
     ``gpt-4o`` and ``gpt-4o-2024-08-06`` may be; ``gpt-4o-mini`` and ``gpt-4o``, or ``gpt-5.2`` and ``gpt-5``, or
-    ``a/gpt-4o`` and
-    ``b/gpt-4o``, are two.
+    ``a/gpt-4o`` and ``b/gpt-4o``, are two.
     """
     if requested == served:
         return True

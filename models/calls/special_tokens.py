@@ -2,10 +2,9 @@
 prompt.
 
 They are read from the files beside the weights (``tokenizer_config.json``, ``tokenizer.json``,
-``special_tokens_map.json``), or asked
-of a vLLM that tells (``/tokenizer_info``, which it does with ``--enable-tokenizer-info-endpoint``). Both give the same
-tokens for the
-same model and revision, so they belong to the model's identity and need no digest of their own.
+``special_tokens_map.json``), or asked of a vLLM that tells (``/tokenizer_info``, which it does with
+``--enable-tokenizer-info-endpoint``). Both give the same tokens for the same model and revision, so they belong to the
+model's identity and need no digest of their own.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 def _make_tokens(documents: Mapping[str, Mapping[str, Any]], template: str) -> SpecialTokens:
     """Keep what is special, and what the chat template writes: some tokenizers mark `<think>` as ordinary. Other added
-    tokens are runs
-    of blanks and tags of HTML, which answers may hold."""
+    tokens are runs of blanks and tags of HTML, which answers may hold."""
     template += "".join(_iter_templates(found.get("chat_template") for found in documents.values()))
     tokens: set[str] = set()
     sources = []

@@ -1,8 +1,7 @@
 """HTTP for model calls: one session per event loop, bounded bodies, proxies and certificates from the usual variables.
 
 Connections are kept for ``KEEP_ALIVE`` seconds, less than the 5 s after which uvicorn (vLLM's server) closes an idle
-one, so that a
-request seldom meets a socket that is being closed; where it does, it is sent once more on a new one.
+one, so that a request seldom meets a socket that is being closed; where it does, it is sent once more on a new one.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ CHOICE_TOKENS = 16
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
     """The fixed part of a kind of call: ``head`` + messages + ``tail`` is the request's body; ``fields`` are what
-    stands besides the
-    messages. ``drawn_from`` is the seed of the first draw, which ``tail`` lacks; None: no seed is sent."""
+    stands besides the messages. ``drawn_from`` is the seed of the first draw, which ``tail`` lacks; None: no seed is
+    sent."""
 
     head: bytes
     tail: bytes

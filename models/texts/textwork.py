@@ -1,10 +1,8 @@
 """Heavy text work away from the event loop: a pure function over a long text runs in a process of its own.
 
 A thread is not enough: one scan of a regular expression holds the interpreter's lock to its end, which for a megabyte
-of hostile text
-is a second in which nothing else answers. Short texts are done in place, since handing over costs more than they do.
-Processes are
-started when they are first needed, and end with the pipe that feeds them, however we end.
+of hostile text is a second in which nothing else answers. Short texts are done in place, since handing over costs more
+than they do. Processes are started when they are first needed, and end with the pipe that feeds them, however we end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What of a reply is thinking and what is its answer: one definition for policies, judges and every environment.
 
 A tag counts where a model writes it to think, not where an answer speaks about it. It is only *mentioned* in code, in
-quotes or
-brackets (``\\boxed{<think>}``) and in the middle of a sentence ("Write <think> before notes"). What is split:
+quotes or brackets (``\\boxed{<think>}``) and in the middle of a sentence ("Write <think> before notes"). What is split:
 
 - blocks of any family of ``_FAMILIES``, as many as there are, tags in any case and with blanks in them;
 - a closing tag alone: the prompt opened the block, so everything before it is thinking;
@@ -77,8 +76,7 @@ class _Tag(NamedTuple):
 
 def split_reply(reply: Reply) -> ThinkingSplit:
     """Split a policy's reply. A server that kept the thinking apart (``reply.reasoning``) has closed the block already,
-    so what would
-    leave no answer then is no tag but text."""
+    so what would leave no answer then is no tag but text."""
     if reply.reasoning is None:
         return split_thinking(reply.text, opened=reply.think_prefilled)
     split = split_thinking(reply.text)

@@ -2,8 +2,7 @@
 installed.
 
 ``python convert.py SOURCE.gguf TARGET``: the weights are de-quantised by transformers and stored as bfloat16; with them
-go the
-tokenizer, its chat template and the token that ends a reply. Nothing of the package is imported.
+go the tokenizer, its chat template and the token that ends a reply. Nothing of the package is imported.
 """
 
 from __future__ import annotations

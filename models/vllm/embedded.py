@@ -1,8 +1,8 @@
 """Models that come with us: pinned weights, prepared once into a directory that vLLM serves, verified before each use.
 
 The source file is pinned by SHA-256 (``gavel.models.pinned``). The conversion runs in the interpreter that has torch;
-its weights are
-compared with a digest of their own, so that two machines with different library versions still serve the same model.
+its weights are compared with a digest of their own, so that two machines with different library versions still serve
+the same model.
 """
 
 from __future__ import annotations

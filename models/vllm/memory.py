@@ -2,11 +2,9 @@
 loading.
 
 Pure arithmetic. Weights: parameters times bytes per parameter, the embeddings (and an untied output layer) staying in
-16 bits when
-the rest is quantised. KV cache per token: 2 (key and value) x layers x KV heads x head size x bytes per element. vLLM
-takes
-``gpu_memory_utilization`` (0.9 by default) of a card; activations and graphs are not counted, so figures are upper
-bounds.
+16 bits when the rest is quantised. KV cache per token: 2 (key and value) x layers x KV heads x head size x bytes per
+element. vLLM takes ``gpu_memory_utilization`` (0.9 by default) of a card; activations and graphs are not counted, so
+figures are upper bounds.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ class ServerDied(ModelFailure):
 @record
 class Patience:
     """Seconds: ``poll`` between looks at a starting server, ``silence`` at most between two lines of progress about it,
-    ``interval``
-    between liveness probes, ``answer`` for each of them; ``strikes`` in a row are a death."""
+    ``interval`` between liveness probes, ``answer`` for each of them; ``strikes`` in a row are a death."""
 
     poll: float = 0.25
     silence: float = 15.0
@@ -53,8 +52,8 @@ class Patience:
 @record
 class ServerPlan:
     """What one server is started with: ``model`` is a directory (``local``) or a repository's name; ``gpus`` as
-    CUDA_VISIBLE_DEVICES
-    names them; ``threads`` for a CPU server that shares the machine; ``engine`` is the software's name and version."""
+    CUDA_VISIBLE_DEVICES names them; ``threads`` for a CPU server that shares the machine; ``engine`` is the software's
+    name and version."""
 
     name: str
     service: Service

@@ -126,8 +126,7 @@ async def test_the_probe_generates_nothing() -> None:
 
 async def test_the_questions_of_one_conversation_meet_one_replica_under_load() -> None:
     """Each conversation asks its questions one after the other, hundreds of conversations at once; few enough calls are
-    let in that the
-    valve stays shut, however slow this machine is."""
+    let in that the valve stays shut, however slow this machine is."""
     async with servers(4, latency=0.003) as found:
         async with ChatClient("judge", service_of(found, max_in_flight=replicas.FLOOR), backoff=QUICK) as client:
 

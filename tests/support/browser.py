@@ -8,8 +8,7 @@ In a test::
         assert await page.run("document.title") == "…"
 
 ``page.dialogs`` counts alerts (a script that ran), ``page.requests`` are the addresses it asked for, ``page.errors``
-what scripts and
-the content policy complained about.
+what scripts and the content policy complained about.
 """
 
 from __future__ import annotations

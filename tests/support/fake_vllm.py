@@ -2,12 +2,9 @@
 milliseconds.
 
 ``fake_python(folder)`` makes the executable. Called with ``-c`` it names its distribution, with ``-m`` it is the
-server, with a
-script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``, ``silent``,
-``exit`` (with
-``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other groups). ``reply`` is what it
-says
-to everything.
+server, with a script it is the converter. The engine argument ``behaviour`` chooses how the server fails: ``ready``,
+``silent``, ``exit`` (with ``code``), ``stranger``, ``mute``, ``stubborn`` (ignores SIGTERM and has children in other
+groups). ``reply`` is what it says to everything.
 """
 
 from __future__ import annotations

@@ -11,12 +11,9 @@ In a test::
         assert server.count == 3 and server.requests[0].body["messages"]
 
 ``reply(body)`` gets the request's JSON and returns a text or an ``Answer``. ``choose(body, n)`` may name a fault for
-the n-th
-generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and ``capacity``
-(requests in
-work at once, more get 429) may be changed while it runs; below /v1 it wants the ``key``, if there is one. ``await
-until(n)`` waits
-for the n-th request. ``stop()`` and ``start()`` restart it on the same port.
+the n-th generation request instead of a script; ``share(0.3, [...], seed)`` makes one. ``latency`` (seconds) and
+``capacity`` (requests in work at once, more get 429) may be changed while it runs; below /v1 it wants the ``key``, if
+there is one. ``await until(n)`` waits for the n-th request. ``stop()`` and ``start()`` restart it on the same port.
 
 As its own process (prints the port on the first line; ``server_process`` starts and ends one)::
 
@@ -24,8 +21,7 @@ As its own process (prints the port on the first line; ``server_process`` starts
     429,ok
 
 Paths: /health, /v1/models, /v1/chat/completions, /v1/responses, /tokenize, /tokenizer_info; and /_stats (counts as
-JSON), POST
-/_script (a JSON list).
+JSON), POST /_script (a JSON list).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 answer.
 
 Question ``n`` asks for ``n + 1``. What becomes of it goes by ``n % 10``: 0 to 5 right, 6 abstains, 7 and 8 wrong, 9 a
-judge that says
-nothing that can be read (until a file named by ``GYM_JUDGE_MENDED`` exists).
+judge that says nothing that can be read (until a file named by ``GYM_JUDGE_MENDED`` exists).
 """
 
 from __future__ import annotations

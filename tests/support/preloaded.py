@@ -2,9 +2,8 @@
 command.
 
 Importing takes nine tenths of a short command's time, and the tests run some four hundred of them. What a fork cannot
-repeat (another
-import path, another encoding of the interpreter) is started as a new interpreter, as is every command on systems
-without ``pidfd``.
+repeat (another import path, another encoding of the interpreter) is started as a new interpreter, as is every command
+on systems without ``pidfd``.
 """
 
 from __future__ import annotations
@@ -135,8 +134,7 @@ def _start_server() -> str:
 
 class Server:
     """Forks for each request and sends back the process's number, then its exit code. ``poll`` holds no descriptor of
-    its own, so
-    that a child has none to inherit."""
+    its own, so that a child has none to inherit."""
 
     def __init__(self, address: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -150,8 +150,7 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> Slurm:
 
 def _tick(running: Slurm, over: threading.Event) -> None:
     """Change something every two seconds: the backfill scheduler, which alone starts jobs of several parts, looks at
-    the queue only
-    when something changed since its last look, and misses a change within the same second."""
+    the queue only when something changed since its last look, and misses a change within the same second."""
     count = 0
     while not over.wait(2.0):
         count += 1

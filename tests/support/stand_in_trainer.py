@@ -3,10 +3,9 @@
     python -m tests.support.stand_in_trainer CONFIG
 
 ``trainer.overrides`` may hold ``steps``, ``pause`` (seconds after each step), ``fail_at`` (a step at which it ends with
-code 9) and
-``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder), ``stop_at`` (a step after
-which it ends with
-code 0 as NeMo-RL does when its time is over) and ``deaf`` (it ignores SIGTERM and does no step).
+code 9) and ``hold_at`` (a step after which it goes on only once the file ``go`` is in the run folder), ``stop_at`` (a
+step after which it ends with code 0 as NeMo-RL does when its time is over) and ``deaf`` (it ignores SIGTERM and does no
+step).
 """
 
 from __future__ import annotations

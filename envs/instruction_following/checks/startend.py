@@ -1,8 +1,7 @@
 """Checks of how a reply begins and ends: phrases, wrapping marks, quotation marks.
 
 A phrase is compared as it is first; only if that fails, marks that a reader would not take for part of the text are
-left out on both
-sides. A phrase must not begin or end within a word of the reply, where blanks separate words.
+left out on both sides. A phrase must not begin or end within a word of the reply, where blanks separate words.
 """
 
 from __future__ import annotations
@@ -76,8 +75,7 @@ def _check_end(document: Document, arguments: Arguments) -> CheckVerdict:
 
 def _list_endings(text: str, phrase: str) -> tuple[str, ...]:
     """Return the text in the ways its end may be read: as it is, without wrapping marks, and, unless the phrase itself
-    ends in a mark,
-    without any mark."""
+    ends in a mark, without any mark."""
     unwrapped = _strip_marks(_WRAPPING, text.rstrip("-") if text.endswith(" ---") else text)
     if _CLOSING.fullmatch(phrase[-1:]):
         return text, unwrapped

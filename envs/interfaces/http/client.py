@@ -69,12 +69,10 @@ class GavelClient:
     other callers.
 
     Use it with ``async with``, or call ``close`` at the end. Connections are opened at the first call and used again by
-    later ones; in
-    another event loop, or in a child forked from its process, it connects anew.
+    later ones; in another event loop, or in a child forked from its process, it connects anew.
 
     Every call may be sent again, for a grade depends on nothing but the task and what was said: where the service is
-    busy or ending
-    (429, 503), or the connection breaks, it is, after the time the service names or with growing waits.
+    busy or ending (429, 503), or the connection breaks, it is, after the time the service names or with growing waits.
 
     Args:
         url: where the service is, for example ``http://127.0.0.1:9400``.
@@ -153,8 +151,7 @@ class GavelClient:
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
         """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are
-        in the order of
-        ``items``, ``RefusedMode`` where one could not be read or is larger than the service takes.
+        in the order of ``items``, ``RefusedMode`` where one could not be read or is larger than the service takes.
 
         Raises:
             ServiceRefused: a whole request was not done.

@@ -44,8 +44,7 @@ class ReplyRequest:
 @record
 class MessagesRequest:
     """Everything that was said, the task's own messages first. An assistant's message after these that has no ``reply``
-    counts as
-    finished with ``stop``."""
+    counts as finished with ``stop``."""
 
     task: Mapping[str, Any]
     messages: tuple[Message, ...]
@@ -54,8 +53,7 @@ class MessagesRequest:
 @record
 class Problem:
     """What is wrong with a request or a task: which field, what was found, what is allowed, how to mend it. Texts,
-    empty where there is
-    nothing to say."""
+    empty where there is nothing to say."""
 
     problem: str
     field: str = ""
@@ -91,8 +89,7 @@ class Observed:
 @record
 class Graded:
     """A verdict, right or wrong. ``messages``: a simulator's last words, to be appended; ``receipts``: of every model
-    call that
-    informed the outcome."""
+    call that informed the outcome."""
 
     status: Literal["graded"]
     task_id: str

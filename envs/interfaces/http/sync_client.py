@@ -18,10 +18,8 @@ class SyncGavelClient:
     """What ``GavelClient`` does, call by call; safe to share between threads, also where an event loop runs already.
 
     Its connections stay open between calls, so make one and keep it: a trainer that grades sample by sample then pays
-    for no
-    connection. It connects anew in a child forked from its process. Use ``with``, or call ``close``; the end of the
-    program closes it.
-    Arguments, results and errors are those of ``GavelClient``.
+    for no connection. It connects anew in a child forked from its process. Use ``with``, or call ``close``; the end of
+    the program closes it. Arguments, results and errors are those of ``GavelClient``.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """The statistics that Gym's tools expect of every numeric field of a reply: by task, over all, and by repeat.
 
 Follows what NeMo Gym 0.7.0's reward profiler gives (names, sample standard deviation, linear quantiles, t intervals),
-without pandas.
-Fields of the task, and names that begin with an underscore, are no measurements.
+without pandas. Fields of the task, and names that begin with an underscore, are no measurements.
 """
 
 from __future__ import annotations

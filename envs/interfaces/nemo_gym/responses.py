@@ -31,10 +31,8 @@ def read_messages(response: Any) -> tuple[Message, ...]:
     """Return what was said after the request, oldest first; the policy's messages carry their replies.
 
     Usually one reply: the last message of the policy's, after the results of its tools if it had any. With messages of
-    the other
-    side in ``output``, every message in order. A response whose status says that it was never finished gives a reply
-    whose
-    ``finish_reason`` is that status.
+    the other side in ``output``, every message in order. A response whose status says that it was never finished gives
+    a reply whose ``finish_reason`` is that status.
 
     Raises:
         ResponseError: names the field.

@@ -1,8 +1,8 @@
 """Tasks as rows of Gym's form, and back: same task, same digest.
 
 Source of the form: the dataset rows of NeMo Gym 0.7.0 (``responses_create_params``, ``agent_ref``, the task's fields at
-top level; what
-its abstention and verifif servers read has their names). What Gym has no place for stands in the field ``gavel``.
+top level; what its abstention and verifif servers read has their names). What Gym has no place for stands in the field
+``gavel``.
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ class Shape:
         fields: from a task's target and its id to the row's top-level fields.
         target: from a row to the target (parsed, or plain JSON); raises ``TaskError`` naming the field.
         reply: from an outcome and the target (None where there is no valid task) to the reply's own fields. Top-level
-            numbers become
-            metrics of Gym's, so an ungraded outcome gives none.
+            numbers become metrics of Gym's, so an ungraded outcome gives none.
         parse: from the target's plain JSON to the target.
         domain: of the environment, in Gym's words.
     """

@@ -1,8 +1,8 @@
 """Started by Gym from a search directory: its config is read, and ``gavel serve`` takes this process's place.
 
 Source: NeMo Gym 0.7.0 starts ``app.py`` of a server's directory with the whole config as YAML in
-``NEMO_GYM_CONFIG_DICT`` and the name
-of the instance in ``NEMO_GYM_CONFIG_PATH``, and waits until ``GET /`` is answered on the instance's host and port.
+``NEMO_GYM_CONFIG_DICT`` and the name of the instance in ``NEMO_GYM_CONFIG_PATH``, and waits until ``GET /`` is answered
+on the instance's host and port.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def _end_with_parent() -> None:
 
 def serve_words(variables: Mapping[str, str]) -> list[str]:
     """Return the words behind ``gavel serve``: the environment by the directory's name, host and port, the judge if the
-    block names a
-    model server, then the block's ``gavel``.
+    block names a model server, then the block's ``gavel``.
 
     Args:
         variables: the environment's, with the two of Gym's.

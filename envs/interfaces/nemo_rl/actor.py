@@ -108,8 +108,7 @@ class GavelEnvironment:
 
     async def report(self, uids: list[str]) -> dict[str, Any]:
         """Return ``verdicts`` (of ``encode_verdicts``; None where a sample has none) and ``metrics`` (the
-        environment's, over what was
-        graded here since it was last asked about)."""
+        environment's, over what was graded here since it was last asked about)."""
         verdicts, results = self._grader.take_verdicts(uids)
         metrics = await asyncio.to_thread(self._compute_metrics, results) if results else {}
         return {"verdicts": encode_verdicts(verdicts), "metrics": metrics}

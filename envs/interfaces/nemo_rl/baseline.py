@@ -17,8 +17,8 @@ from typing import Any
 
 IDENTICAL = 1e-6
 """Rewards count as identical where they differ by at most this part of the group's largest amount: a few roundings of
-float32, which
-arithmetic on equal rewards leaves behind. Rewards that really differ, by however little, have their spread."""
+float32, which arithmetic on equal rewards leaves behind. Rewards that really differ, by however little, have their
+spread."""
 PARAMETERS = ("prompts", "rewards", "valid_mask", "leave_one_out_baseline", "std_rewards")
 _SLACK = 1e-3
 _ROUNDING = 1e-5
@@ -41,8 +41,8 @@ def compute_exact_baseline(
 
     Returns:
         Two tensors ``[B]`` of the rewards' type. A group with fewer than two valid samples has its rewards as baseline,
-        and no spread;
-        the spread of fewer than two samples, or of equal ones, is 0, which NeMo-RL takes for "do not normalise".
+        and no spread; the spread of fewer than two samples, or of equal ones, is 0, which NeMo-RL takes for "do not
+        normalise".
     """
     import torch
 
@@ -103,8 +103,7 @@ class SettledBaseline:
     """``calculate_baseline_and_std_per_prompt`` without rounding errors in its spread.
 
     ``original`` is NeMo-RL's; it is called where it is exact, and ``compute_exact_baseline`` where it is not. The
-    spread of identical rewards,
-    see ``IDENTICAL``, is 0.
+    spread of identical rewards, see ``IDENTICAL``, is 0.
     """
 
     original: Baseline
@@ -184,8 +183,7 @@ def bound_groups(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: A
     rewards.
 
     Not normalised it is the range ``R``. Divided by the spread of all ``n`` it is at most ``(n - 1) / √n``; by that of
-    the others,
-    whose own range is ``r``, at most ``R √(2 (n - 2)) / r``; where those are equal, nothing is divided.
+    the others, whose own range is ``r``, at most ``R √(2 (n - 2)) / r``; where those are equal, nothing is divided.
     """
     import torch
 

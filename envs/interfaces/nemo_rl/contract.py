@@ -34,5 +34,4 @@ ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "OPDAdvantageEstimator": ("opd", "refused"),
 }
 """By class: the name in ``grpo.adv_estimator.name``, and how it stands with samples that were not graded. Others are
-unknown, and
-refused too."""
+unknown, and refused too."""

@@ -2,10 +2,8 @@
 ungraded.
 
 NeMo-RL cannot say that a sample was not graded: a lost call would be a 0 that shifts its siblings' baseline. An episode
-that is cut (a
-cap on turns, an observation that overflows, an error it swallows) ends without a last ``step`` and keeps reward 0; so
-only a verdict
-that an actor has written down counts.
+that is cut (a cap on turns, an observation that overflows, an error it swallows) ends without a last ``step`` and keeps
+reward 0; so only a verdict that an actor has written down counts.
 """
 
 from __future__ import annotations
@@ -142,9 +140,8 @@ _VALIDATION: ContextVar[Validation | None] = ContextVar("gavel_validation", defa
 @dataclass(slots=True)
 class DriverStep:
     """What the rollouts of one training step have come to; dynamic sampling makes several of them. ``rewards`` are as
-    the trainer has
-    scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid; ``graded`` the column of
-    that batch."""
+    the trainer has scaled and shaped them, of graded samples; ``weights`` those of what it trains on, by uid;
+    ``graded`` the column of that batch."""
 
     tallies: Tallies = field(default_factory=Tallies)
     rewards: list[float] = field(default_factory=list)

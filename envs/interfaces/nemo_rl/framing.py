@@ -1,8 +1,7 @@
 """Turn boundaries from the tokenizer's own chat template.
 
 NeMo-RL appends an observation's text to the tokens as it is, so a user's turn within an episode must bring its own
-headers. They are
-read off the template once, by rendering marked texts, and never written by hand.
+headers. They are read off the template once, by rendering marked texts, and never written by hand.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ _BREAK = "\u200b"
 @record
 class Frame:
     """``end`` is the text of the token that ends an assistant's turn and ``end_id`` its id; ``before`` and ``after``
-    stand around a
-    user's text, up to where the next reply begins; ``trims``: the template strips a text's outer white space.
-    ``special`` is a pattern
-    of the texts that the tokenizer would read as control tokens; empty matches none."""
+    stand around a user's text, up to where the next reply begins; ``trims``: the template strips a text's outer white
+    space. ``special`` is a pattern of the texts that the tokenizer would read as control tokens; empty matches none."""
 
     end: str
     end_id: int
@@ -49,9 +46,8 @@ def read_frame(tokenizer: Any) -> Frame:
     """Read the turn boundaries off a tokenizer's template.
 
     Thinking that stands in earlier replies stays where it is: the tokens were drawn from the policy and are trained on,
-    and a prompt
-    that drops them is another prompt. Templates that drop it when they render a whole conversation differ from the
-    stream in that.
+    and a prompt that drops them is another prompt. Templates that drop it when they render a whole conversation differ
+    from the stream in that.
 
     Args:
         tokenizer: a transformers tokenizer with a chat template, its keyword arguments bound where there are any.

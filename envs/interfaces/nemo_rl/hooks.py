@@ -1,10 +1,8 @@
 """Puts the driver's wrappers into NeMo-RL, after looking at what this version can do.
 
 Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation;
-and, through a
-class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be reached and are
-refused.
-Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+and, through a class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be
+reached and are refused. Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
 from __future__ import annotations

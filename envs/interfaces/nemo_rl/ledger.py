@@ -1,8 +1,7 @@
 """The ledger of an actor: what every sample came to, and every answered judge question, kept over a death of the actor.
 
 ``<env>.rows.jsonl`` holds one row for each (uid, turn) that ended an episode, with the whole result, for comparing
-runs;
-``<env>.answers.jsonl`` the judge's answers of rows that were being graded. A replayed step finds both and repeats
+runs; ``<env>.answers.jsonl`` the judge's answers of rows that were being graded. A replayed step finds both and repeats
 neither.
 """
 

@@ -2,8 +2,8 @@
 functions.
 
 ``algorithms/utils.py`` and ``algorithms/advantage_estimator.py`` of NVIDIA-NeMo/RL at
-7ea279abfbeb698b092856d0dab61e7cf39bc909: its
-baseline takes a mask of valid samples, and every caller gives it ones. This gives it the graded ones.
+7ea279abfbeb698b092856d0dab61e7cf39bc909: its baseline takes a mask of valid samples, and every caller gives it ones.
+This gives it the graded ones.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 ``environments/utils.py`` and ``distributed/ray_actor_environment_registry.py`` of NVIDIA-NeMo/RL at
 7ea279abfbeb698b092856d0dab61e7cf39bc909. Both must be filled on the driver before environments are made, which is
-before dataset
-modules are imported; so only a wrapper of the stock script can do it.
+before dataset modules are imported; so only a wrapper of the stock script can do it.
 """
 
 from __future__ import annotations

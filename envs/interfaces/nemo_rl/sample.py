@@ -2,8 +2,7 @@
 ended.
 
 Other processes carry it, some without this package, so it is plain data. NeMo-RL drops what a terminal step returns
-here; nothing that
-must come out of an episode may be put into it.
+here; nothing that must come out of an episode may be put into it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ _SPLIT, _FRAME, _HISTORY, _TURN, _ROLLOUT, _TOO_LONG = (
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One rollout at one turn. ``task`` is the task's JSON; ``history`` what was said after the opening; ``turn``
-    counts from 0;
-    ``uid`` None where no driver stamped it; ``ending`` None where no driver told how the reply ended."""
+    counts from 0; ``uid`` None where no driver stamped it; ``ending`` None where no driver told how the reply ended."""
 
     task: str
     split: str

@@ -2,11 +2,9 @@
 with its hooks.
 
 SingleController gives every sample weight 1 and knows no mask, so a group with an ungraded sample is not given to it:
-the rollout fails
-with NeMo-RL's own ``RolloutInfraFailure`` and is drawn again, within the trainer's budgets; what no second try can mend
-(a terminal
-kind) with ``RolloutDataFailure``. ``experience/rollout_manager.py`` and ``experience/failures.py`` of NVIDIA-NeMo/RL at
-7ea279abfbeb698b092856d0dab61e7cf39bc909.
+the rollout fails with NeMo-RL's own ``RolloutInfraFailure`` and is drawn again, within the trainer's budgets; what no
+second try can mend (a terminal kind) with ``RolloutDataFailure``. ``experience/rollout_manager.py`` and
+``experience/failures.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from gavel.models.errors import ConfigError
 @record
 class Extras:
     """``trainer.overrides`` of this trainer. ``temperature`` of the replies; ``threads`` of torch, part of what makes
-    two runs equal;
-    ``save_model`` keeps the trained weights in ``model/`` of the run (270 MB)."""
+    two runs equal; ``save_model`` keeps the trained weights in ``model/`` of the run (270 MB)."""
 
     temperature: float = 1.0
     threads: int = 2

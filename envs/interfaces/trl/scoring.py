@@ -1,10 +1,8 @@
 """Grades the completions of one step of TRL's GRPO trainer: rewards for what was graded, None for what was not.
 
 Contract: TRL 1.16.0, ``trl/trainer/grpo_trainer.py``: a reward function may give None for a completion. Where it is the
-only reward
-function, that completion stays out of its group's mean and spread and has advantage 0. Its tokens still count in the
-length by which
-the step's loss is divided. TRL 1.5 made a 0 of it.
+only reward function, that completion stays out of its group's mean and spread and has advantage 0. Its tokens still
+count in the length by which the step's loss is divided. TRL 1.5 made a 0 of it.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
 @dataclass(frozen=True, slots=True)
 class TrlCompletion:
     """One reply of the policy: ``task`` is the task's JSON, ``ids`` its tokens with the end token, if it got there;
-    ``think_prefilled``
-    says that its prompt opened the thinking block."""
+    ``think_prefilled`` says that its prompt opened the thinking block."""
 
     task: str
     text: str

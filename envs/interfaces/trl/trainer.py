@@ -33,10 +33,8 @@ class TrlSession:
     """What a training is given besides its options.
 
     ``scorer`` makes the scorer once the tokenizer is known; it is called from the training's thread, and its coroutines
-    run on
-    ``loop``. ``stop`` set lets the step under way end, keeps a checkpoint in ``checkpoints`` and ends the training.
-    ``model`` is the
-    folder for the trained weights, where they are to be kept.
+    run on ``loop``. ``stop`` set lets the step under way end, keeps a checkpoint in ``checkpoints`` and ends the
+    training. ``model`` is the folder for the trained weights, where they are to be kept.
     """
 
     tasks: Sequence[Task]

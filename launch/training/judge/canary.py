@@ -120,8 +120,7 @@ def _judge_row(
 @dataclass(frozen=True, slots=True)
 class Watched:
     """The canaries of a run: ``ask_first`` asks them before it starts, ``watch_drift`` while it runs. Both return why
-    the training must not
-    go on; ``ask_first`` None if it may, ``watch_drift`` only then."""
+    the training must not go on; ``ask_first`` None if it may, ``watch_drift`` only then."""
 
     ask: Callable[[int], Coroutine[None, None, str | None]]
     step: Callable[[], int]

@@ -1,14 +1,10 @@
 """A judge's folder, by which processes on different nodes find each other: who serves, who uses it, who is gone.
 
 ``judge.json`` is the plan; ``endpoint-<node>.json`` appears when a node's replicas are ready; ``failed-<node>.txt``
-says why a node
-could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run that uses the
-judge and removed
-when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says that a shared judge has decided
-to end, ``read_exit_code``
-(of a shared judge ``ended-<job>``) has the exit code of its job. Only the file server's clock is compared, by touching
-a file of one's
-own.
+says why a node could not serve, ``died-<node>.txt`` why it does not any more; ``users/<run>`` is touched by each run
+that uses the judge and removed when it is over (one that begins again waits for it meanwhile); ``closing-<job>`` says
+that a shared judge has decided to end, ``read_exit_code`` (of a shared judge ``ended-<job>``) has the exit code of its
+job. Only the file server's clock is compared, by touching a file of one's own.
 """
 
 from __future__ import annotations
@@ -225,8 +221,8 @@ def read_queue(folder: Path) -> set[str]:
 
 def list_waiting(folder: Path, lease: float, in_queue: Container[str] = ()) -> Iterator[tuple[Path, str | None]]:
     """Yield the runs (file, job) that use the judge or wait for it: one that began is silent for ``STALE_S`` at most,
-    one that did
-    not, or whose job is ``in_queue`` (it was ended without a word and begins again), for ``lease`` seconds."""
+    one that did not, or whose job is ``in_queue`` (it was ended without a word and begins again), for ``lease``
+    seconds."""
     clock = folder / "clock"
     clock.touch()
     now = clock.stat().st_mtime

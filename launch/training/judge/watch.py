@@ -96,8 +96,7 @@ def split_gpus(visible: str | None, trainer: int, judge: int) -> tuple[list[str]
     """Return the names of the trainer's GPUs and of the judge's: the first ones and those behind them.
 
     Without CUDA_VISIBLE_DEVICES they are counted from 0; one that names fewer than are needed is used as it is, and the
-    server's start
-    says what is missing.
+    server's start says what is missing.
     """
     names = (
         [name for name in visible.split(",") if name] if visible else [str(number) for number in range(trainer + judge)]

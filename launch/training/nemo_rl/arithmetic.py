@@ -1,8 +1,7 @@
 """The arithmetic of a launch: samples a step, steps an epoch, GPUs, calls of the judge; and what does not add up.
 
 Read off the config that NeMo-RL is given (``data/``, ``algorithms/grpo.py``, ``models/policy/lm_policy.py`` of
-NVIDIA-NeMo/RL at
-7ea279abfbeb698b092856d0dab61e7cf39bc909 say what is divided by what). Pure; task files are read.
+NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909 say what is divided by what). Pure; task files are read.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ UNBOUNDED = 1_000_000
 @record
 class Gpus:
     """How a cluster is divided: ``policy`` and ``generation`` GPUs (the same ones where ``shared``); ``ranks``:
-    data-parallel ranks of
-    the policy, 0 where its model parallelism does not fit its GPUs; ``per_rank``: GPUs of one."""
+    data-parallel ranks of the policy, 0 where its model parallelism does not fit its GPUs; ``per_rank``: GPUs of
+    one."""
 
     policy: int
     generation: int

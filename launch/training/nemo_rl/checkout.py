@@ -21,9 +21,8 @@ _MARK = "nemo_rl/algorithms/grpo.py"
 @record
 class Checkout:
     """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the
-    hooks need and it
-    lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact, refused or
-    unknown."""
+    hooks need and it lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact,
+    refused or unknown."""
 
     root: str
     commit: str | None

@@ -1,9 +1,8 @@
 """Emits the one resolved YAML that a NeMo-RL run is started with: no ``defaults``, no interpolation, no secret.
 
 It starts from the exemplar of the user's own checkout, so that every key that version wants is there, puts our choices
-on top, and
-resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars are written
-in its language.
+on top, and resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars
+are written in its language.
 """
 
 from __future__ import annotations
@@ -46,10 +45,8 @@ _RESOLVERS: Mapping[str, Any] = {
 @record
 class TrainerConfig:
     """What is trained and how. ``nemo_rl_root`` is the user's checkout; ``tasks`` and ``validation`` are task files;
-    ``run_dir`` holds
-    everything of the run, its checkpoints included. ``overrides`` are further keys of NeMo-RL, nested or dotted; they
-    must be the
-    exemplar's, unless they begin with ``+``.
+    ``run_dir`` holds everything of the run, its checkpoints included. ``overrides`` are further keys of NeMo-RL, nested
+    or dotted; they must be the exemplar's, unless they begin with ``+``.
     """
 
     nemo_rl_root: str

@@ -4,10 +4,8 @@ checkout.
     python -m gavel.launch.nemo_rl_main --config runs/first/nemo_rl.yaml [--check]
 
 ``--check`` stops after the preflight. The config is the YAML of ``gavel.launch.training.nemo_rl.config``, or one
-written by hand; its
-section ``gavel`` names the checkout. Config alone cannot register an environment, and ``examples/`` is no part of
-NeMo-RL's package,
-hence this.
+written by hand; its section ``gavel`` names the checkout. Config alone cannot register an environment, and
+``examples/`` is no part of NeMo-RL's package, hence this.
 """
 
 from __future__ import annotations

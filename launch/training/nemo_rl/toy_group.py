@@ -4,8 +4,7 @@ trainer's interpreter.
     python -m gavel.launch.training.nemo_rl.toy_group
 
 NeMo-RL must be importable. Prints one line of JSON: by the name of what was checked, what is wrong with it, empty where
-nothing is. The
-exit code is 0 where nothing is.
+nothing is. The exit code is 0 where nothing is.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ _HERE = "POINT"
 @dataclass(slots=True)
 class Told:
     """What was said of the points so far. ``quiet``: each point gets one line, read from its metrics; ``dry``: the
-    first point is shown
-    whole, of the others what differs from it."""
+    first point is shown whole, of the others what differs from it."""
 
     console: Console
     folder: Path

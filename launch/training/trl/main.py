@@ -4,8 +4,7 @@ the reward.
     python -m gavel.launch.training.trl.main --config runs/first/trainer.yaml
 
 ``SIGTERM`` or Ctrl-C lets the step under way end and keeps a checkpoint; the next start goes on from it. Exit code: 0
-finished, 4 too
-much was ungraded, 130 told to end.
+finished, 4 too much was ungraded, 130 told to end.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 instruction.
 
 Replies of the vectors, all languages and all checks, with fillers around and within them. Those that fail must go on
-failing, those
-that pass must go on passing. Where a wrapping does change what a reader sees, the table says so, for each check, with
-the reason.
+failing, those that pass must go on passing. Where a wrapping does change what a reader sees, the table says so, for
+each check, with the reason.
 """
 
 from __future__ import annotations

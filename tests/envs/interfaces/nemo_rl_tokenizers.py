@@ -1,9 +1,8 @@
 """Tokenizers of released models, where this machine has them: their vocabularies and templates are not ours to ship.
 
 ``GAVEL_TOKENIZERS`` names a folder with ``chatml``, ``llama3`` and ``qwen3``, each with the tokenizer's files of a
-checkpoint of that
-family (``tokenizer.json``, ``tokenizer_config.json``, ``chat_template.jinja``). The embedded model's own is of the
-ChatML family.
+checkpoint of that family (``tokenizer.json``, ``tokenizer_config.json``, ``chat_template.jinja``). The embedded model's
+own is of the ChatML family.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 others.
 
 The rewards are shares of checks that a program makes, i/10 and i/3; a sample is lost by a reply that is too long to be
-graded. Needs
-``NEMO_RL_ROOT``.
+graded. Needs ``NEMO_RL_ROOT``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 differs is told.
 
 Set VERA_MH_UPSTREAM to a checkout of SpringCare/VERA-MH v1.2 (and VERA_MH_UPSTREAM_PYTHON to an interpreter that has
-what it needs) to
-compare with the real one.
+what it needs) to compare with the real one.
 """
 
 from __future__ import annotations
