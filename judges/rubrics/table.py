@@ -38,7 +38,13 @@ def _make_entry(module: object) -> Profile:
     return Profile(module.TARGETS, module.ASSETS, module.build, module.__doc__ or "")  # type: ignore[attr-defined]
 
 
-_MODULES = (nvidia_abstention, gavel_abstention, gavel_instruction_following, vera_mh, vera_mh_small)
+_MODULES = (
+    nvidia_abstention,
+    gavel_abstention,
+    gavel_instruction_following,
+    vera_mh,
+    vera_mh_small,
+)
 PROFILES: Mapping[str, Profile] = MappingProxyType({module.PROFILE: _make_entry(module) for module in _MODULES})
 
 
