@@ -201,13 +201,13 @@ def test_the_verb_ends_with_0_only_where_all_is_identical(monkeypatch: pytest.Mo
     for part, code in ((ComparedPart(2, 2), 0), (ComparedPart(2, 1, ("a",)), 3)):
         found = UpstreamComparison({"transcripts": part})
         monkeypatch.setattr(
-            "gavel.launch.commands.calibrate.upstream_comparison", lambda env, found=found: lambda *_, **__: found
+            "gavel.launch.commands.calibrate.find_upstream_comparison", lambda env, found=found: lambda *_, **__: found
         )
-        for name, value in (("existing_run", tmp_path), ("read_results", [])):
+        for name, value in (("find_existing_run", tmp_path), ("read_results", [])):
             monkeypatch.setattr(f"gavel.launch.commands.calibrate.{name}", lambda *_, value=value: value)
         config = compose_config("calibrate", ["env=vera_mh", SMALL, f"run={tmp_path}", "upstream=x", "judge=smollm2"])
         own = compose_config("rollout", ["experiment=demo_vera_mh", f"run={tmp_path}"])
-        monkeypatch.setattr("gavel.launch.commands.calibrate.config_of", lambda path, own=own: own)
+        monkeypatch.setattr("gavel.launch.commands.calibrate.read_run_config", lambda path, own=own: own)
         assert run_verb(config, Console(quiet=True)) == code
 
 
