@@ -26,7 +26,7 @@ GROUP = "gavel.plugins"
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """What a package adds to the tables of ``gavel.envs.registry`` and ``gavel.judges.rubrics.table``, by name; a name
-    of ours cannot be taken. A rubric of a file: ``rubrics={form.name: profile_of_form(form)}``, ``form`` from
+    of ours cannot be taken. A rubric of a file: ``rubrics={form.name: make_form_profile(form)}``, ``form`` from
     ``read_rubric_file``."""
 
     environments: Mapping[str, Entry] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """A score for verl, graded by a ``gavel serve`` that all workers share.
 
-    gavel serve env=instruction_following reward=mean judge=none python -m verl.trainer.main_ppo … \\
+    gavel serve env=instruction_following reward=mean judge=none
+    python -m verl.trainer.main_ppo … \\
         custom_reward_function.path=examples/verl_compute_score.py custom_reward_function.name=compute_score
 
 Each row's ``reward_model.ground_truth`` is a row of gavel as JSON text, its ``data_source`` the name that the

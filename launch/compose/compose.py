@@ -1,5 +1,4 @@
-"""Where Hydra ends: a verb and its overrides go in, a frozen dataclass comes out. The only module that sees a
-DictConfig.
+"""Where Hydra ends: a verb and its overrides go in, a frozen dataclass comes out. No verb sees a DictConfig.
 
 Hydra chooses and merges the group files; keys, types and choices are checked here against the schema, because Hydra
 takes any type and answers a misspelled key with the advice to add it.

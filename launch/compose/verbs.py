@@ -16,7 +16,7 @@ GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "trainer", "c
 @dataclass(frozen=True, slots=True)
 class Verb:
     """One verb: ``module`` has ``run(config, console) -> int``; ``schema`` names the class of its config in
-    ``gavel.launch.config.schema``, or with its module before it (``gavel.launch.count.CountConfig``).
+    ``gavel.launch.config.schema``, or with its module before it (``gavel.launch.commands.count.CountConfig``).
 
     ``groups`` are the config groups that matter to it, ``examples`` pairs of a command's tail and what it does,
     ``keys`` pairs of a key and what it means.

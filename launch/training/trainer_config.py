@@ -54,7 +54,7 @@ def make_trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout,
     """Return the name of the trainer's config and its text.
 
     Raises:
-        ConfigError: see ``nemo_rl_config.render_config``.
+        ConfigError: see ``gavel.launch.training.nemo_rl.config.render_config``.
     """
     if not config.trainer.nemo_rl:
         return "trainer.yaml", str(
@@ -113,7 +113,7 @@ def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConf
 
 
 def list_overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
-    """Return what a NeMo-RL run changes of its recipe, see ``nemo_rl_config.find_overlaid``."""
+    """Return what a NeMo-RL run changes of its recipe, see ``find_overlaid``."""
     return find_overlaid(_make_nemo_rl(config, layout, run), assembly)
 
 

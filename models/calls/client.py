@@ -189,8 +189,8 @@ class ChatClient:
 
         For a policy, a reply that is empty, cut off, or a call of a tool is a reply. One that the engine did not finish
         (no finish reason, or a word like ``abort``) is a failed try, whoever asked. A judge's or simulator's must be
-        complete and not empty. Equal calls share a reply, or get a confirmed one from the cache, where ``cacheable``
-        says so.
+        complete and not empty. Equal calls share a reply, or get a confirmed one from the cache, where
+        ``is_cacheable`` says so.
 
         Raises:
             ModelFailure: no usable reply within the deadline and the attempts; its receipt lists every try.

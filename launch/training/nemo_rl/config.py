@@ -1,7 +1,7 @@
 """Emits the one resolved YAML that a NeMo-RL run is started with: no ``defaults``, no interpolation, no secret.
 
 It starts from the exemplar of the user's own checkout, so that every key that version wants is there, puts our choices
-on top, and resolves. Besides ``launch.config`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars
+on top, and resolves. Besides ``launch/compose`` the only module that sees OmegaConf's classes, for NeMo-RL's exemplars
 are written in its language.
 """
 
