@@ -116,7 +116,7 @@ def find_content_note(env: Mapping[str, Any]) -> str | None:
 UPSTREAMS: Mapping[str, tuple[str, str]] = {"vera_mh": (f"{_VERA_MH}.calibrate", "compare_upstream")}
 """Environments that can be compared with a checkout of the code they follow: module and function, which takes the
 environment, the run's results, the checkout's folder, and ``run`` and ``python`` by name; what it returns has
-``identical`` and ``lines()``."""
+``identical`` and ``describe_lines()``."""
 
 
 def find_upstream_comparison(env: Mapping[str, Any]) -> Any:

@@ -44,7 +44,7 @@ def compute_mean(
 
     Args:
         values: shape (rows,).
-        clusters: shape (rows,), from ``encode``.
+        clusters: shape (rows,), from ``encode_names``.
         bounds: ``(0, 1)`` for a share, ``(-1, 1)`` for an index.
     """
     return compute_ratio(values, np.ones(len(values)), clusters, bounds=bounds)
@@ -70,7 +70,7 @@ def compute_ratio(
     Args:
         numerators: shape (rows,).
         denominators: shape (rows,), each 0 or 1: whether the row counts.
-        clusters: shape (rows,), from ``encode``.
+        clusters: shape (rows,), from ``encode_names``.
         bounds: of the ratio; None for unbounded.
     """
     counted = np.asarray(denominators, dtype=np.float64) > 0

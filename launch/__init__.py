@@ -1,1 +1,1 @@
-"""The ``gavel`` command: one module per verb, config schemas, the run folder."""
+"""The ``gavel`` command, in rooms from ``config`` up to ``cli``; ``docs/architecture.md`` says what is in which."""

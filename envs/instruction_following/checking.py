@@ -26,7 +26,7 @@ CHECKS: Mapping[str, CheckFunction] = MappingProxyType(
     {**CASE, **CONTENT, **FORMAT, **KEYWORDS, **LENGTH, **LETTERS, **PUNCTUATION, **START_END}
 )
 if missing := [entry.id for entry in FAST if entry.id not in CHECKS]:
-    raise ImportError(f"instructions of table_fast without a function in checks_*: {', '.join(missing)}")
+    raise ImportError(f"instructions of table_fast without a function in checks/: {', '.join(missing)}")
 
 
 def check_instruction(response: str, instruction_id: str, arguments: Mapping[str, Any], language: str = "en") -> Check:

@@ -1,1 +1,1 @@
-"""What ``gavel serve`` is made of."""
+"""What is graded for others: over HTTP (``gavel serve``) and in Python (``gavel.Grader``)."""
