@@ -71,10 +71,13 @@ pytestmark = pytest.mark.skipif(
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the repository as a fresh clone has it: links kept, no empty folder, nothing generated."""
     copy = tmp_path_factory.mktemp("clone") / "gavel"
-    generated = shutil.ignore_patterns(
-        ".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "data.local", "tests", "benchmarks"
-    )
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=generated)
+    generated = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "data.local")
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        left = {"runs", "tests", "benchmarks"} if Path(folder) == ROOT else set[str]()  # launch has a room named runs
+        return {*generated(folder, names), *left.intersection(names)}
+
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=ignore)
     for folder in sorted((path for path in copy.rglob("*") if path.is_dir() and not path.is_symlink()), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()

@@ -5,6 +5,7 @@ follows.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import time
@@ -196,8 +197,11 @@ async def test_a_comparison_puts_changed_rows_first_and_their_texts_side_by_side
     run = await hostile_run(tmp_path)
     await gavel("rescore", str(run), "reward=omniscience", f"into={tmp_path / 'other'}")
     results = tmp_path / "other" / "results.jsonl"
-    changed = without_digests(results.read_text()).replace('"label":"correct"', '"label":"incorrect"', 1)
-    results.write_text(changed)
+    stored = [json.loads(line) for line in without_digests(results.read_text()).splitlines()]
+    right = next(row for row in stored if row["outcome"]["label"] == "correct")
+    wrong = next(row for row in stored if row["outcome"]["label"] == "incorrect")
+    right["outcome"]["label"], right["reward"] = "incorrect", wrong["reward"]
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in stored))
     done = await gavel("compare", str(run), str(tmp_path / "other"), f"out={tmp_path / 'out'}")
     assert done.code == 0, done.err
     async with Browser.start(tmp_path) as browser:

@@ -23,7 +23,8 @@ from gavel.envs.instruction_following.verdicts import (
     make_count_check,
 )
 
-_LABEL = regex.compile(r"\A[ \t]*[\w.+-]*(?:[ \t]+\w+=\S+)*[ \t]*\s")
+_LABEL = regex.compile(r"\A(?:[ \t]*+[\w.+-]++(?![=\w]))?+(?:[ \t]++\w++=\S++)*+(?:[ \t]*+[^\S \t]|[ \t]++)")
+"""A fence's language and attributes; possessive throughout, as spaces could belong to each part."""
 _TITLE_END = r"(?:\s*(?:/|\p{L}{1,4})\s*\p{Nd}{1,3}(?=$|\W))?(?:$|\s*[:.)\-–—|،、。，\]}=~#*+»】」』》）>]|\s+\()"
 """A number may be of a total: Section 1 of 3, Teil 1/3."""
 _DECORATION = r"[\[({=~#*+:\-–—_|>«【「『《（\s]*"
