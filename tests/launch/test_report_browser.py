@@ -197,7 +197,7 @@ async def test_a_comparison_puts_changed_rows_first_and_their_texts_side_by_side
     run = await hostile_run(tmp_path)
     await gavel("rescore", str(run), "reward=omniscience", f"into={tmp_path / 'other'}")
     results = tmp_path / "other" / "results.jsonl"
-    stored = [json.loads(line) for line in without_digests(results.read_text()).splitlines()]
+    stored = [json.loads(line) for line in without_digests(results.read_text()).split("\n") if line]
     right = next(row for row in stored if row["outcome"]["label"] == "correct")
     wrong = next(row for row in stored if row["outcome"]["label"] == "incorrect")
     right["outcome"]["label"], right["reward"] = "incorrect", wrong["reward"]
