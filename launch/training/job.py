@@ -1,7 +1,8 @@
 """What the processes of a training job run: ``train RUN`` on the first node of the training part, ``judge FOLDER`` on
 each judge node.
 
-python -m gavel.launch.training.job train runs/first python -m gavel.launch.training.job judge runs/first/judge
+    python -m gavel.launch.training.job train runs/first
+    python -m gavel.launch.training.job judge runs/first/judge
 """
 
 from __future__ import annotations
