@@ -173,7 +173,7 @@ def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
     for binding in (info.binding, *info.also_binds):
         try:
             if binding is not None:
-                judge.get_rubric(binding)
+                judge.rubric(binding)
         except ConfigError as failed:
             raise ConfigError(
                 failed.problem,

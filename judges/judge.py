@@ -53,7 +53,7 @@ class BoundJudges:
         self._bindings, self._models, self._fresh = dict(bindings), models, fresh
         self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
 
-    def get_rubric(self, binding: str) -> Rubric:
+    def rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
 
         Raises:

@@ -188,7 +188,7 @@ class Judge(Protocol):
         """
         ...
 
-    def get_rubric(self, binding: str) -> Rubric:
+    def rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
 
         Raises:

@@ -106,13 +106,13 @@ class AbstentionEnvironment:
     def _get_rules(self, binding: str) -> tuple[Rule, ...]:
         rules = self._rules.get(binding)
         if rules is None:
-            rubric = self._judge.get_rubric(binding)
+            rubric = self._judge.rubric(binding)
             _check_rubric(rubric, binding)
             rules = self._rules[binding] = list_rules(rubric.profile, exact_match=self._config.exact_match_rule)
         return rules
 
     def _make_slots(self, task: Task, transcript: Transcript, binding: str, answer: str) -> Mapping[str, str]:
-        rubric, target = self._judge.get_rubric(binding), task.target
+        rubric, target = self._judge.rubric(binding), task.target
         slots = {
             "question": target.question,
             "reference": write_references(rubric.profile, target.references),

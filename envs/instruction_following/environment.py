@@ -189,7 +189,7 @@ def build(
 
 
 def _check_rubric(judge: Judge, binding: str) -> None:
-    rubric = judge.get_rubric(binding)
+    rubric = judge.rubric(binding)
     if set(rubric.slots) != set(SLOTS) or set(rubric.labels) != {"yes", "no"}:
         raise ConfigError(
             "the instruction_following environment cannot use this rubric",

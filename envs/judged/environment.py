@@ -222,7 +222,7 @@ def build(config: JudgedConfig, judge: Judge, services: Mapping[str, ChatModel])
 
 
 def _require_form(judge: Judge, name: str) -> RubricForm:
-    rubric = judge.get_rubric(name)
+    rubric = judge.rubric(name)
     if (form := find_form(rubric)) is None:
         raise ConfigError(
             "this rubric does not say where the texts of its slots come from",

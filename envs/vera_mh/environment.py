@@ -192,7 +192,7 @@ class VeraMhEnvironment:
         }
 
     def _get_rubric(self, binding: str) -> VeraMhRubric:
-        return require_vera_mh_rubric(self._judge.get_rubric(binding), field=f"judging.bindings.{binding}.rubric")
+        return require_vera_mh_rubric(self._judge.rubric(binding), field=f"judging.bindings.{binding}.rubric")
 
 
 def build(config: VeraMhConfig, judge: Judge, services: Mapping[str, ChatModel]) -> VeraMhEnvironment:

@@ -87,7 +87,7 @@ class VeraMhTasks:
 
     def contents(self, tasks: Sequence[Task]) -> Mapping[str, bytes]:
         """Return the files of a prepared folder: the same tasks give the same bytes."""
-        binding, rubric = self.config.binding, self.judge.get_rubric(self.config.binding)
+        binding, rubric = self.config.binding, self.judge.rubric(self.config.binding)
         verifier = {"kind": "NamedJudgeVerifier", "binding": binding, "profile": rubric.profile, "target": TARGETS[0]}
         rows = b"".join(dump(task) + b"\n" for task in tasks)
         made = {"tasks.jsonl": rows, "verifiers.json": _encode_pretty({f"{TARGETS[0]}/{binding}": verifier})}

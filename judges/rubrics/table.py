@@ -39,7 +39,7 @@ def _make_entry(module: object) -> Profile:
 
 
 _MODULES = (
-    nvidia_abstention,
+    nvidia_abstention,  # as upstream grades
     gavel_abstention,
     gavel_instruction_following,
     vera_mh,

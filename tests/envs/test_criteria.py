@@ -99,7 +99,7 @@ class Judge:
             raise JudgeFailure(FailureKind.JUDGE_UNPARSEABLE, str(failed)) from None
         return Grade(verdict.label, verdict.score, verdict.reasoning, verdict.parse, raw, verdict.details or {}, ())
 
-    def get_rubric(self, binding: str) -> Rubric:
+    def rubric(self, binding: str) -> Rubric:
         return self._rubric
 
 

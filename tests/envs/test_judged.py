@@ -41,7 +41,7 @@ class Judges:
             raise JudgeFailure(FailureKind.JUDGE_FAILED, "the judge is away")
         return Grade(label, {"good": 1.0, "fair": 0.5, "bad": 0.0}[label], "so", "exact", label, {}, ())
 
-    def get_rubric(self, binding: str) -> Rubric:
+    def rubric(self, binding: str) -> Rubric:
         if binding not in self.labels:
             raise ConfigError("there is no such binding", field=binding)
         return self._rubric

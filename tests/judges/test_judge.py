@@ -222,7 +222,7 @@ async def test_cancellation_passes_through(tmp_path: Path) -> None:
 async def test_an_unknown_binding_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     async with scripted(STRICT, lambda body: "", tmp_path) as (_, _, judge):
         with pytest.raises(ConfigError, match="abstention"):
-            judge.get_rubric("abstension")
+            judge.rubric("abstension")
 
 
 OWN_TOKENS = {"eos_token": "<turn:end>", "additional_special_tokens": ["<turn:user>", "~~go~~", "<|im_end|>"]}

@@ -62,6 +62,8 @@ def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) ->
         "grpo": "exact",
         "reinforce_plus_plus": "exact",
         "gdpo": "refused",
+        "raw_reward": "refused",
+        "gae": "refused",
         "opd": "refused",
         "StrangeAdvantageEstimator": "unknown",
     }

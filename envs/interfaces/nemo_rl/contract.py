@@ -32,6 +32,8 @@ ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "ReinforcePlusPlusAdvantageEstimator": ("reinforce_plus_plus", "exact"),
     "GDPOAdvantageEstimator": ("gdpo", "refused"),
     "OPDAdvantageEstimator": ("opd", "refused"),
+    "RawRewardAdvantageEstimator": ("raw_reward", "refused"),  # of PPO, which is not hooked
+    "GeneralizedAdvantageEstimator": ("gae", "refused"),
 }
 """By class: the name in ``grpo.adv_estimator.name``, and how it stands with samples that were not graded. Others are
 unknown, and refused too."""

@@ -19,6 +19,8 @@ _ESTIMATORS = {
     "gdpo": "it wants a reward in parts, and an environment of ours gives one weighted reward (its parts are logged "
     "as reward/…)",
     "opd": "it takes no reward at all, so that nothing would be graded for",
+    "raw_reward": "it is of PPO, which is not hooked, and has no baseline to leave ungraded samples out of",
+    "gae": "it is of PPO, which is not hooked, and its values learn from every sample",
 }
 
 
