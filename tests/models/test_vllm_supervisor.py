@@ -21,13 +21,14 @@ from gavel.models.vllm.process import Supervised, describe_exit
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 HOLDER = """
-import asyncio, os, sys
+import asyncio, os, signal, sys
 from gavel.models.vllm.process import Supervised
 async def main():
     with open(os.devnull, "wb") as output:
         tree = Supervised.start(sys.argv[1:], environment=os.environ, output=output)
     print("up", flush=True)
     await asyncio.sleep(600)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests of a background job inherit that it is ignored
 asyncio.run(main())
 """
 STUBBORN = ("-m", "vllm", "--behaviour", "stubborn", "--port", "0", "--served-model-name", "m")
