@@ -61,7 +61,7 @@ async def test_a_signal_ends_the_judge_and_leaves_nothing(
         assert f"judge=external judge.base_url={url}/v1 judge.model={config.judge.model}" in output.getvalue()
         os.kill(os.getpid(), number)
         assert await asyncio.wait_for(task, 10) == 0
-    assert not matching(mark)
+    await asyncio.to_thread(wait_until, lambda: not matching(mark), 5.0)
     assert (Path(str(config.run.dir)) / "logs" / "judge.log").is_file()
 
 
@@ -84,7 +84,7 @@ async def test_an_interrupt_before_it_is_ready_is_an_interruption(
     await asyncio.to_thread(wait_until, lambda: len(matching(mark)) == 2, 20.0)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(task, 10) == 130
-    assert not matching(mark)
+    await asyncio.to_thread(wait_until, lambda: not matching(mark), 5.0)
 
 
 async def test_a_dry_run_shows_the_command_and_starts_nothing(config: JudgeConfig, tmp_path: Path) -> None:

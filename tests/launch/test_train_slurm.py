@@ -217,12 +217,13 @@ def limited(slurm: Slurm, folder: Path) -> None:
     words = (
         "cluster.time='01:00:00'",
         "cluster.signal_seconds=60",
-        "trainer.overrides={steps: 400, pause: 0.05, stop_at: 390}",
+        "trainer.overrides={steps: 400, pause: 0.05, hold_at: 100, stop_at: 390}",
     )
     run, job = submit(slurm, folder, *words)
     wait_until(lambda: "step 2:" in log_of(run), 90, "the second step")
     limit_soon(slurm, job)
     wait_until(lambda: "SIGTERM: a checkpoint is there" in log_of(run), 60, "the signal")
+    (run / "go").touch()  # held until now: the signal may come half a minute late, when all steps would be done
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     wait_until(lambda: "starting after" in log_of(run, 2), 90, "the second start")
     for number in (2, 3):
