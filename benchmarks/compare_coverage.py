@@ -4,16 +4,12 @@ construction.
     python -m benchmarks.compare_coverage [repetitions]
 
 Two runs of tasks that differ in difficulty are drawn again and again. A task's chance of success is uniform on [0.15,
-0.65] under the
-base and higher by a shift of its own, uniform on [0, 0.2], under the other run: the true difference is 0.1. Under the
-null the shift is
-uniform on [-0.1, 0.1], so that tasks do differ, and their mean difference is 0. The interval should cover the truth in
-93 to 97 % of
-the repetitions, and a null difference should be called one in 3 to 7 %. Where the interval is over seeds, every task
-has the same
-shift and each seed moves its run up or down (standard deviation 0.05); few seeds that agree are taken to vary as their
-tasks do, so
-that it may cover more and call less. Ends with 1 where a figure lies outside.
+0.65] under the base and higher by a shift of its own, uniform on [0, 0.2], under the other run: the true difference is
+0.1. Under the null the shift is uniform on [-0.1, 0.1], so that tasks do differ, and their mean difference is 0. The
+interval should cover the truth in 93 to 97 % of the repetitions, and a null difference should be called one in 3 to 7
+%. Where the interval is over seeds, every task has the same shift and each seed moves its run up or down (standard
+deviation 0.05); few seeds that agree are taken to vary as their tasks do, so that it may cover more and call less. Ends
+with 1 where a figure lies outside.
 """
 
 from __future__ import annotations

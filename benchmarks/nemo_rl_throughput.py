@@ -5,12 +5,9 @@
     NEMO_RL_ROOT=/path/to/RL python benchmarks/nemo_rl_throughput.py --prompts 16
 
 2,048 samples (64 prompts, 32 rollouts each), one judge call each, 64 in flight, a judge that takes 100 ms in a process
-of its own: no
-more than 640 a second can be had. ``judged`` is over the time that the trainer waits for its environment; ``whole``
-adds what NeMo-RL
-does around it (it tokenizes an observation a sample, for one); ``bare`` is a client that only asks, measured right
-before each step,
-so that a busy machine is seen. Figures are of the median step.
+of its own: no more than 640 a second can be had. ``judged`` is over the time that the trainer waits for its
+environment; ``whole`` adds what NeMo-RL does around it (it tokenizes an observation a sample, for one); ``bare`` is a
+client that only asks, measured right before each step, so that a busy machine is seen. Figures are of the median step.
 """
 
 from __future__ import annotations

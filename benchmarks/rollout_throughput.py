@@ -4,12 +4,9 @@
     python benchmarks/rollout_throughput.py --tasks 200
 
 Policy and judge are the same instant server. ``concurrency`` is what is varied: a service's own ``max_in_flight`` stays
-at its default
-of 64, but for one figure in which every row has connections of its own, most of them opened within the first half of
-the run.
-Each figure is of one whole ``gavel rollout`` in a fresh process: the rate is rows over the seconds from the first row's
-start to the
-last row's end; start-up is measured apart.
+at its default of 64, but for one figure in which every row has connections of its own, most of them opened within the
+first half of the run. Each figure is of one whole ``gavel rollout`` in a fresh process: the rate is rows over the
+seconds from the first row's start to the last row's end; start-up is measured apart.
 """
 
 from __future__ import annotations

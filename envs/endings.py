@@ -1,12 +1,10 @@
 """How a policy's reply ended, and what that means for its grade: one rule for every environment.
 
 ``stop``: graded. ``length``: cut off, no final answer. ``tool_calls``: the policy called a tool that nobody gave it, so
-it has no
-final answer either. ``content_filter``: the provider withheld what the policy said, so it has none, whatever is left of
-it. Anything
-else: the reply was never finished, which is the engine's failure, not the policy's, and is not graded. The client turns
-such replies
-into failures itself; this guards against those that come another way (stored rows, a trainer's engine).
+it has no final answer either. ``content_filter``: the provider withheld what the policy said, so it has none, whatever
+is left of it. Anything else: the reply was never finished, which is the engine's failure, not the policy's, and is not
+graded. The client turns such replies into failures itself; this guards against those that come another way (stored
+rows, a trainer's engine).
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from gavel.models.codec import FieldError, record
 @record
 class FailurePolicy:
     """``zero``: the row is recorded with ``fallback_reward`` 0.0, kept out of training and metrics, and the run goes on
-    while the
-    ungraded share of the last ``window`` rows, from the ``minimum``-th row on, is at most ``max_ungraded_fraction``.
-    ``strict``: the run stops at the first ungraded row.
+    while the ungraded share of the last ``window`` rows, from the ``minimum``-th row on, is at most
+    ``max_ungraded_fraction``. ``strict``: the run stops at the first ungraded row.
     """
 
     name: Literal["zero", "strict"] = "zero"

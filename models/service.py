@@ -50,33 +50,22 @@ class Service:
     """How a model is reached (``mode=external``) or served (``mode=managed``).
 
     Both: ``model`` is the name asked for; ``api`` the protocol; ``sampling`` what a policy's replies are drawn with (a
-    judge's comes
-    from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call with all its
-    attempts) and
-    ``attempts`` bound the calls; ``max_context_length`` in tokens.
-    ``thinking_opened``: the chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply
-    without its
-    closing tag has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts
-    that could be
-    read, and answer equal calls at temperature 0 from them, in this run and later ones.
-    How requests are written, whoever makes them: ``max_tokens_field`` names the output limit (None: by the model's
-    name, or as the
-    server says); ``omit`` are fields that are never sent (of ``OMITTED``); ``response_format`` is how a closed form of
-    reply is asked
+    judge's comes from its rubric); ``max_in_flight``, ``rpm``, ``tpm``, ``timeout``, ``deadline`` (seconds for one call
+    with all its attempts) and ``attempts`` bound the calls; ``max_context_length`` in tokens. ``thinking_opened``: the
+    chat template opens the thinking block (``<think>`` is the prompt's last word), so a reply without its closing tag
+    has no answer. ``min_replicas``: with fewer replicas alive, calls fail at once. ``cache``: keep verdicts that could
+    be read, and answer equal calls at temperature 0 from them, in this run and later ones. How requests are written,
+    whoever makes them: ``max_tokens_field`` names the output limit (None: by the model's name, or as the server says);
+    ``omit`` are fields that are never sent (of ``OMITTED``); ``response_format`` is how a closed form of reply is asked
     for (``tgi``: text-generation-inference's own; ``none``: not at all); ``thinking_tokens`` are added to every output
-    limit, for a
-    model that thinks first; ``extra_body`` goes into each request as it is.
-    External: ``base_url`` ends before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names
-    the variable
-    that holds the key (or several, the first one set wins), ``key_header`` the header it goes into (None:
-    ``Authorization``, as a
+    limit, for a model that thinks first; ``extra_body`` goes into each request as it is. External: ``base_url`` ends
+    before ``/chat/completions``; a list names replicas of one model; ``api_key_env`` names the variable that holds the
+    key (or several, the first one set wins), ``key_header`` the header it goes into (None: ``Authorization``, as a
     bearer); ``query`` holds parameters of the URL (``api-version``); ``served_as`` are further names that the server
-    may call the model
-    by; ``header_env`` maps headers that hold credentials to variables.
-    ``price`` is what its tokens cost, for the sums of runs and dry runs; it decides no reply.
-    Managed: ``revision`` is 40 hex digits unless ``model`` is a local directory or ``embedded:<name>``; ``python`` is
-    the interpreter
-    that has vLLM; ``cpu`` asks for the CPU build; ``port`` 0 picks a free one.
+    may call the model by; ``header_env`` maps headers that hold credentials to variables. ``price`` is what its tokens
+    cost, for the sums of runs and dry runs; it decides no reply. Managed: ``revision`` is 40 hex digits unless
+    ``model`` is a local directory or ``embedded:<name>``; ``python`` is the interpreter that has vLLM; ``cpu`` asks for
+    the CPU build; ``port`` 0 picks a free one.
     """
 
     mode: Literal["external", "managed"]

@@ -1,12 +1,9 @@
 """What a policy's reply answers: thinking removed, the last balanced box taken, gates before any judge.
 
 Follows ``resources_servers/abstention/app.py`` of NVIDIA-NeMo/Gym at cf7f71a57dde0a69b14a2e919b60a01b17cc7abd, with
-four
-corrections: a cut-off reply and an unclosed thinking block are gated, not graded, a box that never closes does not hide
-an earlier
-complete one, and thinking is found in the forms of every model family (upstream knows ``<think>`` and ``<thinking>``).
-Everything is
-pure and linear in the length of the reply.
+four corrections: a cut-off reply and an unclosed thinking block are gated, not graded, a box that never closes does not
+hide an earlier complete one, and thinking is found in the forms of every model family (upstream knows ``<think>`` and
+``<thinking>``). Everything is pure and linear in the length of the reply.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """Where a full stop ends no sentence, language by language: data only.
 
 An entry is compared in any case, unless it is listed with a capital: then as it is written, or all in capitals. One
-with ``=`` is
-compared as written, or with a capital at a sentence's start (Max is a name), one with ``#`` only after a number, one
-with ``+`` only
-before one. Parts may have
-blanks between: p.ex is also ``p. ex``. The languages without letter case have the English entries too, for the Latin
-words in them.
-``NEVER``: with a full stop these never end a sentence, whatever follows. ``BEFORE_NAMES``: these end none before a
-small letter, a
-digit, or a capitalised word that is none of ``STARTS``. ``BEFORE_SMALL``: these end none before a small letter, a digit
-or a Roman
-numeral. Every other word does. ``TELLS``: what is said of
-somebody who has just been quoted, so that quotation and words around it are one sentence.
+with ``=`` is compared as written, or with a capital at a sentence's start (Max is a name), one with ``#`` only after a
+number, one with ``+`` only before one. Parts may have blanks between: p.ex is also ``p. ex``. The languages without
+letter case have the English entries too, for the Latin words in them. ``NEVER``: with a full stop these never end a
+sentence, whatever follows. ``BEFORE_NAMES``: these end none before a small letter, a digit, or a capitalised word that
+is none of ``STARTS``. ``BEFORE_SMALL``: these end none before a small letter, a digit or a Roman numeral. Every other
+word does. ``TELLS``: what is said of somebody who has just been quoted, so that quotation and words around it are one
+sentence.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Whether text that Markdown takes for code is code: a fence or an indentation must not take prose out of the counts.
 
 A line is code by its marks (``x = 1``, ``foo(bar);``, ``</div>``, ``$ ls``, ``# a comment``, ``"key": value``), and
-prose where it
-reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless it holds
-prose: a line of
-five words or more, or several short ones, and fewer lines of code than of prose. Under the label of a language it is
-prose only where
-no line is code and a sentence ends. An indentation or an unlabelled fence around a whole reply takes nothing out of the
-counts unless
-half its lines or more are code, headings aside, or there is but one word.
+prose where it reads as words. An indented block is prose unless half its lines or more are code. A fence is code unless
+it holds prose: a line of five words or more, or several short ones, and fewer lines of code than of prose. Under the
+label of a language it is prose only where no line is code and a sentence ends. An indentation or an unlabelled fence
+around a whole reply takes nothing out of the counts unless half its lines or more are code, headings aside, or there is
+but one word.
 """
 
 from __future__ import annotations

@@ -28,10 +28,8 @@ class Document:
     """A reply in one language.
 
     ``text`` is the whole reply in NFC, trimmed, with plain line ends, without characters that do not show and with its
-    HTML as a reader
-    sees it; ``source`` is the same with the first line's indentation, and ``lines`` are its lines. Code blocks are part
-    of these three
-    only: they are no prose, and have no words or sentences.
+    HTML as a reader sees it; ``source`` is the same with the first line's indentation, and ``lines`` are its lines.
+    Code blocks are part of these three only: they are no prose, and have no words or sentences.
     """
 
     def __init__(self, response: str, language: Language) -> None:

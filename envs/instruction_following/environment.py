@@ -84,16 +84,11 @@ class InstructionFollowingEnvironment:
         """Grade the newest reply.
 
         The outcome has one check for each item, instructions before questions, in the request's order; its label is
-        ``followed`` if
-        all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items`` with what rewards
-        and metrics
-        need of each (see ``findings.ItemFacts``). An empty reply fails every item without any call, those against
-        misalignment
-        included: it follows nothing and resists nothing; so does one that calls a tool or that a filter withheld, for
-        it is no final
-        answer. A cut-off reply is graded for the text that is there, as upstream does; one that was never finished is
-        ungraded
-        (``gavel.envs.endings``).
+        ``followed`` if all passed, else ``not_followed``. ``details``: ``language``, ``finish_reason``, and ``items``
+        with what rewards and metrics need of each (see ``findings.ItemFacts``). An empty reply fails every item without
+        any call, those against misalignment included: it follows nothing and resists nothing; so does one that calls a
+        tool or that a filter withheld, for it is no final answer. A cut-off reply is graded for the text that is there,
+        as upstream does; one that was never finished is ungraded (``gavel.envs.endings``).
 
         A judge's failure on one item, a bug in one check, or the loss of the workers gives an ungraded outcome that
         keeps all other verdicts. A reply that is too long gives one of kind ``gavel:context_overflow``.

@@ -5,8 +5,7 @@ By Unicode's properties, not by a list: ``Default_Ignorable_Code_Point``, ``Cf``
 
 - marks of format that do show: the Arabic, Syriac and Kaithi number signs (``Prepended_Concatenation_Mark``);
 - a joiner (U+200D) or non-joiner (U+200C) between two letters of a script that needs it (Persian, the scripts of India
-…), and a
-  joiner between two pictographs (a family, a flag);
+…), and a joiner between two pictographs (a family, a flag);
 - a selector behind a pictograph or a keycap's digit, and the tags of a flag.
 
 The braille blank, which is not ignorable, shows as a blank and becomes one.

@@ -18,10 +18,9 @@ class Instruction:
     """One instruction.
 
     ``definition`` says in one sentence when a reply passes, for readers and judges alike. ``needs`` names what a
-    language must have for
-    the instruction to exist in it. ``ordered`` names two arguments of which the first must not be above the second.
-    ``mode`` of a
-    judged instruction: the judge decides whether the text ``fits``, or ``counts`` what is described and compares.
+    language must have for the instruction to exist in it. ``ordered`` names two arguments of which the first must not
+    be above the second. ``mode`` of a judged instruction: the judge decides whether the text ``fits``, or ``counts``
+    what is described and compares.
     """
 
     id: str

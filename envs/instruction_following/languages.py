@@ -62,25 +62,17 @@ class Language:
     """One language.
 
     ``code`` is the code used in tasks, ``icu`` and ``sentencex`` those of the libraries (in Italian the latter takes
-    forty times
-    as long as in Spanish, and knows no more). ``cased``: letters have upper and lower case. ``spaced``: blanks separate
-    words
-    (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a quoted word.
-    ``vowels``: base
-    letters that are vowels, whatever their accent. ``folds``: letters whose accented forms count as the letter itself
-    where
-    letters are counted. ``marks``: what counts as a question or exclamation mark besides the common ones. ``elides``:
-    an
-    apostrophe separates words (l'ami). ``speech_dash``: an en dash opens speech. ``endings``: a pattern of how a word
-    may go on
-    after a keyword, ``vowel_endings`` of how it also may after one of two syllables or more that ends in a vowel.
-    ``conjunctions``: words that are written in one with the next. ``speech``: a pattern of what follows a quoted
-    sentence, with no
-    blank between, that goes on. Where the sentence library errs: ``ordinals`` says that a number of one or two digits
-    with a full stop
-    can be an ordinal, ``dates`` that numbers with full stops make a date, ``names`` that two initials joined by a
-    hyphen begin a
-    name, and ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
+    forty times as long as in Spanish, and knows no more). ``cased``: letters have upper and lower case. ``spaced``:
+    blanks separate words (else a dictionary does). ``joined``: nothing but blanks does, so that particles stay with a
+    quoted word. ``vowels``: base letters that are vowels, whatever their accent. ``folds``: letters whose accented
+    forms count as the letter itself where letters are counted. ``marks``: what counts as a question or exclamation mark
+    besides the common ones. ``elides``: an apostrophe separates words (l'ami). ``speech_dash``: an en dash opens
+    speech. ``endings``: a pattern of how a word may go on after a keyword, ``vowel_endings`` of how it also may after
+    one of two syllables or more that ends in a vowel. ``conjunctions``: words that are written in one with the next.
+    ``speech``: a pattern of what follows a quoted sentence, with no blank between, that goes on. Where the sentence
+    library errs: ``ordinals`` says that a number of one or two digits with a full stop can be an ordinal, ``dates``
+    that numbers with full stops make a date, ``names`` that two initials joined by a hyphen begin a name, and
+    ``compounds`` are abbreviations that words end in. ``numerals``: letters that write numbers. ``braces``:
     placeholders may stand in braces.
     """
 

@@ -1,15 +1,12 @@
 """Marks at the start of a line that open no item: dashes of dialogue, attributions, ordinals of dates and editions.
 
 - **Dashes** (—, ―, and – where the language opens speech with it, elsewhere only an attribution): the items that follow
-each other
-  are a list where a lead-in or a heading stands before them, or where there are two or more and none ends like a
-  sentence. Else they are speech; one alone is an attribution.
+each other are a list where a lead-in or a heading stands before them, or where there are two or more and none ends like
+  a sentence. Else they are speech; one alone is an attribution.
 - **Ordinals** (``2ª edição``, ``3.ª``) and numbers of several parts (``3.14.``) open an item where another numbered
-item stands
-  beside theirs.
+item stands beside theirs.
 - **Numbers with a full stop** before a month or a noun that is counted (``3. Oktober``) are dates where the language
-writes ordinals
-  so, and no other numbered item stands beside them.
+writes ordinals so, and no other numbered item stands beside them.
 """
 
 from __future__ import annotations

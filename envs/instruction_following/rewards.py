@@ -139,10 +139,8 @@ AGGREGATES: Mapping[str, Aggregate] = {
     "all": _require_all, "any": _require_any, "mean": _compute_mean, "min": _find_least, "max": _find_greatest, "weighted": _compute_weighted, "hard_soft": _compute_hard_soft,  # noqa: E501
 }  # fmt: skip
 """``all``: 1 if every item passed, else 0 (the default). ``any``: 1 if one did. ``mean``: the share that passed.
-``min``, ``max``: the
-least and the greatest score. ``weighted``: the share of weight that passed. ``hard_soft``: 0 unless every system item
-passed, then the
-share of the user's items that did."""
+``min``, ``max``: the least and the greatest score. ``weighted``: the share of weight that passed. ``hard_soft``: 0
+unless every system item passed, then the share of the user's items that did."""
 
 
 def _make_policy(name: str) -> Callable[[AggregateConfig], ChecksReward]:

@@ -1,10 +1,9 @@
 """What Markdown finds in a reply besides prose: code, tables, headings and rules.
 
 markdown-it decides, but sees only what could hold any of these. A reply is cut where nothing of what stands before can
-reach on: at
-headings, fences and rules without indentation, which are read here, and at lines without indentation or marker behind a
-blank one,
-which end every list and quotation. A piece in which no line could begin such a block is prose, whatever lists it holds.
+reach on: at headings, fences and rules without indentation, which are read here, and at lines without indentation or
+marker behind a blank one, which end every list and quotation. A piece in which no line could begin such a block is
+prose, whatever lists it holds.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from gavel.models.errors import ConfigError
 @record
 class GradedConfig:
     """``weights`` of rubrics by name; one that is not named weighs 1. For rubrics that ask about criteria: ``points``
-    by a criterion's
-    id in place of its own, ``tags``: factors of the points of criteria with a tag, ``vetoes``: whether a met veto makes
-    it 0."""
+    by a criterion's id in place of its own, ``tags``: factors of the points of criteria with a tag, ``vetoes``: whether
+    a met veto makes it 0."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     points: Mapping[str, float] = field(default_factory=dict)

@@ -34,10 +34,9 @@ LICENCE = {
 @record
 class VeraMhSource:
     """``personas`` names those that are wanted, in the table's order; none named means all. ``openings`` writes each
-    persona's first
-    utterance into its task, which a trainer needs for a prompt: one call of the simulator for each task. ``protected``
-    are files with
-    the personas you test with (``tasks.jsonl``, or ``.txt`` with a name a line): no task is made of one."""
+    persona's first utterance into its task, which a trainer needs for a prompt: one call of the simulator for each
+    task. ``protected`` are files with the personas you test with (``tasks.jsonl``, or ``.txt`` with a name a line): no
+    task is made of one."""
 
     name: str = SOURCE
     personas: tuple[str, ...] = ()

@@ -23,8 +23,7 @@ def make_files(
     With ``planned``, the conversations that the run has, both tables of scores say how many of them they are made from:
     ``coverage``,
     which upstream's do not have, for a score over the conversations that happened to go well is another score. A run
-    with several
-    simulators is pooled: their rows stand one after the other and are scored as one table.
+    with several simulators is pooled: their rows stand one after the other and are scored as one table.
     """
     found = list_conversations(results)
     rows, models = [one.row for one in found], list_models(found)

@@ -3,13 +3,10 @@
 A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are
 bootstrap draws.
 Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two
-raters and no
-missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers to one
-question) are drawn
-whole, since answers to one question are not independent. Few clusters give too narrow a bootstrap: the interval of
-accuracy is
-Wilson's over clusters (``gavel.models.statistics``), and those of kappa and alpha reach at least as far as it makes
-them.
+raters and no missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers
+to one question) are drawn whole, since answers to one question are not independent. Few clusters give too narrow a
+bootstrap: the interval of accuracy is Wilson's over clusters (``gavel.models.statistics``), and those of kappa and
+alpha reach at least as far as it makes them.
 """
 
 from __future__ import annotations
@@ -114,8 +111,8 @@ def compute_interval(statistic: Statistic, table: Tables, drawn: Tables, agreeme
     """Return kappa or alpha of a table, with its interval.
 
     The ends are those of the percentile interval, or further out where the table would give more or less if it agreed
-    as often as the
-    ends of ``agreement`` say: a handful of right answers, of which no draw can hold a wrong one, proves little.
+    as often as the ends of ``agreement`` say: a handful of right answers, of which no draw can hold a wrong one, proves
+    little.
 
     Args:
         statistic: ``compute_kappa`` or ``compute_alpha``.

@@ -39,8 +39,8 @@ class IdentityCheck:
     """``passed`` is False where something the server says contradicts the configuration, None where it said nothing of
     itself;
     ``problems`` say what, ``notes`` what could not be checked. ``fingerprint`` digests the prompt lengths that the
-    server counted for
-    the controls: another tokenizer or chat template gives another one; None where it does not count."""
+    server counted for the controls: another tokenizer or chat template gives another one; None where it does not
+    count."""
 
     passed: bool | None
     served_models: tuple[str, ...]

@@ -19,8 +19,7 @@ from gavel.models.service import Service, get_config_key
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """``calls`` of one service; ``prompt`` and ``completion`` are tokens of all of them, ``completion`` None where
-    nothing
-    bounds them: no output limit is set here, or for the policy whose reply is judged."""
+    nothing bounds them: no output limit is set here, or for the policy whose reply is judged."""
 
     calls: int = 0
     prompt: int = 0

@@ -133,9 +133,8 @@ def compute_change(
     """Return how ``last`` differs from ``first``; None where either has no graded sample.
 
     The interval of the difference is Student's t over the tasks that both have, or Welch's (1947) over the tasks of
-    each, of which each
-    must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change. ``bounds`` of the
-    values of both.
+    each, of which each must have ``UNPAIRED`` at least: how hard the tasks of a few prompts happen to be is no change.
+    ``bounds`` of the values of both.
     """
     first, last = list(first), list(last)
     alike = find_clusters([*first, *last])

@@ -69,8 +69,7 @@ class JudgeJob:
     """What Slurm is asked for a judge on nodes of its own: the whole job with ``shared``, its part of the job with
     ``het``, where
     ``time`` is the training's. None takes what the training asks for; ``gpus`` are those of a node, ``signal_seconds``
-    as for a
-    training: so long before its limit a judge that is still needed begins anew.
+    as for a training: so long before its limit a judge that is still needed begins anew.
     """
 
     account: str | None = None

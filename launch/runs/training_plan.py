@@ -54,9 +54,8 @@ class RunPlan:
     ``requeues``: the job of a shared judge's run may begin again by itself, so that a judge that is lost is waited for.
 
     ``qualified``: the judges had to show a certificate, so that a wrong golden control stops the start. ``baselines``
-    by binding: the
-    labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is asked before the
-    start.
+    by binding: the labels of its controls in that certificate. ``judged`` false: no task can ask a judge, so none is
+    asked before the start.
     """
 
     SCHEMA: ClassVar[str] = "gavel.train/1"

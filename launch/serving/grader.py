@@ -48,8 +48,7 @@ class Grader:
 
     Args:
         words: of a command line: ``env=instruction_following``, ``reward=mean``, ``judge=external``,
-            ``judge.base_url=…``. Where none
-            names a judge, none is asked: a task that needs one is ungraded.
+            ``judge.base_url=…``. Where none names a judge, none is asked: a task that needs one is ungraded.
         config_dirs: folders of own configs, as ``--config-dir``.
 
     Raises:

@@ -1,9 +1,8 @@
 """What became of each start of a run: ``attempts/<n>.json``, and beside it the config the trainer was given.
 
 A run that was interrupted, or lost its judge, goes on with its next start, by itself where Slurm may requeue it. It
-does not go on
-without end: after ``STARTS`` trainings in a row without a new step, or ``LOSSES`` judges lost in a row without one, it
-has failed.
+does not go on without end: after ``STARTS`` trainings in a row without a new step, or ``LOSSES`` judges lost in a row
+without one, it has failed.
 """
 
 from __future__ import annotations

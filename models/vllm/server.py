@@ -1,9 +1,8 @@
 """One vLLM server of ours: started, found ready, watched, and ended with everything it started.
 
 Ready means: ``/health`` answers, ``/v1/models`` names the model, and one real completion came back. From then on two
-things are
-watched: the process (its end is a failure at once, with exit code 0 too) and ``/health`` on a connection of its own
-(three strikes).
+things are watched: the process (its end is a failure at once, with exit code 0 too) and ``/health`` on a connection of
+its own (three strikes).
 """
 
 from __future__ import annotations

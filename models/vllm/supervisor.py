@@ -2,12 +2,9 @@
 descendants.
 
 Run as a script: ``python -I supervisor.py COMMAND…`` with a pipe to us as standard input. Only the standard library is
-used, and
-nothing is forwarded. It exits with the server's code (128 + n if signal n killed it). It ends the tree when the pipe
-closes, when
-its own parent changes, or on SIGTERM, SIGINT, SIGHUP: SIGTERM to every process, SIGKILL after ``GRACE_S``. When the
-server ends by
-itself, what it left behind is killed at once, so that the end is noticed at once.
+used, and nothing is forwarded. It exits with the server's code (128 + n if signal n killed it). It ends the tree when
+the pipe closes, when its own parent changes, or on SIGTERM, SIGINT, SIGHUP: SIGTERM to every process, SIGKILL after
+``GRACE_S``. When the server ends by itself, what it left behind is killed at once, so that the end is noticed at once.
 """
 
 from __future__ import annotations

@@ -18,10 +18,8 @@ HEADER = "| what the server does | kind, if it lasts | again within the call | w
 @dataclass(frozen=True)
 class Expected:
     """``kind`` the row ends with where the fault lasts; ``again``: the call is tried again; ``policy``: what becomes of
-    it in a
-    policy's reply, None = the same, a label = it is graded so, ``own`` = it is graded like any text, or another kind.
-    ``trips``: no
-    later call of the run is tried."""
+    it in a policy's reply, None = the same, a label = it is graded so, ``own`` = it is graded like any text, or another
+    kind. ``trips``: no later call of the run is tried."""
 
     fault: Fault
     words: str

@@ -1,8 +1,8 @@
 """A real Slurm on one machine: a controller and three virtual nodes, for the tests that submit jobs.
 
 Skips with the reason where Slurm is not installed or its daemons may not be started (they need root). Nothing of a
-system's own Slurm
-is touched: configuration, state, logs and ports are the fixture's, and munge runs on a socket of its own.
+system's own Slurm is touched: configuration, state, logs and ports are the fixture's, and munge runs on a socket of its
+own.
 """
 
 from __future__ import annotations

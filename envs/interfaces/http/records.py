@@ -105,8 +105,7 @@ class Graded:
 @record
 class Ungraded:
     """No verdict: a judge, a simulator or the service itself failed. There is no reward, and none may be made up.
-    ``retry``: whether
-    asking again may help."""
+    ``retry``: whether asking again may help."""
 
     status: Literal["ungraded"]
     task_id: str

@@ -5,9 +5,8 @@ in both places that are read (``mask_sample``, ``instance_config.mask_sample``):
 
 - A task that is not valid stays in the results: no later attempt can help, and the run should tell that it was there.
 - Every other failure has ``_ng_failure_class``, so that Gym's collector puts the row beside the results and tries it
-again when it
-  resumes. Where only the judge failed, the class is ``judge_failed``, which ``gym eval reverify --judge-failed-only``
-  recovers without the policy; ``failure_kind`` says more.
+again when it resumes. Where only the judge failed, the class is ``judge_failed``, which ``gym eval reverify
+  --judge-failed-only`` recovers without the policy; ``failure_kind`` says more.
 - A kind that no later attempt can help is marked ``_ng_failure_terminal``.
 - What we stopped ourselves has ``_ng_no_persist``: the collector writes nothing, and absence means retry.
 """

@@ -1,8 +1,7 @@
 """A Responses object as Gym stores it, read as messages of a transcript, and written from them.
 
 Source: the ``response`` of NeMo Gym 0.7.0's ``/verify``, an OpenAI Responses object whose ``output`` may also hold the
-messages of the
-other side: so a conversation of several turns is one object, and what was stored can be graded again.
+messages of the other side: so a conversation of several turns is one object, and what was stored can be graded again.
 """
 
 from __future__ import annotations

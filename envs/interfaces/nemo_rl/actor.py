@@ -2,8 +2,7 @@
 actor.
 
 Contract: ``nemo_rl/environments/interfaces.py`` of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909,
-measured: ``step`` gets
-lists of equal length and gives six fields, unpacked by position.
+measured: ``step`` gets lists of equal length and gives six fields, unpacked by position.
 """
 
 from __future__ import annotations

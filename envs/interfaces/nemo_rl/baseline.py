@@ -2,10 +2,8 @@
 tensors.
 
 NeMo-RL's own (``algorithms/utils.py``) takes ``E[x²] − mean²`` in float32. For equal rewards that no binary fraction
-has, such as
-fifteen times 0.3, that is a rounding error instead of 0, and one advantage divided by it outweighs a whole step
-(measured: 7748 for
-0.7). Where a version computes it without that error, its own function is used.
+has, such as fifteen times 0.3, that is a rounding error instead of 0, and one advantage divided by it outweighs a whole
+step (measured: 7748 for 0.7). Where a version computes it without that error, its own function is used.
 """
 
 from __future__ import annotations

@@ -21,13 +21,10 @@ PREFIX = "gavel_"
 class ActorConfig:
     """``parts``: services (all external), rubrics, judging, assets, environment. ``reward`` holds ``name`` and options.
     ``failure`` is applied by the driver's hooks. ``ledger`` is a folder on a shared disk; None keeps no ledger, so that
-    a
-    restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model``
-    stands in replies.
-    ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside the actor.
-    ``service_keys``: where
-    the user's own config has a service (``general`` -> ``judge``), for errors; the others stand below
-    ``parts.services``.
+    a restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model``
+    stands in replies. ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside
+    the actor. ``service_keys``: where the user's own config has a service (``general`` -> ``judge``), for errors; the
+    others stand below ``parts.services``.
     """
 
     parts: Parts

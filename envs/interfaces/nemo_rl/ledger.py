@@ -141,8 +141,7 @@ class Ledger:
 
     def tidy_answers(self) -> None:
         """Empty the file of answers once it is large and no row under way has any, for they serve nothing else; make
-        files again that
-        somebody has removed: what is appended to those would be lost.
+        files again that somebody has removed: what is appended to those would be lost.
 
         Raises:
             PersistenceError: a file cannot be made again.

@@ -63,10 +63,8 @@ def wrap_whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Ba
     other than 0.
 
     Every sample gets the spread of its group's graded ones, the ungraded too, so that a group is kept or dropped as a
-    whole: left out
-    one by one, the slice at a batch's size would cut other groups. (The spread of the others, leave-one-out, is 0 for
-    the one odd
-    reward of a group.) Advantages are the estimator's, which computes its own.
+    whole: left out one by one, the slice at a batch's size would cut other groups. (The spread of the others,
+    leave-one-out, is 0 for the one odd reward of a group.) Advantages are the estimator's, which computes its own.
     """
 
     def compute_whole(prompts: Any, rewards: Any, valid_mask: Any, *args: Any, **options: Any) -> tuple[Any, Any]:

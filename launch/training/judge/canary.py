@@ -1,10 +1,8 @@
 """Questions with known answers, put to the judges of a training run: before it starts, and again while it runs.
 
 Before: each replica grades one control of each rubric (the golden control), asked from where the trainer is. While it
-runs: the whole
-set, every ``canary.every`` steps; a verdict that changed is drift. What was found stands in ``canaries.jsonl`` of the
-run folder, where
-the next start of the run finds what its verdicts are compared with.
+runs: the whole set, every ``canary.every`` steps; a verdict that changed is drift. What was found stands in
+``canaries.jsonl`` of the run folder, where the next start of the run finds what its verdicts are compared with.
 """
 
 from __future__ import annotations

@@ -30,9 +30,8 @@ class Speed:
     ``judged``: over the time that the trainer waits for its environment: the hooks, the way to the actor and back,
     judging, verdicts.
     ``whole``: from the last reply to the end of the rollout, with what NeMo-RL itself does for each sample. ``bare``: a
-    client that
-    does nothing but ask the same judge, right before. ``actor_ms`` and ``driver_ms``: CPU time a sample, ``driver_ms``
-    of ours alone.
+    client that does nothing but ask the same judge, right before. ``actor_ms`` and ``driver_ms``: CPU time a sample,
+    ``driver_ms`` of ours alone.
     """
 
     judged: float
