@@ -13,7 +13,7 @@ _DRAW: ContextVar[int] = ContextVar("gavel_draw", default=0)
 
 @contextmanager
 def number_draw(rollout_index: int) -> Iterator[None]:
-    """Let the block be the ``read_rollout_index``-th draw of its task (from 0)."""
+    """Let the block be the ``rollout_index``-th draw of its task (from 0)."""
     token = _DRAW.set(rollout_index)
     try:
         yield

@@ -59,6 +59,8 @@ class FormSampling:
     reasoning_effort: str | None = None
 
 
+FENCE = "fence"
+"""The placeholder for a line of backticks that is longer than any in a hostile slot."""
 NUMBER, VERDICTS = "number", "verdicts"
 """Members of a reply about several criteria."""
 CRITERION = "criterion"
@@ -118,6 +120,11 @@ class RubricForm:
     def sources(self) -> dict[str, str]:
         """Each slot's source, without the mark of one that may be absent."""
         return {slot: source.removesuffix("?") for slot, source in self.slots.items()}
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """What the prompt may name: its slots, and the fence where it has one."""
+        return frozenset(self.slots) | ({FENCE} if f"{{{FENCE}}}" in self.prompt else set())
 
     @property
     def numbered(self) -> bool:

@@ -16,7 +16,7 @@ from gavel.envs.judged.criteria import (
     make_plain_criterion,
     read_criteria,
 )
-from gavel.envs.judged.labels import PASSES
+from gavel.envs.judged.labels import PARTIAL, PASSES
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.slot_texts import fill_slots, find_form, format_visible
 from gavel.envs.types import (
@@ -67,7 +67,7 @@ class JudgedConfig:
 @dataclass(frozen=True, slots=True)
 class GradedReply:
     """What one rubric says of a reply: its checks, and of one with criteria what each is worth; ``failed``: it says
-    nothing.
+    nothing; ``score`` is None where it says something, but not on each criterion.
     """
 
     checks: tuple[Check, ...]
@@ -76,7 +76,7 @@ class GradedReply:
     label: str = ""
     reasoning: str = ""
     flags: tuple[str, ...] = ()
-    score: float = 0.0
+    score: float | None = None
     worth: Mapping[str, Any] = field(default_factory=dict)
     failed: JudgeFailure | None = None
 
@@ -129,8 +129,8 @@ class JudgedEnvironment:
         """Say the user's next turn, or grade the whole.
 
         The outcome has one check for each rubric, by its name: the score of the label it gave, passed from ``PASSES``
-        on. Its label is the one rubric's label; with several it is ``passed`` or ``failed``, as all or not all passed.
-        A reply that was cut or says nothing passes none and asks no judge. Where one rubric has no verdict, the outcome
+        on. Its label is the one rubric's label; with several, or with criteria, it is ``passed`` or ``failed``, as all
+        or not all passed, and ``partial`` where a criterion has no verdict: then there is no score. A reply that was cut or says nothing passes none and asks no judge. Where one rubric has no verdict, the outcome
         is ungraded and keeps the others' checks.
 
         Raises:
@@ -168,7 +168,8 @@ class JudgedEnvironment:
             calls = tuple(receipt.call_id for receipt in failed.receipts)
             check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
             return GradedReply((check,), failed.raw or "", failed.receipts, failed=failed)
-        calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score or 0.0
+        calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score
+        assert score is not None, "a rubric made of a form scores each of its labels"
         check = Check(
             name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls
         )
@@ -184,11 +185,14 @@ class JudgedEnvironment:
             failed = JudgeFailure(
                 FailureKind.JUDGE_UNPARSEABLE, "no criterion has a readable verdict", tuple(asker.receipts)
             )
-        score = compute_earned_score(
-            [(one.points, one.veto, bool(check.passed)) for one, check in zip(criteria, checks, strict=True)]
-        )
+        met = [check.passed for check in checks if check.passed is not None]
+        score = None
+        if len(met) == len(criteria):
+            score = compute_earned_score(
+                [(one.points, one.veto, passed) for one, passed in zip(criteria, met, strict=True)]
+            )
         worth = {one.id: make_plain_criterion(one) for one in criteria}
-        label = "passed" if score >= PASSES else "failed"
+        label = _find_label([score])
         return GradedReply(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
 
     def _count_questions(self, task: Task, binding: str) -> int:
@@ -240,7 +244,7 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
     known = {name: one for name, one in found.items() if one.failed is None}
     details: dict[str, Any] = {
         "labels": {name: one.label for name, one in known.items()},
-        "scores": {name: one.score for name, one in known.items()},
+        "scores": {name: one.score for name, one in known.items() if one.score is not None},
         "reasons": {name: one.reasoning for name, one in known.items() if one.reasoning},
         "judge_reply": "\n\n".join(f"{name}: {one.raw}" if len(found) > 1 else one.raw for name, one in found.items()),
     }
@@ -253,5 +257,12 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
         return Finish(Outcome("", checks, details, Failure(failed.kind, "judge", failed.reason)), receipts=receipts)
     (label, *others) = details["labels"].values()
     if others:
-        label = "passed" if all(one.score >= PASSES for one in found.values()) else "failed"
+        label = _find_label([one.score for one in found.values()])
     return Finish(Outcome(label, checks, details), receipts=receipts)
+
+
+def _find_label(scores: Sequence[float | None]) -> str:
+    """Return the label of a reply that has these scores; one that is missing says neither passed nor failed."""
+    if any(score is None for score in scores):
+        return PARTIAL
+    return "passed" if all(score is not None and score >= PASSES for score in scores) else "failed"

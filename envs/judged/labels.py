@@ -7,3 +7,6 @@ PASSES = 0.5
 
 GATES = ("truncated", "no_answer")
 """Labels of replies that no judge is asked about: cut at the limit of tokens, or nothing is said."""
+
+PARTIAL = "partial"
+"""The label of a reply with a criterion that nobody gave a verdict on: it has no score, and is in no mean."""

@@ -35,12 +35,16 @@ def summarize(results: Sequence[Result]) -> Summary:
 
 
 def _list_rubrics(rows: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in _read_scores(row)))
+    """Return the rubrics that gave a label or, where nobody was asked, a score."""
+    return list(
+        dict.fromkeys(name for row in rows for name in (row.outcome.details or {}).get("labels") or _read_scores(row))
+    )
 
 
 def _read_scores(row: Result) -> dict[str, float]:
-    """Return each rubric's score; a reply that nobody was asked about has 0."""
-    return dict((row.outcome.details or {}).get("scores") or {check.name: check.score for check in row.outcome.checks})
+    """Return the score of each rubric that gave one; a reply that nobody was asked about has 0."""
+    stored = (row.outcome.details or {}).get("scores")
+    return {check.name: check.score for check in row.outcome.checks} if stored is None else dict(stored)
 
 
 def _read_labels(rows: Sequence[Result], name: str) -> list[str]:
@@ -65,16 +69,29 @@ def _compute_by_tag(rows: Sequence[Result], name: str) -> dict[str, Metric | Non
     }
 
 
+def _compute_scores(rows: Sequence[Result], name: str) -> dict[str, Metric | None]:
+    """Return a rubric's mean score and the share that passed it, over the rows that it gave a score."""
+    known = [(row.task_id, score) for row in rows if (score := _read_scores(row).get(name)) is not None]
+    if not known:
+        return {}
+    clusters, scores = encode_names(task for task, _ in known), [score for _, score in known]
+    bounds = (0.0, 1.0) if min(scores) >= 0 else None  # with criteria, below 0 where faults weigh more
+    return {
+        name: compute_mean(scores, clusters, bounds=bounds),
+        f"{name}/passed": compute_share([score >= PASSES for score in scores], clusters),
+    }
+
+
 def _compute_figures(rows: Sequence[Result], suffix: str) -> Iterator[tuple[str, Metric]]:
     if not rows:
         return
     clusters = encode_names(row.task_id for row in rows)
-    passed = np.array([all(score >= PASSES for score in _read_scores(row).values()) for row in rows])
-    found: dict[str, Metric | None] = {"passed": compute_share(passed, clusters)}
+    whole = [row for row in rows if not row.outcome.partial]
+    alike = encode_names(row.task_id for row in whole)
+    passed = np.array([all(score >= PASSES for score in _read_scores(row).values()) for row in whole], dtype=bool)
+    found: dict[str, Metric | None] = {"passed": compute_share(passed, alike) if whole else None}
     for name in _list_rubrics(rows):
-        scores = [_read_scores(row)[name] for row in rows]  # with criteria, below 0 where faults weigh more
-        found[name] = compute_mean(scores, clusters, bounds=(0.0, 1.0) if min(scores) >= 0 else None)
-        found[f"{name}/passed"] = compute_share([score >= PASSES for score in scores], clusters)
+        found |= _compute_scores(rows, name)
         found |= _compute_by_tag(rows, name)
         labels = _read_labels(rows, name)
         found |= {
@@ -82,10 +99,10 @@ def _compute_figures(rows: Sequence[Result], suffix: str) -> Iterator[tuple[str,
             for label in sorted(set(labels) - set(GATES))
         }
     found |= {f"{gate}_rate": compute_share([row.outcome.label == gate for row in rows], clusters) for gate in GATES}
-    most = int(np.bincount(clusters).max())
+    most = int(np.bincount(alike).max()) if whole else 0
     if most > 1:
         found |= {
-            f"pass@{k}": compute_pass_at(k, passed, clusters)
+            f"pass@{k}": compute_pass_at(k, passed, alike)
             for k in sorted({*(2**i for i in range(most.bit_length())), most})
         }
     for name, metric in found.items():

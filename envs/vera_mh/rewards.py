@@ -1,4 +1,4 @@
-"""The reward ``make_vera``: a conversation's own score.
+"""The reward ``vera``: a conversation's own score.
 
 It is diagnostic; the official number is the pooled score of a whole run.
 """

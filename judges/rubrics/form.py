@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gavel.judges.form_types import CRITERION, ENDS, FIELD_SOURCE_TARGET, Control, RubricForm
+from gavel.judges.form_types import CRITERION, ENDS, FENCE, FIELD_SOURCE_TARGET, Control, RubricForm
 from gavel.judges.rubrics.template import parse_template
 from gavel.models.errors import ConfigError, InputError, find_nearest, shorten_value
 
-FENCE = "fence"
-"""The placeholder for a line of backticks that is longer than any in a hostile slot."""
 FEWEST_CONTROLS = 8
 POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
 """Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
@@ -120,9 +118,8 @@ def _check_known(names: Iterable[str], known: Iterable[str], place: str, what: s
 
 
 def _check_prompt(form: RubricForm) -> None:
-    names = {*form.slots, *((FENCE,) if f"{{{FENCE}}}" in form.prompt else ())}
     try:
-        parse_template(form.prompt, names)
+        parse_template(form.prompt, form.placeholders)
     except InputError as failed:
         raise ConfigError(
             failed.problem,
@@ -262,7 +259,7 @@ def lint_form(form: RubricForm) -> tuple[str, ...]:
 
 
 def _lint_order(form: RubricForm) -> Iterator[str]:
-    order = parse_template(form.prompt, {*form.slots, *((FENCE,) if f"{{{FENCE}}}" in form.prompt else ())}).names
+    order = parse_template(form.prompt, form.placeholders).names
     own = [order.index(slot) for slot in form.hostile]
     late = [slot for slot in form.slots if slot not in form.hostile and order.index(slot) > min(own)]
     if late:

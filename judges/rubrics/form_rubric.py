@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gavel.judges.form_types import CRITERION, NUMBER, VERDICTS, ReplyForm, RubricForm
+from gavel.judges.form_types import CRITERION, FENCE, NUMBER, VERDICTS, ReplyForm, RubricForm
 from gavel.judges.neutralise import Neutraliser, make_fence
-from gavel.judges.rubrics.form import FENCE, check_form, find_tags
+from gavel.judges.rubrics.form import check_form, find_tags
 from gavel.judges.rubrics.form_attacks import attack_form
 from gavel.judges.rubrics.prompt import PromptRubric, compute_rubric_digest
 from gavel.judges.rubrics.score_form import OUTSIDE, ScoreForm
 from gavel.judges.rubrics.template import Template, check_slots, parse_template
-from gavel.judges.rubrics.verdict import VerdictForm, extract_visible_reply, read_members
+from gavel.judges.rubrics.verdict import VerdictForm, extract_visible_reply, merge_members, read_members
 from gavel.judges.types import RubricConfig, Unparseable, Verdict
 from gavel.models.calls.wire import CHOICE_FIELD
 from gavel.models.codec import to_plain
@@ -35,8 +35,7 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         ConfigError: the form does not fit together; names the field.
     """
     check_form(form)
-    names = {*form.slots, *((FENCE,) if f"{{{FENCE}}}" in form.prompt else ())}
-    template = parse_template(form.prompt, names)
+    template = parse_template(form.prompt, form.placeholders)
     own = form.sampling
     drawn = Sampling(
         temperature=own.temperature if config.temperature is None else config.temperature,
@@ -177,7 +176,7 @@ class NumberedReader:
         found: dict[str, set[str | None]] = {}
         reasons: dict[str, str] = {}
         for item in items if isinstance(items, list) else ():
-            pairs = dict(item) if isinstance(item, list) and all(isinstance(pair, tuple) for pair in item) else {}
+            pairs = self._read_item(item)
             number, said = str(pairs.get(NUMBER)), pairs.get(self.reply.verdict)
             found.setdefault(number, set()).add(self.words.get(said.strip().lower()) if isinstance(said, str) else None)
             reasons[number] = str(pairs.get(self.reply.reasoning, ""))
@@ -190,6 +189,13 @@ class NumberedReader:
             raise Unparseable(f"the reply is no object with a verdict on any criterion: {shorten_value(text)}")
         label = next(iter(verdicts.values()))
         return Verdict(label, "exact", self.scores[label], details={"verdicts": verdicts, "reasons": reasons})
+
+    def _read_item(self, item: object) -> Mapping[str, Any]:
+        """Return the members of one verdict; none where one stands twice and differs: nobody knows which is meant."""
+        try:
+            return merge_members(item, (NUMBER, self.reply.verdict, self.reply.reasoning)) or {}
+        except Unparseable:
+            return {}
 
 
 @dataclass(frozen=True, slots=True)

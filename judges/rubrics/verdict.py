@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -273,13 +273,23 @@ def read_members(text: str, names: tuple[str, ...], *, wrapper: str = "") -> Map
     found = load_json(text)
     if wrapper and isinstance(found, _Pairs) and len(found) == 1 and found[0][0] == wrapper:
         found = found[0][1]
+    read = merge_members(found, names)
+    return read if read is not None and len(read) == len(names) else None
+
+
+def merge_members(found: Any, names: Collection[str]) -> dict[str, Any] | None:
+    """Return those members of an object read by ``load_json`` that are named, None for what is no object.
+
+    Raises:
+        Unparseable: a member stands twice with different values.
+    """
     if not isinstance(found, _Pairs):
         return None
     read: dict[str, Any] = {}
     for name, value in found:
         if name in names and read.setdefault(name, value) != value:
             raise Unparseable(f"the reply's object has `{name}` twice")
-    return read if len(read) == len(names) else None
+    return read
 
 
 def _refuse_constant(constant: str) -> NoReturn:

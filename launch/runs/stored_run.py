@@ -80,7 +80,7 @@ def load_run(path: str | Path) -> StoredRun:
 def flatten_result(result: Result) -> dict[str, Any]:
     """Return a result as one flat line of a table.
 
-    Columns: ``task_id``, ``read_rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade),
+    Columns: ``task_id``, ``rollout_index``, ``attempt``, ``status``, ``label``, ``reward`` (None without a grade),
     ``reward.NAME`` for each component, ``check.NAME`` (True, False, or None where it could not be checked; one that
     comes again is ``NAME#2``), ``failure_kind``, ``failure_stage``, ``failure_reason``, ``prompt`` and ``reply`` (the
     first and the last words of the episode), ``finish_reason``, ``turns`` (replies of the policy), ``seconds``, and

@@ -164,6 +164,34 @@ def test_one_that_fails_alone_too_stays_unchecked_and_a_reward_that_needs_it_ref
     assert graded(GradedConfig(points={"rude": 0.0})).reward(outcome).value == pytest.approx(0.7)
 
 
+def test_a_criterion_without_a_verdict_is_no_part_of_any_figure(tmp_path: Path) -> None:
+    """``rude`` costs points: taken for not met, the row would score 0.7."""
+
+    def answer(texts: list[str]) -> str:
+        said = says({"Says hello", "Asks a question"}, leave_out={"Is rude"})
+        return "no idea" if texts == ["Is rude"] else said(texts)
+
+    partial, _, made = grade(criteria_rubric(tmp_path, 2), answer)
+    assert (partial.label, (partial.details or {})["scores"]) == ("partial", {})
+    whole, _, _ = grade(criteria_rubric(tmp_path, 2), says({"Says hello", "Is rude"}))
+    player = EpisodePlayer(made, graded(GradedConfig(points={"rude": 0.0})), Digests("", {}))
+    rows = [
+        player.make_result(
+            Task(name, "judged", "judged/r", (Message("user", "Hello"),), {}, {}),
+            Transcript(),
+            Finish(outcome),
+            Timing(0.0, 0.0, 0.0, 0.0),
+        )
+        for name, outcome in (("a", partial), ("b", whole))
+    ]
+    assert [row.status for row in rows] == ["graded", "graded"]
+    metrics = made.summarize(rows).metrics
+    assert (metrics["judged/r"].value, metrics["judged/r"].n) == (pytest.approx(0.1), 1)
+    assert (metrics["judged/passed"].value, metrics["judged/passed"].n) == (0.0, 1)
+    assert metrics["judged/r/partial"].value == 0.5
+    assert "judged/passed" not in made.summarize(rows[:1]).metrics
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"), [("away", FailureKind.TRANSPORT_TIMEOUT), ("no idea", FailureKind.JUDGE_UNPARSEABLE)]
 )
@@ -279,6 +307,11 @@ def test_criteria_that_cannot_be_used_are_refused_by_field(
             {"2": "met"},
         ),
         ('{"verdicts": [{"number": 1, "verdict": "perhaps"}, {"number": 2, "verdict": "met"}]}', {"2": "met"}),
+        ('{"verdicts": [{"number": 1, "verdict": "met", "verdict": "not_met"}]}', None),
+        (
+            '{"verdicts": [{"number": 1, "verdict": "not_met", "number": 2}, {"number": 3, "verdict": "met"}]}',
+            {"3": "met"},
+        ),
         ('{"verdicts": []}', None),
         ('{"verdicts": "met"}', None),
         ('{"verdicts": [1, null, []]}', None),

@@ -141,7 +141,7 @@ class GavelClient:
         """Grade a reply, or a conversation that is over.
 
         Returns:
-            ``GradedReply`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the
+            ``Graded`` with its reward; ``Ungraded`` where a judge or the service failed; ``Invalid`` where the
             task cannot be used.
 
         Raises:
@@ -151,7 +151,7 @@ class GavelClient:
 
     async def grade_many(self, items: Iterable[tuple[Mapping[str, Any], Said]]) -> list[GradeAnswer | Refused]:
         """Grade several, in requests of at most ``MOST_AT_ONCE``, fewer where the service takes fewer; the answers are
-        in the order of ``items``, ``RefusedMode`` where one could not be read or is larger than the service takes.
+        in the order of ``items``, ``Refused`` where one could not be read or is larger than the service takes.
 
         Raises:
             ServiceRefused: a whole request was not done.
