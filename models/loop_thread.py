@@ -29,9 +29,8 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._owner = 0
-        self._elsewhere: list[
-            asyncio.AbstractEventLoop | None
-        ] = []  # kept: a forked child that collected one would disturb its parent
+        # Kept: a forked child that collected its parent's would disturb the parent.
+        self._elsewhere: list[asyncio.AbstractEventLoop] = []
 
     @property
     def is_running(self) -> bool:
@@ -63,7 +62,8 @@ class LoopThread:
     def _start_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if not self.is_running:
-                self._elsewhere.append(self._loop)
+                if self._loop is not None:
+                    self._elsewhere.append(self._loop)
                 self._loop, self._owner = asyncio.new_event_loop(), os.getpid()
                 self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()

@@ -130,8 +130,9 @@ class JudgedEnvironment:
 
         The outcome has one check for each rubric, by its name: the score of the label it gave, passed from ``PASSES``
         on. Its label is the one rubric's label; with several, or with criteria, it is ``passed`` or ``failed``, as all
-        or not all passed, and ``partial`` where a criterion has no verdict: then there is no score. A reply that was cut or says nothing passes none and asks no judge. Where one rubric has no verdict, the outcome
-        is ungraded and keeps the others' checks.
+        or not all passed, and ``partial`` where a criterion has no verdict: then there is no score. A reply that was
+        cut or says nothing passes none and asks no judge. Where one rubric has no verdict, the outcome is ungraded and
+        keeps the others' checks.
 
         Raises:
             TaskError: a rubric needs a text that the task lacks.

@@ -177,14 +177,14 @@ class _Services:
         self._stack: AsyncExitStack | None = None
         self._opening = asyncio.Lock()
         self._owner = 0
-        self._elsewhere: list[
-            AsyncExitStack | None
-        ] = []  # kept: a forked child that collected one would disturb its parent's loop
+        # Kept: a forked child that collected its parent's would disturb the parent's loop.
+        self._elsewhere: list[AsyncExitStack] = []
 
     async def open(self) -> None:
         """Start the services, unless they are."""
         if self._owner != os.getpid():  # a fork keeps neither connections nor the lock's waiters
-            self._elsewhere.append(self._stack)
+            if self._stack is not None:
+                self._elsewhere.append(self._stack)
             self._owner, self._stack, self._opening = os.getpid(), None, asyncio.Lock()
         async with self._opening:
             if self._stack is None:

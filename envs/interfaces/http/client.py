@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -103,9 +103,9 @@ class GavelClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
-        self._elsewhere: list[
-            aiohttp.ClientSession
-        ] = []  # kept: a forked child that collected one would disturb its parent's loop
+        self._ending: AsyncGenerator[None, None] | None = None
+        # Kept: a forked child that collected its parent's would disturb the parent's loop.
+        self._elsewhere: list[object] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,9 +117,9 @@ class GavelClient:
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        ending, self._ending, self._session = self._ending, None, None
+        if ending is not None:
+            await ending.aclose()
 
     async def open(self, task: Mapping[str, Any]) -> OpenAnswer:
         """Begin an episode; only environments that speak first need it.
@@ -209,7 +209,7 @@ class GavelClient:
 
     async def _send_once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
         try:
-            async with self._open_session().request(
+            async with (await self._open_session()).request(
                 method, self._url + path, data=body, allow_redirects=False
             ) as response:
                 wait = response.headers.get("Retry-After", "")
@@ -221,23 +221,32 @@ class GavelClient:
         except aiohttp.ClientResponseError as failed:  # what came is no HTTP
             raise _make_foreign(0, shorten_value(failed.message)) from failed
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    async def _open_session(self) -> aiohttp.ClientSession:
         """Return the session of this process and event loop; connections of another cannot be used here."""
         home = (os.getpid(), asyncio.get_running_loop())
         if self._session is None or self._home != home:
-            if self._session is not None:
-                self._elsewhere.append(self._session)
-            connector = aiohttp.TCPConnector(limit=self._connections)
-            self._session, self._home = (
-                aiohttp.ClientSession(
-                    connector=connector,
-                    timeout=self._timeout,
-                    headers=self._headers,
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                ),
-                home,
-            )
+            if self._home is not None and self._home[0] != home[0]:
+                self._elsewhere.append((self._session, self._ending, self._home))
+            self._session, self._home = self._make_session(), home
+            self._ending = _close_with_loop(self._session)
+            await anext(self._ending)
         return self._session
+
+    def _make_session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections),
+            timeout=self._timeout,
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+
+async def _close_with_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Close a session when this is closed, which an event loop does to what still waits as it ends."""
+    try:
+        yield
+    finally:
+        await session.close()
 
 
 def assistant(text: str, finish_reason: str = "stop", model: str = "policy") -> Message:

@@ -71,6 +71,18 @@ async def test_a_client_lives_from_one_event_loop_to_the_next(tmp_path: Path) ->
             assert isinstance(await asyncio.to_thread(asyncio.run, once()), Graded)
 
 
+async def test_a_client_that_is_used_from_loop_to_loop_keeps_no_connection_of_one_that_ended(tmp_path: Path) -> None:
+    async with serving(*FOLLOWING, *NOWHERE, folder=tmp_path) as service:
+        client = GavelClient(service.url, ENV)
+        server = service.running._runner.server
+        assert server is not None
+        for _ in range(5):  # nobody closes it: a trainer's reward function with `asyncio.run` in each call
+            assert isinstance(await asyncio.to_thread(asyncio.run, client.grade(TASK, "a")), Graded)
+        async with asyncio.timeout(5):
+            while server.connections:  # noqa: ASYNC110 - the server hears of it a moment later
+                await asyncio.sleep(0.01)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_a_forked_worker_connects_anew_and_its_parent_goes_on(tmp_path: Path) -> None:
