@@ -3,17 +3,16 @@
     python -m benchmarks.instruction_checks [--peer CHECKOUT_OR_WHEEL] [--calls 300] [--lag-s 5]
 
 1. All 61 checks of one English Markdown reply of 400 words, the parse included, against the sum of the peer's (which
-needs its own requirements, pandas and requests, in this environment). Median of the calls, in CPU time; ours must take
-   less in total. Rows of 1, 3 and 5 checks drawn from them are shown beside the peer's, too: there the peer parses
+   needs its own requirements, pandas and requests, in this environment). Median of the calls, in CPU time; ours must
+   take less in total. Rows of 1, 3 and 5 checks drawn from them are shown beside the peer's, too: there the peer parses
    nothing, and no bar is set.
 2. The parse that all checks of a reply share: 2.5 ms or less per 1,000 words.
 3. Degenerate replies (100,000 newlines, 20,000 ``[``, 10,000 ``é-``, chains of sentences, others), every check with its
-own parse:
-   400 ms or less each, and 2.5 times or less when the reply is twice as long.
+   own parse: 400 ms or less each, and 2.5 times or less when the reply is twice as long.
 4. The largest reply that is graded (200,000 characters) of each hostile shape, all 61 checks: 1 s or less, and 3 times
-or less when the reply is twice as long.
+   or less when the reply is twice as long.
 5. The lag of an event loop that keeps 64 gradings going in worker processes: 10 ms or less at the 99th percentile, 50
-ms at most.
+   ms at most.
 
 Ends with 1 where a bar is missed.
 """

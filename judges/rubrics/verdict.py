@@ -3,7 +3,7 @@
 1. Thinking is dropped, with or without its opening tag; one fence around the whole reply is taken off.
 2. A reply that is the rubric's own form and nothing else is read as that: text in its strings is data.
 3. Where a rubric allows other text around, every statement of a verdict is looked for outside of code, quoted lines and
-quotes. All must agree, and one must stand where a verdict stands: at the reply's end, or in a whole object at its
+   quotes. All must agree, and one must stand where a verdict stands: at the reply's end, or in a whole object at its
    beginning. Anything else is unparseable, because a judge that repeats the text it judges may repeat verdicts that the
    text holds.
 

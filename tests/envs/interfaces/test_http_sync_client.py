@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.envs.interfaces.http_support import FOLLOWING, rule_item
-from tests.support.processes import run_forked
+from tests.support.processes import run_forked, wait_until
 from tests.support.serving import NOWHERE, serving
 
 from gavel.envs.interfaces.http.client import GavelClient, ServiceRefused
@@ -78,9 +78,7 @@ async def test_a_client_that_is_used_from_loop_to_loop_keeps_no_connection_of_on
         assert server is not None
         for _ in range(5):  # nobody closes it: a trainer's reward function with `asyncio.run` in each call
             assert isinstance(await asyncio.to_thread(asyncio.run, client.grade(TASK, "a")), Graded)
-        async with asyncio.timeout(5):
-            while server.connections:  # noqa: ASYNC110 - the server hears of it a moment later
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: not server.connections, 5.0, "the end of every connection")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
