@@ -61,27 +61,29 @@ def patterns() -> Iterator[tuple[str, Pattern]]:
             except ImportError:  # what a trainer brings along, which is not installed everywhere
                 continue
             for name, value in vars(module).items():
-                for pattern in _patterns_in(value, 0):
+                for place, pattern in _patterns_in(value, f"{found.name}:{name}", 0):
                     key = (pattern.pattern, pattern.flags)
                     if isinstance(pattern.pattern, str) and key not in seen:
                         seen.add(key)
-                        yield f"{found.name.removeprefix('gavel.')}:{name}", pattern
+                        yield place.removeprefix("gavel."), pattern
 
 
-def _patterns_in(value: Any, depth: int) -> Iterator[Pattern]:
+def _patterns_in(value: Any, place: str, depth: int) -> Iterator[tuple[str, Pattern]]:
+    """Yield each pattern with the module and the name it is used by: that of a field, where it is one's value."""
     if isinstance(value, re.Pattern | regex.Pattern):
-        yield value
+        yield place, value
     elif depth > 4 or isinstance(value, str | bytes | type):
         return
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _patterns_in(item, depth + 1)
+            yield from _patterns_in(item, place, depth + 1)
     elif isinstance(value, tuple | list | set | frozenset):
         for item in value:
-            yield from _patterns_in(item, depth + 1)
+            yield from _patterns_in(item, place, depth + 1)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            yield from _patterns_in(getattr(value, field.name, None), depth + 1)
+            home = f"{type(value).__module__}:{field.name}" if type(value).__module__.startswith("gavel.") else place
+            yield from _patterns_in(getattr(value, field.name, None), home, depth + 1)
 
 
 def is_anchored(source: str, name: str) -> bool:
@@ -89,7 +91,7 @@ def is_anchored(source: str, name: str) -> bool:
     repeats it.
     """
     source = re.sub(r"(?m)^from .*$", "", source)
-    uses = re.findall(rf"\b{re.escape(name)}\b(?![ ]*(?::|=[^=]))(\.\w+)?", source)
+    uses = re.findall(rf"(?<!\")\b{re.escape(name)}\b(?![ ]*(?::|=[^=]))(\.\w+)?", source)
     return bool(uses) and set(uses) <= {".match", ".fullmatch"}
 
 
