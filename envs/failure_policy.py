@@ -32,9 +32,12 @@ class FailurePolicy:
 
 @dataclass
 class FailureWatch:
-    """Applies a failure policy to the rows of one run as they come in."""
+    """Applies a failure policy to the rows of one run as they come in; ``newest`` is what its user last noted of an
+    ungraded one.
+    """
 
     policy: FailurePolicy
+    newest: str = ""
     _recent: deque[bool] = field(default_factory=deque)
 
     def observe_result(self, *, graded: bool) -> str | None:

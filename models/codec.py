@@ -11,27 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
 
 import orjson
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from gavel.models.errors import InputError, RecordError, find_nearest, shorten_value
+from gavel.models.records import record as record
 
 T = TypeVar("T")
-
-_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=False)
-def record(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen, slotted dataclass that ``decode`` reads strictly.
-
-    A class that stands in files on its own sets ``SCHEMA: ClassVar[str]`` (``gavel.<name>/<version>``).
-    """
-    made = dataclass(frozen=True, slots=True)(cls)
-    made.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
-    return made
 
 
 class FieldError(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from gavel.models.codec import record
+from gavel.models.records import record
 
 Role = Literal["system", "developer", "user", "assistant"]
 CallRole = Literal["policy", "judge", "simulator"]

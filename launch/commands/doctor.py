@@ -80,6 +80,8 @@ def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
     )
     yield "NeMo-RL", f"{read_version(str(root)) or 'version not known'}, {commit}, {root}"
     yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
+    further = found.missing_async
+    yield "asynchronous training", "the hooks fit" if not further else f"refused: it lacks {'; '.join(further)}"
     for name, stands in found.estimators.items():
         yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
     yield from _check_hooks(config, found)

@@ -39,11 +39,14 @@ HEALTH_S = 3.0
 
 @record
 class RunProgress:
-    """How far a run is: the newest ``step``; ``graded`` and ``ungraded`` samples of its ledgers."""
+    """How far a run is: the newest ``step``; ``graded`` and ``ungraded`` samples of its ledgers, of which ``unused``
+    are in no step: an asynchronous trainer is ahead with them, or they were under way when it was last ended.
+    """
 
     step: int | None
     graded: int
     ungraded: int
+    unused: int = 0
 
 
 def run(config: StatusConfig, console: Console) -> int:
@@ -101,14 +104,17 @@ def _is_held(path: Path) -> bool:
 
 def count_progress(path: Path) -> RunProgress:
     """Count what the ledgers of a run hold."""
-    step, graded, ungraded = None, 0, 0
+    step, graded, ungraded, unused = None, 0, 0, 0
+    used = set()
     for row in read_rows(path / "ledger" / "steps.jsonl"):
         step = max(step or 0, int(row.get("step", 0)))
+        used.add(row.get("uid"))
     for file in (path / "ledger").glob("*.rows.jsonl"):
         for row in read_rows(file):
             failed = (row.get("verdict") or {}).get("failure") is not None
             graded, ungraded = graded + (not failed), ungraded + failed
-    return RunProgress(step, graded, ungraded)
+            unused += bool(used) and row.get("uid") not in used
+    return RunProgress(step, graded, ungraded, unused)
 
 
 def _list_rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
@@ -123,6 +129,8 @@ def _list_rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
         yield "mean reward", f"{reward} over the last {WINDOW} steps"
     total = done.graded + done.ungraded
     yield "ungraded", f"{done.ungraded} of {total} samples ({done.ungraded / total:.1%})" if total else "no sample yet"
+    if done.unused:
+        yield "in no step", f"{done.unused} samples: rolled out ahead, or under way when the trainer was last ended"
     for binding, report in {one.binding: one.report for one in read_rounds(path)}.items():
         yield "canaries", ("DRIFT: " if report.exceeded else "") + describe_round(binding, report)
     for waived in plan.unqualified:

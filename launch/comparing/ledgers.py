@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from gavel.envs.interfaces.nemo_rl.ledger import read_start
 from gavel.models.errors import InputError
 
 LEDGER = "ledger"
@@ -65,16 +66,16 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
 
 
 def _read_steps(path: Path, split: str) -> dict[str, int]:
-    """Return the step of each uid. A uid begins with what all uids of one start have in common: a new start takes the
-    place of what an earlier one recorded from that step on."""
+    """Return the step of each uid. A new start of the trainer takes the place of what an earlier one recorded from that
+    step on."""
     found: dict[str, int] = {}
     start = ""
     for row in _read_rows(path):
         if row["split"] != split:
             continue
         uid, step = str(row["uid"]), int(row["step"])
-        if (token := uid.rpartition("-")[0]) != start:
-            start = token
+        if (name := read_start(row)) != start:
+            start = name
             found = {known: at for known, at in found.items() if at < step}
         found[uid] = step
     return found

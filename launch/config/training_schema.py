@@ -23,7 +23,7 @@ class TrainerOptions:
     (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
-    kind: Literal["grpo", "single_controller", "trl", "command"] = "grpo"
+    kind: Literal["grpo", "grpo_async", "single_controller", "trl", "command"] = "grpo"
     nemo_rl_root: str | None = None
     recipe: str | None = None
     python: str | None = None
@@ -44,7 +44,7 @@ class TrainerOptions:
     @property
     def nemo_rl(self) -> bool:
         """Whether NeMo-RL does the training."""
-        return self.kind in ("grpo", "single_controller")
+        return self.kind in ("grpo", "grpo_async", "single_controller")
 
 
 @record

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from gavel.envs.interfaces.nemo_rl.ledger import read_start
 from gavel.judges.bindings import Binding
 from gavel.launch.assembly.qualification import Standing, read_run_standings
 from gavel.launch.comparing.ledgers import LEDGER
@@ -136,7 +137,8 @@ class TrainingSource:
             where = f"{folder / _STEPS} at byte {offset}"
             row = parse_line(line, where)[0]
             with check_row(where):
-                self._take_step(row["uid"], row["split"], int(row["step"]), float(row["weight"]))
+                weight = float(row["weight"])
+                self._take_step(row["uid"], row["split"], int(row["step"]), weight, read_start(row))
         self.planned = len(self._step_of)
         return (self.version, self.planned) != before
 
@@ -188,11 +190,10 @@ class TrainingSource:
                 make_entry(number, self.version, row["result"], (str(path.relative_to(self.path)), offset))
             )
 
-    def _take_step(self, uid: str, split: str, step: int, weight: float) -> None:
-        """Count a sample to a step. A uid begins with what all uids of one start share: a new start takes the place of
-        what an earlier one recorded from that step on."""
+    def _take_step(self, uid: str, split: str, step: int, weight: float, start: str) -> None:
+        """Count a sample to a step. A new start of the trainer takes the place of what an earlier one recorded from
+        that step on."""
         self.version += 1
-        start = uid.rpartition("-")[0]
         if self._starts.get(split, start) != start:
             for key in [key for key in self._steps if key[0] == split and key[1] >= step]:
                 for old in self._steps.pop(key):

@@ -284,7 +284,7 @@ def _check_trainer(config: TrainConfig) -> Iterator[GavelError]:
     fits = True
     if is_checkout(root):
         try:
-            require_contract(read_checkout(root))
+            require_contract(read_checkout(root), chosen.kind)
         except ConfigError as failed:
             fits = False
             yield failed

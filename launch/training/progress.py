@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
+from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
@@ -83,7 +84,7 @@ def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_ti
 
 
 def _read_kind(config: Mapping[str, Any]) -> str:
-    return str(_read_section(config, "gavel").get("kind", "grpo"))
+    return settle_kind(config, str(_read_section(config, "gavel").get("kind", "grpo")))
 
 
 def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -120,6 +121,8 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
     bound = int(grpo.get("max_num_steps", 1_000_000))
     exact = not grpo.get("use_dynamic_sampling") and grpo.get("stop_at_validation_metric") is None
     epochs = grpo.get("max_num_epochs", 1)
+    if kind == "grpo_async":
+        return Planned(bound, exact)  # it reads no epochs, and fails where its one pass over the tasks ends too soon
     if data.get("use_multiple_dataloader") or epochs is None:
         return Planned(bound, exact)  # the loaders begin again without end
     rows = count_rows(config)

@@ -86,7 +86,8 @@ def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConf
         **limits,
         **(chosen.overrides or {}),
     }  # limits first: data.train may be replaced by a list of data sets
-    assert chosen.kind == "grpo" or chosen.kind == "single_controller"
+    assert chosen.kind != "trl"
+    assert chosen.kind != "command"
     return TrainerConfig(
         nemo_rl_root=str(chosen.nemo_rl_root),
         run_dir=str(run),

@@ -26,7 +26,7 @@ from gavel.envs.interfaces.nemo_gym.rows import GymRows, make_gym_row
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
-from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
+from gavel.envs.interfaces.nemo_rl.stamps import UID, make_info, with_ending
 from gavel.envs.interfaces.served import ServedEnvironment
 from gavel.envs.interfaces.trl.scoring import Scorer, TrlCompletion
 from gavel.envs.types import (

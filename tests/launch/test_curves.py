@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.support.ledgers import write_ledger
 
@@ -40,10 +41,22 @@ def test_a_step_done_again_by_a_later_start_takes_the_place_of_what_was_recorded
     assert [(one.step, one.reward) for one in read_samples(tmp_path)] == [(1, 0.0), (2, 1.0)]
 
 
+def test_a_start_that_trains_on_samples_of_an_earlier_one_keeps_both(tmp_path: Path) -> None:
+    # An asynchronous training goes on with groups out of its replay buffer, beside new ones, in any order.
+    write_ledger(tmp_path, {1: {"a": [0.0]}}, start="first")
+    path = tmp_path / "ledger" / "steps.jsonl"
+    row = orjson.loads(path.read_bytes())
+    later = [{**row, "step": 2, "uid": uid, "start": "second"} for uid in ("first-2", "second-1", "first-3")]
+    path.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in (row, *later)))
+    assert [one.step for one in read_samples(tmp_path)] == [1, 2, 2, 2]
+
+
 def test_a_sample_without_a_row_is_ungraded_and_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
     write_ledger(tmp_path, {1: {"a": [1.0, None]}})
-    with (tmp_path / "ledger" / "steps.jsonl").open("a") as file:
-        file.write('{"schema":"gavel.steps/1","step":1,"split":"train","uid":"s1-cut","weight":0.0}\n{"schema":"gav')
+    path = tmp_path / "ledger" / "steps.jsonl"
+    row = {**orjson.loads(path.read_bytes().splitlines()[0]), "uid": "s1-cut", "weight": 0.0}
+    with path.open("ab") as file:
+        file.write(orjson.dumps(row) + b'\n{"schema":"gav')
     samples = read_samples(tmp_path)
     assert [(one.reward, one.failure) for one in samples] == [
         (1.0, None),

@@ -56,7 +56,9 @@ def double(
 
 def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) -> None:
     found = read_checkout(double(tmp_path / "RL"))
-    require_contract(found)
+    require_contract(found, "grpo")
+    with pytest.raises(ConfigError, match="async_grpo_train"):
+        require_contract(found, "grpo_async")
     assert (found.commit, found.tested, found.missing) == (None, False, ())
     assert found.estimators == {
         "grpo": "exact",
@@ -86,7 +88,7 @@ def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
 ) -> None:
     root = double(tmp_path / "RL", **options)
     with pytest.raises(ConfigError, match=TESTED):
-        require_contract(read_checkout(root))
+        require_contract(read_checkout(root), "grpo")
     config = emitted(tmp_path, root=root, prompts_per_step=2)
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
     assert entrypoint(["--config", str(tmp_path / "x.yaml"), "--check"]) == 2
@@ -175,13 +177,13 @@ needs_root = pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout
 @needs_root
 def test_the_tested_checkout_is_known_by_its_code() -> None:
     found = read_checkout(Path(ROOT))
-    assert found.missing == ()
+    assert found.missing == found.missing_async == ()
     assert found.estimators["grpo"] == found.estimators["reinforce_plus_plus"] == "exact"
 
 
 HOOKS = {
     "hooks", "estimator grpo", "estimator reinforce_plus_plus", "baseline of dynamic sampling", "rollout", "asynchronous rollout",  # noqa: E501
-    "validation", "logging", "mask filter", "data setup",
+    "validation", "logging", "mask filter", "data setup", "asynchronous training",
 }  # fmt: skip
 """What a toy group goes through."""
 BROKEN = [
@@ -228,7 +230,7 @@ def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_tha
         "    out = _kept(batch, envs)\n    return out._replace(rewards=out.rewards * 2)\n"
     )
     found = run_toy_group(sys.executable, make_python_path(str(broken)))
-    rollouts = {"rollout", "asynchronous rollout", "validation"}
+    rollouts = {"rollout", "asynchronous rollout", "asynchronous training", "validation"}
     assert {name for name, problem in found.items() if problem} == {*(row[3] for row in BROKEN), *rollouts}
     assert all("reward 2.0, and its verdict says 1.0" in found[name] for name in rollouts)
     for *_, name, needle in BROKEN:

@@ -100,6 +100,22 @@ def apart(gpus: int | None, nodes: int | None) -> dict[str, Any]:
             {"kind": "single_controller", "async_rl": {"rollout_failure": {"max_skipped_prompts": 0}}},
             ("max_skipped_prompts: 0",),
         ),
+        (
+            {"kind": "grpo_async", "grpo": {"max_num_steps": 4}},
+            ("4 asynchronous steps of 2 prompts draw up to 14", "12 tasks", "trainer.max_steps=3, or at least 14"),
+        ),
+        (
+            {"grpo": {"max_num_steps": 3, "async_grpo": {"enabled": True, "max_trajectory_age_steps": 2}}},
+            ("draw up to 14", "trainer.max_steps=2"),
+        ),
+        (
+            {
+                "kind": "grpo_async",
+                "grpo": {"max_num_steps": 2, "max_num_epochs": 9, "num_prompts_per_step": 4},
+                "policy": {"train_global_batch_size": 16},
+            },
+            ("draw up to 20", "fix:     at least 20 tasks"),
+        ),
     ],
 )
 def test_a_launch_that_does_not_add_up_is_told_with_its_numbers(
@@ -124,6 +140,9 @@ def test_a_launch_that_does_not_add_up_is_told_with_its_numbers(
         {"cluster": (1, 8), "policy": {"train_global_batch_size": 8, "dtensor_cfg": {"tensor_parallel_size": 4}}},
         {"cluster": (1, 1), "policy": {"train_micro_batch_size": 3, "sequence_packing": {"enabled": True}}},
         {"kind": "single_controller", "async_rl": {"rollout_failure": {"max_skipped_prompts": 4}}},
+        # Twelve tasks, two a step: three steps, one ahead, one at the end and one that a restart loses.
+        {"kind": "grpo_async", "grpo": {"max_num_steps": 3}},
+        {"grpo": {"max_num_steps": 2, "async_grpo": {"enabled": True, "max_trajectory_age_steps": 2}}},
     ],
 )
 def test_a_launch_that_adds_up_has_no_finding(changes: dict[str, Any], tmp_path: Path) -> None:

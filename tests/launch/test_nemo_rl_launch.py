@@ -17,6 +17,7 @@ from tests.support.runs import Done
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import read_config
+from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.launch.assembly.assemble import assemble_run, make_parts
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.nemo_rl.config import EXEMPLARS, SCRIPTS, TrainerConfig, render_config
@@ -111,6 +112,21 @@ def test_the_exemplar_of_single_controller_is_built_as_nemo_rl_builds_it(tmp_pat
         emitted(tmp_path, kind="single_controller", validation="x.jsonl")
 
 
+def test_an_asynchronous_training_gets_what_nemo_rl_demands_of_it(tmp_path: Path) -> None:
+    config = emitted(tmp_path, kind="grpo_async", gpus_per_node=8)
+    assert config["grpo"]["async_grpo"]["enabled"] is True
+    assert config["loss_fn"]["use_importance_sampling_correction"] is True
+    generation = config["policy"]["generation"]
+    assert generation["vllm_cfg"]["async_engine"] is True
+    assert generation["colocated"] == {"enabled": False, "resources": {"gpus_per_node": 4, "num_nodes": 1}}
+    assert refuse_mode(config, "grpo_async") == []
+    two = emitted(tmp_path, kind="grpo_async", gpus_per_node=8, nodes=4)["policy"]["generation"]["colocated"]
+    assert two["resources"] == {"gpus_per_node": 8, "num_nodes": 2}
+    own = {"policy.generation.colocated": {"enabled": False, "resources": {"gpus_per_node": 2, "num_nodes": 1}}}
+    chosen = emitted(tmp_path, kind="grpo_async", gpus_per_node=8, overrides=own)["policy"]["generation"]["colocated"]
+    assert chosen["resources"]["gpus_per_node"] == 2
+
+
 def test_an_override_is_a_key_of_the_exemplar_or_says_that_it_is_new(tmp_path: Path) -> None:
     config = emitted(tmp_path, overrides={"grpo": {"num_prompts_per_step": 7}, "+policy.fresh": {"a": 1}})
     assert config["grpo"]["num_prompts_per_step"] == 7
@@ -151,7 +167,7 @@ def test_a_config_that_fits_has_no_findings(tmp_path: Path) -> None:
 def break_it(config: dict[str, Any], tmp_path: Path) -> None:
     """Six things wrong with a VERA-MH run."""
     config["grpo"]["max_rollout_turns"] = 1
-    config["grpo"]["async_grpo"]["enabled"] = True
+    config["data_plane"] = {"enabled": True}
     config["data"]["train"] = [
         {**config["data"]["train"], "multi_turn": True},
         {**config["data"]["train"], "data_path": str(tmp_path / "missing.jsonl")},
@@ -163,7 +179,7 @@ def break_it(config: dict[str, Any], tmp_path: Path) -> None:
 
 EXPECTED = (
     "grpo.max_rollout_turns: 1, and env.gavel_vera_mh takes up to 2 replies",
-    "grpo.async_grpo.enabled",
+    "data_plane.enabled",
     "missing.jsonl",
     "there is no environment 'gavel_unknown'",
     "may land on any of 2 nodes",

@@ -17,7 +17,7 @@ from tests.support.runs import STRICT
 
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
-from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
+from gavel.envs.interfaces.nemo_rl.stamps import make_info, stamp_info, with_ending
 from gavel.launch.commands.view import open_source
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.config.stored import to_yaml

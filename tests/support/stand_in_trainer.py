@@ -22,7 +22,7 @@ import yaml
 from gavel.envs.interfaces.nemo_rl.config import build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
-from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
+from gavel.envs.interfaces.nemo_rl.stamps import make_info, stamp_info, with_ending
 from gavel.envs.interfaces.nemo_rl.tasks import encode_task, load_tasks
 from gavel.envs.types import Digests
 from gavel.models.pool import open_services

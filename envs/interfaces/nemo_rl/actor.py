@@ -20,7 +20,7 @@ from gavel.envs.interfaces.nemo_rl.config import ActorConfig, build_parts, read_
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader, Stepped
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
-from gavel.envs.interfaces.nemo_rl.sample import UID
+from gavel.envs.interfaces.nemo_rl.stamps import UID
 from gavel.envs.types import Digests, Result
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.pool import ServicePool, open_services

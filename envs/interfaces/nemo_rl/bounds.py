@@ -12,7 +12,7 @@ import orjson
 from gavel.envs.interfaces.nemo_rl.baseline import BOUNDS, Exceeded, find_exceeded
 from gavel.envs.interfaces.nemo_rl.driver import TrainingStopped
 from gavel.envs.interfaces.nemo_rl.masking import find_graded
-from gavel.envs.interfaces.nemo_rl.sample import TASK, is_ours
+from gavel.envs.interfaces.nemo_rl.stamps import TASK, is_ours
 
 
 class AdvantageOutOfBounds(TrainingStopped):

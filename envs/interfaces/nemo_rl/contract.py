@@ -27,6 +27,15 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 """What the hooks take hold of, by module."""
 
+NEEDED_ASYNC: Mapping[str, tuple[str, ...]] = {
+    "nemo_rl.algorithms.grpo": ("async_grpo_train",),
+    "nemo_rl.algorithms.async_utils": ("AsyncTrajectoryCollector",),
+    "nemo_rl.algorithms.async_utils.trajectory_collector": ("AsyncTrajectoryCollector",),
+}
+"""What they take hold of besides where training is asynchronous."""
+COLLECTOR = ("_collect_rollout_batch", "_iter_rollout_groups")
+"""The methods of its collector that are overridden."""
+
 ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "GRPOAdvantageEstimator": ("grpo", "exact"),
     "ReinforcePlusPlusAdvantageEstimator": ("reinforce_plus_plus", "exact"),

@@ -10,32 +10,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.interfaces.nemo_rl.endings import TAIL, Limits, make_ending, read_limits
+from gavel.envs.interfaces.nemo_rl.endings import Endings
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger, decode_verdicts
 from gavel.envs.interfaces.nemo_rl.masking import (
     GRADED,
+    REPORT_SECONDS,
     compute_graded_accuracy,
     compute_graded_pass_k,
     take_out_ungraded,
 )
-from gavel.envs.interfaces.nemo_rl.metrics import Tallies
-from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours, stamp_info, with_ending
+from gavel.envs.interfaces.nemo_rl.metrics import Tallies, compute_reward_range
+from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, is_ours, list_rows
 from gavel.models.errors import GavelError
 from gavel.models.failures import FailureKind
 
-REPORT_SECONDS = 120.0
-"""An actor that does not tell its verdicts within this time is taken to have none."""
 _ROUNDING = 1e-4
-_TEXTS_KEPT = 4096
 
 Report = Callable[[Any, list[str]], Mapping[str, Any] | None]
 
@@ -54,72 +49,6 @@ def ask_actor(handle: Any, uids: list[str]) -> Mapping[str, Any] | None:
         return ray.get(handle.report.remote(uids), timeout=REPORT_SECONDS)  # type: ignore[no-any-return]
     except ray.exceptions.GetTimeoutError:
         return None
-
-
-@dataclass(slots=True)
-class Samples:
-    """Numbers samples: unique over all processes of a run and all its restarts."""
-
-    token: str = field(default_factory=lambda: os.urandom(6).hex())
-    numbers: Iterator[int] = field(default_factory=count)
-
-    def stamp_infos(self, infos: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        """Return the infos, ours stamped; ``rows`` says which are rollouts of one row."""
-        seen: Counter[Any] = Counter()
-        found = []
-        for info, row in zip(infos, rows, strict=True):
-            if is_ours(info):
-                info = stamp_info(info, f"{self.token}-{next(self.numbers):09x}", seen[row])
-                seen[row] += 1
-            found.append(info)
-        return found
-
-
-@dataclass(slots=True)
-class Endings:
-    """Tells each sample how its newest reply ended; wraps ``calculate_rewards``."""
-
-    policy: Mapping[str, Any]
-    tokenizer: Any = None
-    _limits: Limits | None = None
-    _texts: dict[tuple[int, ...], str] = field(default_factory=dict)
-
-    def use_tokenizer(self, tokenizer: Any) -> None:
-        """Use this tokenizer from now on."""
-        if tokenizer is not self.tokenizer:
-            self.tokenizer, self._limits = tokenizer, read_limits(self.policy, tokenizer)
-            self._texts = {}
-
-    def wrap_rewards(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``calculate_rewards`` with the endings put into the batch it gets."""
-
-        def calculate_rewards(batch: Any, *args: Any, **options: Any) -> Any:
-            if any(is_ours(info) for info in batch["extra_env_info"]):
-                batch = batch.copy()
-                batch["extra_env_info"] = [
-                    with_ending(info, self._make_ending(log)) if is_ours(info) else info
-                    for info, log in zip(batch["extra_env_info"], batch["message_log"], strict=True)
-                ]
-            return original(batch, *args, **options)
-
-        return calculate_rewards
-
-    def _make_ending(self, log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        assert self._limits is not None, "a tokenizer is known before any reply"
-        *before, reply = log
-        prompt_tokens = sum(len(message["token_ids"]) for message in before)
-        tail = self._decode_prompt(tuple(before[-1]["token_ids"][-TAIL:].tolist()))
-        return make_ending(self._limits, prompt_tokens, tail, reply["token_ids"].tolist())
-
-    def _decode_prompt(self, ids: tuple[int, ...]) -> str:
-        """Decode the end of a prompt; the prompts of a step end alike."""
-        if (known := self._texts.get(ids)) is not None:
-            return known
-        if len(self._texts) >= _TEXTS_KEPT:
-            self._texts = {}
-        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
-        self._texts[ids] = text
-        return text
 
 
 @dataclass(slots=True)
@@ -163,6 +92,9 @@ class Driver:
             all of them.
     """
 
+    step_counter: ClassVar[str] = "total_steps"
+    """Where the trainer's save state counts the steps done."""
+
     def __init__(
         self,
         policy: Mapping[str, Any],
@@ -193,7 +125,8 @@ class Driver:
 
         @functools.wraps(original)
         def run_train(*args: Any, **options: Any) -> Any:
-            self._done = int(signature.bind(*args, **options).arguments["grpo_save_state"].total_steps)
+            state = signature.bind(*args, **options).arguments["grpo_save_state"]
+            self._done = int(vars(state)[self.step_counter])
             return original(*args, **options)
 
         return run_train
@@ -213,11 +146,12 @@ class Driver:
                 return self._mark_others(original(*args, **options))
             self.endings.use_tokenizer(bound.arguments["tokenizer"])
             batch = batch.copy()
-            infos = self._samples.stamp_infos(batch["extra_env_info"], _list_rows(batch))
+            infos = self._samples.stamp_infos(batch["extra_env_info"], list_rows(batch))
             batch["extra_env_info"] = list(infos)
             bound.arguments["input_batch"] = batch
             final, metrics = original(*bound.args, **bound.kwargs)
             metrics = {**metrics, **self._settle_batch(final, infos, bound.arguments["task_to_env"])}
+            metrics |= _correct_range(metrics, final)
             self._metrics = metrics
             return final, metrics
 
@@ -274,10 +208,10 @@ class Driver:
         """Note the samples and weights that a step trains on.
 
         Args:
-            batch: what the trainer kept of its rollouts.
+            batch: what the trainer kept of its rollouts; None where it does not hand it over.
             mask: ``[B, tokens]``: each token's weight, after everything that the trainer itself takes out.
         """
-        infos = batch.get("extra_env_info")
+        infos = batch.get("extra_env_info") if batch is not None else None
         if infos is None:
             return  # no rollout of ours
         weights = mask.amax(dim=1).tolist()
@@ -288,6 +222,9 @@ class Driver:
         if self._joins and self._step.graded is not None and "filtered_reward" in batch:
             # A group is kept whole, with its placeholders, which are no figures.
             self._metrics["filtered_reward"] = float(batch["filtered_reward"][self._step.graded != 0].mean())
+
+    def finish_step(self, estimator: Any) -> None:
+        """Do nothing: a step ends with the trainer's logging."""
 
     def wrap_logging(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's logging of a step's rewards; it alone is told the step's number."""
@@ -341,7 +278,7 @@ class Driver:
         graded = [
             not mine or (verdict is not None and verdict.graded) for mine, verdict in zip(ours, verdicts, strict=True)
         ]
-        _check_rewards(final["total_reward"].tolist(), verdicts)
+        check_rewards(final["total_reward"].tolist(), verdicts)
         take_out_ungraded(final, torch.tensor(graded, dtype=torch.float32))
         tallies.add_verdicts(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
         if validation is not None:
@@ -375,42 +312,38 @@ class Driver:
         return [found.get(info[UID]) if is_ours(info) else None for info in infos]
 
 
+def _correct_range(metrics: Mapping[str, Any], final: Any) -> dict[str, float]:
+    """Return a rollout's own figures of its rewards, where it has some, over graded samples alone."""
+    found = compute_reward_range(final["total_reward"][final[GRADED] != 0].tolist())
+    return {name: value for name, value in found.items() if name in metrics}
+
+
 def watch_over(watch: FailureWatch, verdicts: Sequence[SampleVerdict | None]) -> None:
     """Apply a failure policy to samples; a prompt that does not fit is a fault of the data, and does not count.
 
     Raises:
-        TrainingStopped: it says stop; tells the newest failure of these samples.
+        TrainingStopped: it says stop; tells the newest failure that was seen.
     """
-    newest = ""
     for verdict in verdicts:
         failure = verdict.failure if verdict is not None else None
         if failure is not None and failure.kind is FailureKind.CONTEXT_OVERFLOW and failure.stage == "policy":
             continue
         graded = verdict is not None and verdict.graded
-        if not graded:  # the row at which it says stop may be a graded one
-            reason = (
-                "its episode was cut before it could be graded"
-                if failure is None
-                else f"{failure.kind}: {failure.reason}"
-            )
-            newest = f"; the newest: {reason}"
+        if not graded:  # the row at which it says stop may be a graded one, of a later step even
+            cut = "its episode was cut before it could be graded"
+            watch.newest = cut if failure is None else f"{failure.kind}: {failure.reason}"
         stop = watch.observe_result(graded=graded)
         if stop is not None:
-            raise TrainingStopped(f"{stop}{newest}")
+            raise TrainingStopped(f"{stop}; the newest: {watch.newest}")
 
 
-def _check_rewards(rewards: Sequence[float], verdicts: Sequence[SampleVerdict | None]) -> None:
+def check_rewards(rewards: Sequence[float], verdicts: Sequence[SampleVerdict | None]) -> None:
     """A reward that is not the verdict's would mean that something between changed it; that must not be trained on."""
     for reward, verdict in zip(rewards, verdicts, strict=True):
         if verdict is None or verdict.reward is None:
             continue
         if not abs(reward - verdict.reward) <= _ROUNDING * max(1.0, abs(verdict.reward)):  # so that a NaN is found, too
             raise RuntimeError(f"sample {verdict.uid} has reward {reward}, and its verdict says {verdict.reward}")
-
-
-def _list_rows(batch: Any) -> Sequence[Any]:
-    """Return what tells rows apart; repeated rows have one number."""
-    return [(name, row) for name, row in zip(batch["task_name"], batch["idx"], strict=True)]
 
 
 def _compute_pass_k(seen: Validation, k: int) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from gavel.envs.interfaces.nemo_rl.stamps import is_ours, with_ending
 from gavel.models.texts.thinking import is_thinking_open
 
 TAIL = 16
 """Prompt tokens in which a pre-filled opening tag must stand."""
+_TEXTS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,50 @@ def read_limits(policy: Mapping[str, Any], tokenizer: Any) -> Limits:
         int(generation.get("max_new_tokens") or total),
         min(total, int(engine)) if engine else total,
     )
+
+
+@dataclass(slots=True)
+class Endings:
+    """Tells each sample how its newest reply ended; wraps ``calculate_rewards``."""
+
+    policy: Mapping[str, Any]
+    tokenizer: Any = None
+    _limits: Limits | None = None
+    _texts: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def use_tokenizer(self, tokenizer: Any) -> None:
+        """Use this tokenizer from now on."""
+        if tokenizer is not self.tokenizer:
+            self.tokenizer, self._limits = tokenizer, read_limits(self.policy, tokenizer)
+            self._texts = {}
+
+    def wrap_rewards(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``calculate_rewards`` with the endings put into the batch it gets."""
+
+        def calculate_rewards(batch: Any, *args: Any, **options: Any) -> Any:
+            if any(is_ours(info) for info in batch["extra_env_info"]):
+                batch = batch.copy()
+                batch["extra_env_info"] = [
+                    with_ending(info, self._make_ending(log)) if is_ours(info) else info
+                    for info, log in zip(batch["extra_env_info"], batch["message_log"], strict=True)
+                ]
+            return original(batch, *args, **options)
+
+        return calculate_rewards
+
+    def _make_ending(self, log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        assert self._limits is not None, "a tokenizer is known before any reply"
+        *before, reply = log
+        prompt_tokens = sum(len(message["token_ids"]) for message in before)
+        tail = self._decode_prompt(tuple(before[-1]["token_ids"][-TAIL:].tolist()))
+        return make_ending(self._limits, prompt_tokens, tail, reply["token_ids"].tolist())
+
+    def _decode_prompt(self, ids: tuple[int, ...]) -> str:
+        """Decode the end of a prompt; the prompts of a step end alike."""
+        if (known := self._texts.get(ids)) is not None:
+            return known
+        if len(self._texts) >= _TEXTS_KEPT:
+            self._texts = {}
+        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+        self._texts[ids] = text
+        return text

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gavel.models.codec import record
 from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.records import record
 
 _USER, _REPLY, _NEXT = "gavel-mark-one", "gavel-mark-two", "gavel-mark-three"
 _BREAK = "\u200b"

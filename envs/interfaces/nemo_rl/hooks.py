@@ -1,15 +1,14 @@
 """Puts the driver's wrappers into NeMo-RL, after looking at what this version can do.
 
-Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation;
-and, through a class that travels with it, SingleController. Trainers that roll out in processes of their own cannot be
-reached and are refused. Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
+Reaches what runs in the driver's process: ``grpo_train`` with synchronous or asynchronous rollouts, and validation.
+Trainers that roll out in processes of their own get a class that is made there: ``collector``, ``single_controller``.
+Others are refused. Names are those of NVIDIA-NeMo/RL at 7ea279abfbeb698b092856d0dab61e7cf39bc909.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -22,19 +21,14 @@ from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, list_unknown_fields
 from gavel.models.errors import ConfigError
 
-ROLLOUT_THREADS = 512
-
 
 def list_missing_names() -> list[str]:
     """Return what this NeMo-RL lacks of what the hooks take hold of; imports it."""
-    found = [name for module, names in NEEDED.items() for name in _list_missing(module, names)]
-    if found:
+    if found := list_missing(NEEDED):
         return found
     returned = import_module("nemo_rl.environments.interfaces").EnvironmentReturn
     if unknown := list_unknown_fields(returned):
-        found.append(f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(unknown)}")
-    if found:
-        return found
+        return [f"EnvironmentReturn({', '.join(FIELDS)}); it has {', '.join(unknown)}"]
     baseline = getattr(import_module("nemo_rl.algorithms.utils"), BASELINE)
     if "valid_mask" not in inspect.signature(baseline).parameters:
         return [f"nemo_rl.algorithms.utils.{BASELINE}(valid_mask)"]
@@ -44,12 +38,17 @@ def list_missing_names() -> list[str]:
     ]
 
 
-def _list_missing(module: str, names: tuple[str, ...]) -> list[str]:
-    try:
-        held = import_module(module)
-    except ModuleNotFoundError as failed:
-        return [f"{module} (no module {failed.name})"]
-    return [f"{module}.{name}" for name in names if not hasattr(held, name)]
+def list_missing(needed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return which of the names, by module, this NeMo-RL lacks; imports it."""
+    found = []
+    for module, names in needed.items():
+        try:
+            held = import_module(module)
+        except ModuleNotFoundError as failed:
+            found.append(f"{module} (no module {failed.name})")
+        else:
+            found += [f"{module}.{name}" for name in names if not hasattr(held, name)]
+    return found
 
 
 def install_hooks(driver: Driver) -> None:
@@ -83,7 +82,16 @@ def require_names() -> None:
     Raises:
         ConfigError: names what is missing.
     """
-    if missing := list_missing_names():
+    refuse_missing(list_missing_names())
+
+
+def refuse_missing(missing: Sequence[str]) -> None:
+    """Refuse a NeMo-RL of which something is missing.
+
+    Raises:
+        ConfigError: names it.
+    """
+    if missing:
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root",
@@ -104,25 +112,6 @@ def settle_estimators() -> None:
         estimator.compute_advantage = wrap_bounded_advantage(estimator.compute_advantage, lambda: None, lambda *_: None)
 
 
-def widen_executor(threads: int = ROLLOUT_THREADS) -> None:
-    """Give every event loop made from now on so many threads: each asynchronous rollout waits for its step in one.
-
-    The default is at most 32, which holds a slow judge to as many calls at once.
-    """
-    asyncio.set_event_loop_policy(_WidePolicy(threads))
-
-
-class _WidePolicy(asyncio.DefaultEventLoopPolicy):
-    def __init__(self, threads: int) -> None:
-        super().__init__()
-        self._threads = threads
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        loop = super().new_event_loop()
-        loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="gavel-rollout"))
-        return loop
-
-
 def _find_estimators(module: Any) -> list[Any]:
     return [
         value
@@ -133,8 +122,9 @@ def _find_estimators(module: Any) -> list[Any]:
 
 def _wrap_noted(driver: Driver, compute: Any) -> Any:
     def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
-        if (batch := options.get("repeated_batch")) is not None:
-            driver.record_batch(batch, mask)
-        return compute(self, prompt_ids, rewards, mask, *args, **options)
+        driver.record_batch(options.get("repeated_batch"), mask)
+        advantages = compute(self, prompt_ids, rewards, mask, *args, **options)
+        driver.finish_step(self)
+        return advantages
 
     return compute_advantage

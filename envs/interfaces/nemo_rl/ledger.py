@@ -7,6 +7,7 @@ neither.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -200,10 +201,14 @@ class RowAnswers:
 class StepLedger:
     """``steps.jsonl``: which samples each step of the trainer used and with what weight, which an environment cannot
     know.
+
+    Each row names the start of the trainer that wrote it: a step may train on samples of an earlier start, out of a
+    replay buffer.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = _open_file(folder / "steps.jsonl")
+        self._start = os.urandom(6).hex()
 
     def add(self, step: int, split: str, weights: Mapping[str, float]) -> None:
         """Store one step: uid -> weight in the loss (validation: 1 where it counts, else 0).
@@ -212,7 +217,7 @@ class StepLedger:
             PersistenceError: it could not be written.
         """
         rows = [
-            {"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight}
+            {"schema": STEPS_SCHEMA, "step": step, "split": split, "uid": uid, "weight": weight, "start": self._start}
             for uid, weight in weights.items()
         ]
         if rows:
@@ -221,6 +226,11 @@ class StepLedger:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def read_start(row: Mapping[str, Any]) -> str:
+    """Return what the rows of one start of a trainer share: ``start``, in older ledgers the head of ``uid``."""
+    return str(row.get("start") or str(row["uid"]).rpartition("-")[0])
 
 
 def _read_tail(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,12 @@ from gavel.envs.interfaces.nemo_rl.baseline import PARAMETERS, Baseline
 
 GRADED = "gavel_graded"
 """The batch's column: 1.0 where a sample is graded (or not ours), else 0.0."""
+TOLD = "gavel_told"
+"""The column of what an actor told of each sample, as plain data: ``uid`` (empty where it is not ours), ``verdict``
+(None where there is none) and, in one row of each environment of a group, ``figures``: the ``env``, its ``graded``
+samples and its own ``metrics`` of them."""
+REPORT_SECONDS = 120.0
+"""An actor that does not tell its verdicts within this time is taken to have none."""
 
 # A context variable, not a parameter: the estimator calls the baseline itself and hands nothing through to it.
 _CURRENT: ContextVar[Any] = ContextVar("gavel_graded", default=None)

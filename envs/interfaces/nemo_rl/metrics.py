@@ -88,5 +88,16 @@ def _compute_rewards(graded: Sequence[SampleVerdict]) -> dict[str, float]:
     }
 
 
+def compute_reward_range(rewards: Sequence[float]) -> dict[str, float]:
+    """Return the figures of rewards that NeMo-RL's asynchronous rollouts log, under its names; none of no reward."""
+    if not rewards:
+        return {}
+    return {
+        "mean_total_reward": _compute_mean(rewards),
+        "max_total_reward": max(rewards),
+        "min_total_reward": min(rewards),
+    }
+
+
 def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

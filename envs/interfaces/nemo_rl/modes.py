@@ -32,7 +32,7 @@ class RefusedMode:
 
     key: str
     why: str
-    kinds: tuple[str, ...] = ("grpo", "single_controller")
+    kinds: tuple[str, ...] = ("grpo", "grpo_async", "single_controller")
     asked: Callable[[Any], bool] = bool
 
 
@@ -40,19 +40,33 @@ def _is_set(value: Any) -> bool:
     return value is not None
 
 
-_SINGLE = ("single_controller",)
+def _is_off(value: Any) -> bool:
+    return not value
+
+
+_SINGLE, _ASYNC = ("single_controller",), ("grpo_async",)
+_NOT_ASYNC = "run_grpo.py refuses it together with grpo.async_grpo"
 REFUSED = (
     RefusedMode(
-        "grpo.async_grpo.enabled",
-        "its rollouts run in a process of another interpreter, where ungraded samples cannot be taken out nor "
-        "cut-off replies be told; "
-        "use asynchronous rollouts (policy.generation.vllm_cfg.async_engine: true) or SingleController", ("grpo",),
+        "grpo.async_grpo.enabled", "false, and trainer.kind=grpo_async trains with it; set it to true", _ASYNC, _is_off
+    ),
+    RefusedMode(
+        "loss_fn.use_importance_sampling_correction",
+        "false, and asynchronous training demands it: its samples are of earlier policies; set it to true", _ASYNC,
+        _is_off,
+    ),
+    *(
+        RefusedMode(key, _NOT_ASYNC, _ASYNC)
+        for key in (
+            "grpo.use_dynamic_sampling", "grpo.reward_scaling.enabled", "grpo.reward_shaping.enabled",
+            "data.use_multiple_dataloader",
+        )
     ),
     RefusedMode(
         "data_plane.enabled",
         "the synchronous trainer then rolls out in a process of another interpreter and reads no mask; set "
         "data_plane.enabled: false, "
-        "or use SingleController", ("grpo",),
+        "or use SingleController", ("grpo", "grpo_async"),
     ),
     RefusedMode("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
     RefusedMode("grpo.invalid_tool_call_advantage", _GYM, asked=_is_set),
@@ -77,9 +91,10 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
 
     Args:
         config: the trainer's, resolved.
-        kind: ``grpo`` or ``single_controller``: which of NeMo-RL's scripts runs.
+        kind: of ``settle_kind``.
     """
-    found = [
+    found = _list_engine_demands(config) if kind == "grpo_async" else []
+    found += [
         f"{rule.key}: {rule.why}"
         for rule in REFUSED
         if kind in rule.kinds and rule.asked(_read_value(config, rule.key))
@@ -88,6 +103,25 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
     if name not in ESTIMATORS:
         why = _ESTIMATORS.get(name, "it is not known that it can leave ungraded samples out")
         found.append(f"grpo.adv_estimator.name: {name}: {why}; allowed: {', '.join(ESTIMATORS)}")
+    return found
+
+
+def settle_kind(config: Mapping[str, Any], kind: str) -> str:
+    """Return which trainer runs: ``run_grpo.py`` has two, and the config says which."""
+    return "grpo_async" if kind == "grpo" and _read_value(config, "grpo.async_grpo.enabled") else kind
+
+
+def _list_engine_demands(config: Mapping[str, Any]) -> list[str]:
+    """Return what asynchronous training misses in the engine that generates for it."""
+    found, generation = [], "policy.generation"
+    backend = _read_value(config, f"{generation}.backend") or "vllm"
+    if backend == "vllm" and not _read_value(config, f"{generation}.vllm_cfg.async_engine"):
+        found.append(f"{generation}.vllm_cfg.async_engine: false, and asynchronous training demands it; set it to true")
+    if backend != "megatron" and _read_value(config, f"{generation}.colocated.enabled") is not False:
+        found.append(
+            f"{generation}.colocated.enabled: true, and asynchronous training generates while it trains, on GPUs of "
+            f"its own; set it to false and name {generation}.colocated.resources"
+        )
     return found
 
 

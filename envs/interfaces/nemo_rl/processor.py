@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from gavel.envs.interfaces.nemo_rl.framing import Frame, read_frame
-from gavel.envs.interfaces.nemo_rl.sample import make_info
+from gavel.envs.interfaces.nemo_rl.stamps import make_info
 
 
 class TaskProcessor:
@@ -42,7 +41,7 @@ class TaskProcessor:
             ConfigError: episodes have several turns, and the template cannot frame them.
         """
         messages = [
-            {"role": said["role"], "content": said["content"]} for said in orjson.loads(datum_dict["task"])["messages"]
+            {"role": said["role"], "content": said["content"]} for said in json.loads(datum_dict["task"])["messages"]
         ]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"][0]

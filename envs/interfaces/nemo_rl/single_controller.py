@@ -19,11 +19,14 @@ from nemo_rl.experience.failures import RolloutDataFailure, RolloutInfraFailure
 from nemo_rl.experience.rollout_manager import AsyncRolloutImpl
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.interfaces.nemo_rl.driver import REPORT_SECONDS, Endings, Samples, watch_over
-from gavel.envs.interfaces.nemo_rl.hooks import ROLLOUT_THREADS, settle_estimators
+from gavel.envs.interfaces.nemo_rl.driver import watch_over
+from gavel.envs.interfaces.nemo_rl.endings import Endings
+from gavel.envs.interfaces.nemo_rl.hooks import settle_estimators
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, decode_verdicts
+from gavel.envs.interfaces.nemo_rl.masking import REPORT_SECONDS
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
-from gavel.envs.interfaces.nemo_rl.sample import UID, is_ours
+from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, is_ours
+from gavel.envs.interfaces.nemo_rl.threads import ROLLOUT_THREADS
 from gavel.models.failures import KINDS
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gavel.envs.failure_policy import FailureWatch
-from gavel.envs.interfaces.nemo_rl.driver import Samples, watch_over
+from gavel.envs.interfaces.nemo_rl.driver import watch_over
 from gavel.envs.interfaces.nemo_rl.endings import Limits
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
-from gavel.envs.interfaces.nemo_rl.sample import UID, make_info, with_ending
+from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, make_info, with_ending
 
 
 @dataclass(frozen=True, slots=True)

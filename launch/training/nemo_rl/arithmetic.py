@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.launch.training.nemo_rl.config import SECTION
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.launch.training.progress import count_prompts_per_batch, count_rows, plan_steps
@@ -90,6 +91,17 @@ def find_contradictions(config: Mapping[str, Any]) -> list[str]:
 def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
     grpo, planned = config["grpo"], plan_steps(config)
     per_batch, rows = count_prompts_per_batch(grpo), count_rows(config)
+    needed = count_asynchronous_prompts(config)
+    if rows is not None and needed is not None and rows < needed:
+        left = rows // per_batch - (needed // per_batch - int(grpo["max_num_steps"]))
+        least = f"trainer.max_steps={left}, or " if left > 0 else ""
+        yield (
+            f"grpo.max_num_steps: {grpo['max_num_steps']} asynchronous steps of {per_batch} prompts draw up to "
+            f"{needed} prompts in one pass over the tasks, steps ahead included, and there are {rows} tasks: where "
+            f"they end before the last step, NeMo-RL waits for ever or fails, and it reads no max_num_epochs\n"
+            f"  fix:     {least}at least {needed} tasks, and more for each restart"
+        )
+        return
     if rows is not None and rows < per_batch:
         yield (
             f"grpo.num_prompts_per_step: {per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill "
@@ -106,6 +118,19 @@ def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
             f"the training would end after {planned.steps} of {bound} steps\n  fix:     "
             f"trainer.overrides.grpo.max_num_epochs={epochs}, or trainer.max_steps={planned.steps}"
         )
+
+
+def count_asynchronous_prompts(config: Mapping[str, Any]) -> int | None:
+    """Return the prompts that an asynchronous training may draw from its one pass over the tasks; None for another.
+
+    ``async_utils/trajectory_collector.py``: each step takes a batch, and so does each step ahead; what is rolled out
+    at the end and what a restart leaves unfinished is drawn, too.
+    """
+    if settle_kind(config, str((config.get(SECTION) or {}).get("kind", "grpo"))) != "grpo_async":
+        return None
+    grpo = config["grpo"]
+    age = int((grpo.get("async_grpo") or {}).get("max_trajectory_age_steps") or 1)
+    return (int(grpo.get("max_num_steps", UNBOUNDED)) + age + 2) * count_prompts_per_batch(grpo)
 
 
 def _describe_batches(config: Mapping[str, Any]) -> Iterator[str]:
@@ -220,6 +245,8 @@ def describe_arithmetic(
             f"{samples} samples",
         )
     ]
+    if (needed := count_asynchronous_prompts(config)) is not None:
+        lines.append(("prompts", f"up to {needed} of {count_rows(config)} tasks, drawn once"))
     if planned.per_epoch is not None:
         lines.append(
             ("an epoch", f"{count_rows(config)} tasks = {planned.per_epoch} steps; at most {planned.epochs} epochs")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS, NEEDED, TESTED
+from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COLLECTOR, ESTIMATORS, NEEDED, NEEDED_ASYNC, TESTED
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, FURTHER
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError
@@ -21,13 +21,14 @@ _MARK = "nemo_rl/algorithms/grpo.py"
 @record
 class Checkout:
     """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the
-    hooks need and it lacks; ``estimators``: each advantage estimator by its name in ``grpo.adv_estimator.name``: exact,
-    refused or unknown."""
+    hooks need and it lacks, ``missing_async`` besides for asynchronous training; ``estimators``: each advantage
+    estimator by its name in ``grpo.adv_estimator.name``: exact, refused or unknown."""
 
     root: str
     commit: str | None
     tested: bool
     missing: tuple[str, ...]
+    missing_async: tuple[str, ...]
     estimators: dict[str, str]
 
 
@@ -39,20 +40,21 @@ def is_checkout(root: Path) -> bool:
 def read_checkout(root: Path) -> Checkout:
     """Look at a checkout; takes milliseconds."""
     commit = read_commit(root)
-    return Checkout(str(root), commit, commit == TESTED, tuple(_list_missing(root)), _find_estimators(root))
+    missing, further = tuple(_list_missing(root)), tuple(_list_missing_async(root))
+    return Checkout(str(root), commit, commit == TESTED, missing, further, _find_estimators(root))
 
 
-def require_contract(found: Checkout) -> None:
-    """Refuse a checkout whose code the hooks do not fit.
+def require_contract(found: Checkout, kind: str) -> None:
+    """Refuse a checkout whose code the hooks of a trainer (see ``modes.settle_kind``) do not fit.
 
     Raises:
         ConfigError: names what is missing, and the commit that was tested.
     """
-    if found.missing:
+    if missing := (*found.missing, *(found.missing_async if kind == "grpo_async" else ())):
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root",
-            found=f"{found.root} ({found.commit or 'commit not known'}) lacks {'; '.join(found.missing)}",
+            found=f"{found.root} ({found.commit or 'commit not known'}) lacks {'; '.join(missing)}",
             allowed=f"NVIDIA-NeMo/RL at {TESTED}, or a later one like it; release v0.6.0 and older are too old",
             remedy=f"git -C {found.root} checkout {TESTED}",
         )
@@ -114,14 +116,28 @@ def read_commit(root: Path) -> str | None:
     return lines[1] if done.returncode == 0 and len(lines) == 2 and Path(lines[0]) == root.resolve() else None
 
 
-def _list_missing(root: Path) -> Iterator[str]:
-    for module, names in NEEDED.items():
+def _list_missing_async(root: Path) -> Iterator[str]:
+    yield from _list_missing_names(root, NEEDED_ASYNC)
+    tree = _parse_module(root, "nemo_rl.algorithms.async_utils.trajectory_collector")
+    classes = [one for one in tree.body if isinstance(one, ast.ClassDef)] if tree is not None else []
+    for one in classes:
+        if one.name == "AsyncTrajectoryCollector":
+            defined = {each.name for each in one.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+            yield from (f"{one.name}.{name}" for name in COLLECTOR if name not in defined)
+
+
+def _list_missing_names(root: Path, needed: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for module, names in needed.items():
         tree = _parse_module(root, module)
         if tree is None:
             yield f"{module} (no such module)"
             continue
         defined = set(_list_names(tree))
         yield from (f"{module}.{name}" for name in names if name not in defined)
+
+
+def _list_missing(root: Path) -> Iterator[str]:
+    yield from _list_missing_names(root, NEEDED)
     if (tree := _parse_module(root, "nemo_rl.environments.interfaces")) is not None and not _is_return_fitting(tree):
         yield f"EnvironmentReturn({', '.join(FIELDS)})"
     tree = _parse_module(root, "nemo_rl.algorithms.utils")

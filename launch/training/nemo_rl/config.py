@@ -26,13 +26,15 @@ from gavel.models.service import get_config_key
 SECTION = "gavel"
 """Our own section of the emitted YAML; NeMo-RL lets unknown sections be."""
 
-Kind = Literal["grpo", "single_controller"]
+Kind = Literal["grpo", "grpo_async", "single_controller"]
 SCRIPTS: Mapping[Kind, str] = {
     "grpo": "examples/run_grpo.py",
+    "grpo_async": "examples/run_grpo.py",
     "single_controller": "examples/run_grpo_single_controller.py",
 }
 EXEMPLARS: Mapping[Kind, str] = {
     "grpo": "examples/configs/grpo_math_1B.yaml",
+    "grpo_async": "examples/configs/grpo_math_1B.yaml",
     "single_controller": "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
 }
 RECIPES = "examples/configs"
@@ -270,6 +272,8 @@ def _list_choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> di
         "logger.swanlab.name": name,
         "logger.mlflow.run_name": name,
     }
+    if trainer.kind == "grpo_async":
+        chosen |= _list_asynchronous(trainer, recipe)
     for key, value in where_there.items():
         if isinstance(OmegaConf.select(recipe, key.rpartition(".")[0], throw_on_resolution_failure=False), DictConfig):
             chosen[key] = value
@@ -289,12 +293,30 @@ def _list_fixed(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
         "policy.train_global_batch_size": size,
         "policy.max_total_sequence_length": trainer.max_total_tokens,
         "policy.generation.max_new_tokens": trainer.max_new_tokens,
-        "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind == "single_controller",
+        "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind != "grpo",
         "checkpointing.checkpoint_dir": str(_make_path(trainer, "checkpoints")),
         "checkpointing.metric_name": "val:accuracy" if trainer.validation else None,
         "logger.log_dir": str(_make_path(trainer, "logs")),
         "cluster.gpus_per_node": trainer.gpus_per_node,
         "cluster.num_nodes": trainer.nodes,
+    }
+
+
+def _list_asynchronous(trainer: TrainerConfig, recipe: Any) -> dict[str, Any]:
+    """Return what asynchronous training demands; a recipe that divides its GPUs already keeps its division, any other
+    gives half of them to generation.
+    """
+    chosen: dict[str, Any] = {"grpo.async_grpo.enabled": True, "loss_fn.use_importance_sampling_correction": True}
+    generation = "policy.generation"
+    backend = OmegaConf.select(recipe, f"{generation}.backend", throw_on_resolution_failure=False)
+    divided = OmegaConf.select(recipe, f"{generation}.colocated.enabled", throw_on_resolution_failure=False) is False
+    if divided or backend == "megatron":
+        return chosen
+    alone = trainer.nodes == 1
+    return chosen | {
+        f"{generation}.colocated.enabled": False,
+        f"{generation}.colocated.resources.gpus_per_node": trainer.gpus_per_node // (2 if alone else 1),
+        f"{generation}.colocated.resources.num_nodes": 1 if alone else trainer.nodes // 2,
     }
 
 

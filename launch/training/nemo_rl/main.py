@@ -22,12 +22,16 @@ import yaml
 
 import gavel
 from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.async_driver import AsyncDriver
+from gavel.envs.interfaces.nemo_rl.collector_hooks import install_async_training
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, read_config
 from gavel.envs.interfaces.nemo_rl.controller_hooks import install_single_controller
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, widen_executor
+from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
+from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.register import register_environments
+from gavel.envs.interfaces.nemo_rl.threads import widen_executor
 from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
 from gavel.launch.training.nemo_rl.checkout import (
     describe_failures,
@@ -54,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = read_yaml(options.config)
         root = Path(config[SECTION]["nemo_rl_root"]).expanduser()
         if is_checkout(root):
-            require_contract(read_checkout(root))
+            require_contract(read_checkout(root), settle_kind(config, config[SECTION]["kind"]))
         problems = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
@@ -136,11 +140,13 @@ def prepare_trainer(config: Mapping[str, Any]) -> None:
     failure = _choose_failure_policy(config, names)
     if section["kind"] == "single_controller":
         install_single_controller(config["policy"], failure)
+        return
+    steps = StepLedger(Path(section["run_dir"]).expanduser() / "ledger")
+    if settle_kind(config, section["kind"]) == "grpo_async":
+        install_async_training(AsyncDriver(config["policy"], failure, steps))
     else:
         joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
-        install_hooks(
-            Driver(config["policy"], failure, StepLedger(Path(section["run_dir"]).expanduser() / "ledger"), joins=joins)
-        )
+        install_hooks(Driver(config["policy"], failure, steps, joins=joins))
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:

@@ -15,7 +15,7 @@ import aiohttp
 
 from gavel.envs.assembly import Assembly
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build_parts, read_config
-from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
+from gavel.envs.interfaces.nemo_rl.modes import refuse_mode, settle_kind
 from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.envs.interfaces.nemo_rl.tasks import (
@@ -78,7 +78,7 @@ def _check_modes(config: Mapping[str, Any]) -> list[str]:
     kind = section.get("kind", "grpo")
     if kind not in SCRIPTS:
         return [f"{SECTION}.kind: {kind}; allowed: {', '.join(SCRIPTS)}"]
-    found = refuse_mode(config, kind)
+    found = refuse_mode(config, settle_kind(config, kind))
     root = Path(str(section.get("nemo_rl_root", "")))
     if not (root / SCRIPTS[kind]).is_file():
         found.append(f"{SECTION}.nemo_rl_root: no {SCRIPTS[kind]} in {root}; name a checkout of NVIDIA-NeMo/RL")

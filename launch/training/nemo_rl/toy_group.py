@@ -9,6 +9,7 @@ nothing is. The exit code is 0 where nothing is.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 import orjson
 
 from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.collector_hooks import list_missing_async
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
@@ -47,7 +49,7 @@ def run_group() -> dict[str, str]:
     nothing is.
     """
     driver = Driver(
-        POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.report(handle, uids)
+        POLICY, FailurePolicy(max_ungraded_fraction=1.0), report=lambda handle, uids: handle.tell_verdicts(uids)
     )
     found = {"hooks": _run_check(lambda: _install_hooks(driver))}
     if found["hooks"]:
@@ -92,7 +94,12 @@ def _make_checks(driver: Driver) -> dict[str, Callable[[], str]]:
         "logging": partial(toy_rollout.check_logging, driver.record_batch, graded),
         "mask filter": partial(toy_rollout.check_mask_filter, graded),
         "data setup": toy_rollout.check_data_setup,
+        **({} if list_missing_async() else {"asynchronous training": _check_collector}),
     }
+
+
+def _check_collector() -> str:
+    return asyncio.run(toy_rollout.check_collector(ToyEnvironment(REWARDS, LOST)))
 
 
 def _make_estimators() -> dict[str, tuple[Any, list[float]]]:

@@ -13,11 +13,13 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.async_driver import AsyncDriver
 from gavel.envs.interfaces.nemo_rl.contract import LOGGING
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.masking import GRADED
 from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
-from gavel.envs.interfaces.nemo_rl.sample import ENDING, UID, make_info
+from gavel.envs.interfaces.nemo_rl.stamps import ENDING, UID, Samples, list_rows, make_info
 from gavel.models.errors import InputError
 
 NAME = "toy"
@@ -57,7 +59,16 @@ class ToyEnvironment:
         """The method as a handle of Ray has it."""
         return SimpleNamespace(remote=lambda _messages, infos: _Done(self._grade_rows(infos)))
 
-    def report(self, handle: Any, uids: Sequence[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the driver's contract
+    @property
+    def report(self) -> Any:
+        """The method as a handle of Ray has it."""
+
+        async def tell(uids: Sequence[str]) -> Mapping[str, Any]:
+            return self.tell_verdicts(uids)
+
+        return SimpleNamespace(remote=tell)
+
+    def tell_verdicts(self, uids: Sequence[str]) -> Mapping[str, Any]:
         """Tell verdicts, as our actor does."""
         return {"verdicts": encode_verdicts([self.verdicts.get(uid) for uid in uids]), "metrics": {}}
 
@@ -187,6 +198,45 @@ def check_rollout(name: str, environment: ToyEnvironment) -> str:
             max_rollout_turns=1,
             greedy=False,
         )
+    return _check_marked(environment, final) or _find_difference(
+        "reward/graded_mean", [metrics["reward/graded_mean"]], [_compute_kept_mean(environment)]
+    )
+
+
+async def check_collector(environment: ToyEnvironment) -> str:
+    """Let the asynchronous trainer's collector roll out and mark a group, without Ray's actor around it, and the driver
+    read the batch; return what is wrong, empty where nothing is.
+    """
+    import torch
+
+    from gavel.envs.interfaces.nemo_rl.collector import GavelCollector
+
+    collector: Any = GavelCollector.__new__(GavelCollector)
+    size = len(environment.rewards)
+    collector.policy_generation, collector.tokenizer = _Engine(), _Tokenizer()
+    collector.task_to_env, collector.master_config = {NAME: environment}, Settings(policy=POLICY)
+    collector._max_rollout_turns, collector._deduplicate_multimodal_data = 1, False
+    batch = make_batch(size)
+    batch["extra_env_info"] = Samples().stamp_infos(batch["extra_env_info"], list_rows(batch))
+    with replace_ray(import_module("nemo_rl.experience.rollouts")):
+        rolled = collector._iter_rollout_groups(
+            repeated_batch=batch, num_generations=size, use_nemo_gym=False, task_index_to_group_index={}
+        )
+        groups = [group.final_batch async for group in rolled]
+    if len(groups) != 1:
+        return f"one group of prompts came as {len(groups)}"
+    AsyncDriver(POLICY, FailurePolicy(max_ungraded_fraction=1.0)).record_batch(groups[0], torch.ones(size, 1))
+    return _check_marked(environment, groups[0])
+
+
+def _compute_kept_mean(environment: ToyEnvironment) -> float:
+    kept = [reward for place, reward in enumerate(environment.rewards) if place != environment.lost]
+    return sum(kept) / len(kept)
+
+
+def _check_marked(environment: ToyEnvironment, final: Any) -> str:
+    """Say what is wrong with the marks of a rolled-out batch, empty where nothing is."""
+    size = len(environment.rewards)
     kept = [place for place in range(size) if place != environment.lost]
     if len(environment.told) != size or not all(environment.told):
         return "samples reach the environment without a number, or without how their reply ended"
@@ -197,8 +247,7 @@ def check_rollout(name: str, environment: ToyEnvironment) -> str:
     ):
         if problem := _find_difference(key, final[key].tolist(), wanted):
             return problem
-    mean = sum(environment.rewards[place] for place in kept) / len(kept)
-    return _find_difference("reward/graded_mean", [metrics["reward/graded_mean"]], [mean])
+    return ""
 
 
 def check_validation(environment: ToyEnvironment) -> str:
@@ -215,8 +264,7 @@ def check_validation(environment: ToyEnvironment) -> str:
         metrics, _ = trainer.validate(
             _Engine(), [make_batch(size)], _Tokenizer(), {NAME: environment}, step=0, master_config=config
         )
-    kept = [reward for place, reward in enumerate(environment.rewards) if place != environment.lost]
-    return _find_difference("accuracy", [metrics["accuracy"]], [sum(kept) / len(kept)])
+    return _find_difference("accuracy", [metrics["accuracy"]], [_compute_kept_mean(environment)])
 
 
 def check_logging(note: Callable[[Any, Any], None], graded: Any) -> str:

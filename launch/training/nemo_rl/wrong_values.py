@@ -11,6 +11,7 @@ from gavel.models.errors import ConfigError, shorten_value
 
 SECTIONS = (
     "gavel", "grpo", "data", "env", "logger", "data_plane", "cluster", "checkpointing", "async_rl", "async_rl.rollout_failure",  # noqa: E501
+    "grpo.async_grpo", "loss_fn",
     "policy", "policy.generation", "policy.generation.colocated", "policy.generation.colocated.resources", "policy.megatron_cfg",  # noqa: E501
     "policy.dtensor_cfg", "policy.dynamic_batching", "policy.sequence_packing",
 )  # fmt: skip
@@ -26,6 +27,7 @@ COUNTS: Mapping[str, int] = {
     "grpo.num_prompts_per_step": 1,
     "grpo.num_generations_per_prompt": 1,
     "grpo.max_rollout_turns": 1,
+    "grpo.async_grpo.max_trajectory_age_steps": 1,
     "cluster.num_nodes": 1,
     "cluster.gpus_per_node": 0,
     "policy.train_global_batch_size": 1,

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -192,7 +193,7 @@ def batch_of(path: Path, env: str, tokenizer: Any, generations: int, **options: 
 
 
 @contextmanager
-def hooked(driver: Any) -> Iterator[Any]:
+def hooked(driver: Any, install: Callable[[Any], None] | None = None) -> Iterator[Any]:
     """Install a driver's hooks, and take them out again: a process that trains does the first only."""
     from importlib import import_module
 
@@ -205,7 +206,7 @@ def hooked(driver: Any) -> Iterator[Any]:
         for name in names
     ]
     kept += [(cls, "compute_advantage", cls.compute_advantage) for cls in hooks._find_estimators(modules[2])]
-    hooks.install_hooks(driver)
+    (install or hooks.install_hooks)(driver)
     try:
         yield driver
     finally:
@@ -236,6 +237,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.trained: list[Any] = []
+        self.sharding_annotations = SimpleNamespace(get_axis_size=lambda _: 1)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):

@@ -17,9 +17,9 @@ from tests.envs.interfaces.nemo_rl_support import RIGHT, ROOT, overrides, write_
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import register_environments
+from gavel.envs.interfaces.nemo_rl.threads import widen_executor
 from gavel.launch.assembly.assemble import assemble_run, make_parts
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.nemo_rl.config import TrainerConfig, render_config

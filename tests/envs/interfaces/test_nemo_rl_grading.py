@@ -20,7 +20,7 @@ from gavel.envs.interfaces.nemo_rl.config import build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.framing import Frame
 from gavel.envs.interfaces.nemo_rl.grading import NoDriver, SampleGrader, Stepped
 from gavel.envs.interfaces.nemo_rl.ledger import Ledger
-from gavel.envs.interfaces.nemo_rl.sample import make_info, stamp_info, with_ending
+from gavel.envs.interfaces.nemo_rl.stamps import make_info, stamp_info, with_ending
 from gavel.envs.types import Digests, EnvironmentInfo, Finish, Observe, Opening, Outcome, Reward, RewardError
 from gavel.models.errors import ConfigError, RecordError
 from gavel.models.failures import Failure, FailureKind, ModelFailure

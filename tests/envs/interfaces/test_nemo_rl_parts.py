@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,13 +20,13 @@ from hypothesis import strategies as st
 from tests.envs.interfaces.nemo_rl_support import task, write_tasks
 
 from gavel.envs.failure_policy import FailurePolicy, FailureWatch
-from gavel.envs.interfaces.nemo_rl.driver import Driver, Samples, TrainingStopped, _check_rewards, watch_over
+from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped, check_rewards, watch_over
 from gavel.envs.interfaces.nemo_rl.endings import Limits, make_ending, read_limits
 from gavel.envs.interfaces.nemo_rl.framing import read_frame
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger, decode_verdicts, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
-from gavel.envs.interfaces.nemo_rl.sample import make_info
+from gavel.envs.interfaces.nemo_rl.stamps import Samples, make_info
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.models.errors import ConfigError, InputError
 from gavel.models.failures import Failure, FailureKind
@@ -213,7 +216,10 @@ def test_steps_say_which_sample_weighed_what(tmp_path: Path) -> None:
     steps = StepLedger(tmp_path)
     steps.add(3, "train", {"a": 1.0, "b": 0.0})
     steps.close()
-    assert [orjson.loads(line) for line in (tmp_path / "steps.jsonl").read_bytes().splitlines()] == [
+    found = [orjson.loads(line) for line in (tmp_path / "steps.jsonl").read_bytes().splitlines()]
+    (start,) = {row.pop("start") for row in found}
+    assert len(start) == 12
+    assert found == [
         {"schema": "gavel.steps/1", "step": 3, "split": "train", "uid": uid, "weight": weight}
         for uid, weight in (("a", 1.0), ("b", 0.0))
     ]
@@ -274,8 +280,8 @@ def test_two_validations_at_once_know_nothing_of_each_other() -> None:
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 0.7])
 def test_a_reward_that_is_not_the_verdicts_is_not_trained_on(reward: float) -> None:
     with pytest.raises(RuntimeError, match=r"its verdict says 1\.0"):
-        _check_rewards([1.0, reward], [verdict("a", 1.0), verdict("b", 1.0)])
-    _check_rewards([reward, 0.0], [None, verdict("a", None)])
+        check_rewards([1.0, reward], [verdict("a", 1.0), verdict("b", 1.0)])
+    check_rewards([reward, 0.0], [None, verdict("a", None)])
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-2, 2)), max_size=5))
@@ -313,10 +319,26 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
         load_tasks(path, "abstention")
 
 
+ENGINE = {"vllm_cfg": {"async_engine": True}}
+APART = {**ENGINE, "colocated": {"enabled": False}}
+ASYNC: dict[str, Any] = {
+    "grpo": {"async_grpo": {"enabled": True}},
+    "loss_fn": {"use_importance_sampling_correction": True},
+    "policy": {"generation": APART},
+}
+
+
 @pytest.mark.parametrize(
     ("config", "kind", "why"),
     [
-        ({"grpo": {"async_grpo": {"enabled": True}}}, "grpo", "async_grpo.enabled: its rollouts run in a process"),
+        (ASYNC, "grpo_async", None),
+        ({**ASYNC, "grpo": {}}, "grpo_async", "grpo.async_grpo.enabled: false"),
+        ({**ASYNC, "loss_fn": {}}, "grpo_async", "loss_fn.use_importance_sampling_correction: false"),
+        ({**ASYNC, "policy": {"generation": {**APART, "vllm_cfg": {}}}}, "grpo_async", "vllm_cfg.async_engine: false"),
+        ({**ASYNC, "policy": {"generation": ENGINE}}, "grpo_async", "colocated.enabled: true"),
+        ({**ASYNC, "policy": {"generation": {"backend": "megatron"}}}, "grpo_async", None),
+        ({**ASYNC, "data_plane": {"enabled": True}}, "grpo_async", "data_plane.enabled"),
+        ({**ASYNC, "data": {"use_multiple_dataloader": True}}, "grpo_async", "run_grpo.py refuses it together"),
         ({"data_plane": {"enabled": True}}, "grpo", "data_plane.enabled"),
         ({"env": {"should_use_nemo_gym": True}}, "grpo", "should_use_nemo_gym"),
         ({"grpo": {"adv_estimator": {"name": "gdpo"}}}, "grpo", "adv_estimator.name: gdpo: it wants a reward in parts"),
@@ -372,3 +394,13 @@ def test_ray_is_imported_where_actors_are_made_and_vllm_nowhere() -> None:
         top = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
         with_ray |= {path.stem} if "ray" in top else set()
     assert with_ray == {"ray_actor", "ray_checkers"}
+
+
+def test_what_travels_into_a_trainers_own_interpreters_needs_nothing_that_they_lack() -> None:
+    # NeMo-RL's interpreter for vLLM has neither orjson nor our other dependencies; the collector and the dataset's
+    # processor are imported there.
+    text = (INTERFACE / "collector.py").read_text() + (INTERFACE / "processor.py").read_text()
+    names = sorted(set(re.findall(r"^from (gavel[a-z_.]*) import", text, re.MULTILINE)))
+    assert "gavel.envs.interfaces.nemo_rl.masking" in names
+    alone = (sys.executable, "-S", "-c", f"import {', '.join(names)}")  # -S: the standard library and our sources
+    subprocess.run(alone, check=True, env={"PYTHONPATH": str(INTERFACE.parents[2] / "src")})

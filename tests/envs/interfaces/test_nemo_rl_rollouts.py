@@ -26,8 +26,8 @@ from tests.envs.interfaces.nemo_rl_tokenizers import FAMILIES, released
 
 from gavel.envs.interfaces.nemo_rl.controller_hooks import install_single_controller
 from gavel.envs.interfaces.nemo_rl.driver import Driver, TrainingStopped
-from gavel.envs.interfaces.nemo_rl.hooks import widen_executor
 from gavel.envs.interfaces.nemo_rl.register import DATASET, register_environments
+from gavel.envs.interfaces.nemo_rl.threads import widen_executor
 from gavel.models.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
