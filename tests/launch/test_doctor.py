@@ -63,7 +63,7 @@ def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) ->
     assert found.estimators == {
         "grpo": "exact",
         "reinforce_plus_plus": "exact",
-        "gdpo": "refused",
+        "gdpo": "exact",
         "raw_reward": "refused",
         "gae": "refused",
         "opd": "refused",
@@ -182,7 +182,7 @@ def test_the_tested_checkout_is_known_by_its_code() -> None:
 
 
 HOOKS = {
-    "hooks", "estimator grpo", "estimator reinforce_plus_plus", "baseline of dynamic sampling", "rollout", "asynchronous rollout",  # noqa: E501
+    "hooks", "estimator grpo", "estimator reinforce_plus_plus", "estimator gdpo", "baseline of dynamic sampling", "rollout", "asynchronous rollout",  # noqa: E501
     "validation", "logging", "mask filter", "data setup", "asynchronous training",
 }  # fmt: skip
 """What a toy group goes through."""

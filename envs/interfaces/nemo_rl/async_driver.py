@@ -33,12 +33,20 @@ class AsyncDriver(Driver):
         policy: the trainer's ``policy`` section, resolved.
         failure: how much may be ungraded.
         steps: where the samples of each step are stored; None: nowhere.
+        several: whether several environments are trained on.
     """
 
     step_counter = "current_step"
 
-    def __init__(self, policy: Mapping[str, Any], failure: FailurePolicy, steps: StepLedger | None = None) -> None:
-        super().__init__(policy, failure, steps)
+    def __init__(
+        self,
+        policy: Mapping[str, Any],
+        failure: FailurePolicy,
+        steps: StepLedger | None = None,
+        *,
+        several: bool = False,
+    ) -> None:
+        super().__init__(policy, failure, steps, several=several)
         self._failed: Exception | None = None
 
     def wrap_training(self, original: Callable[..., Any]) -> Callable[..., Any]:

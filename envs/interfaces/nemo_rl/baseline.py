@@ -216,9 +216,20 @@ def bound_batch(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: An
     return torch.full((len(rewards),), most, dtype=torch.float64)
 
 
+def bound_components(estimator: Any, prompts: Any, rewards: Any, valid: Any, mask: Any) -> Any:  # noqa: ARG001
+    """Return ``[B]``: the largest advantage that GDPO's estimator can give, which normalises over the ``n`` valid
+    samples of a batch: ``(n - 1) / √n``.
+    """
+    import torch
+
+    count = max(float(valid.sum()), 1.0)
+    return torch.full((len(rewards),), (count - 1) / count**0.5, dtype=torch.float64)
+
+
 BOUNDS: Mapping[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "GRPOAdvantageEstimator": bound_groups,
     "ReinforcePlusPlusAdvantageEstimator": bound_batch,
+    "GDPOAdvantageEstimator": bound_components,
 }
 """By estimator: of its instance, prompts ``[B, tokens]``, rewards, validity ``[B]`` and token weights ``[B,
 tokens]``.

@@ -36,10 +36,12 @@ NEEDED_ASYNC: Mapping[str, tuple[str, ...]] = {
 COLLECTOR = ("_collect_rollout_batch", "_iter_rollout_groups")
 """The methods of its collector that are overridden."""
 
+COMPONENTS = "GDPOAdvantageEstimator"
+"""The estimator that compares the components of a reward one by one."""
 ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "GRPOAdvantageEstimator": ("grpo", "exact"),
     "ReinforcePlusPlusAdvantageEstimator": ("reinforce_plus_plus", "exact"),
-    "GDPOAdvantageEstimator": ("gdpo", "refused"),
+    COMPONENTS: ("gdpo", "exact"),
     "OPDAdvantageEstimator": ("opd", "refused"),
     "RawRewardAdvantageEstimator": ("raw_reward", "refused"),  # of PPO, which is not hooked
     "GeneralizedAdvantageEstimator": ("gae", "refused"),

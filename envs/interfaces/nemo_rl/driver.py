@@ -21,12 +21,14 @@ from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger, deco
 from gavel.envs.interfaces.nemo_rl.masking import (
     GRADED,
     REPORT_SECONDS,
+    TOLD,
     compute_graded_accuracy,
     compute_graded_pass_k,
     take_out_ungraded,
 )
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies, compute_reward_range
 from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, is_ours, list_rows
+from gavel.models.codec import to_plain
 from gavel.models.errors import GavelError
 from gavel.models.failures import FailureKind
 
@@ -90,6 +92,7 @@ class Driver:
         report: asks an actor.
         joins: whether a step may be made of several rollouts (``grpo.use_dynamic_sampling``); its metrics are then over
             all of them.
+        several: whether several environments are trained on.
     """
 
     step_counter: ClassVar[str] = "total_steps"
@@ -103,7 +106,9 @@ class Driver:
         report: Report = ask_actor,
         *,
         joins: bool = False,
+        several: bool = False,
     ) -> None:
+        self.several = several
         self.endings = Endings(policy)
         self._samples = Samples()
         self._watches = {split: FailureWatch(failure) for split in ("train", "validation")}
@@ -259,6 +264,7 @@ class Driver:
         final, _ = rolled
         self._graded = None
         final[GRADED] = torch.ones(len(final["total_reward"]))
+        final[TOLD] = [{"uid": "", "verdict": None, "figures": None} for _ in final["total_reward"]]
         return rolled
 
     def _settle_batch(self, final: Any, infos: Sequence[Any], environments: Mapping[str, Any]) -> dict[str, float]:
@@ -287,6 +293,10 @@ class Driver:
             validation.uids += [info[UID] if mine else "" for mine, info in zip(ours, infos, strict=True)]
         else:
             self._graded = final[GRADED]
+            final[TOLD] = [
+                {"uid": info[UID] if mine else "", "verdict": to_plain(verdict), "figures": None}
+                for mine, info, verdict in zip(ours, infos, verdicts, strict=True)
+            ]
         watch = self._watches["train" if validation is None else "validation"]
         watch_over(watch, [verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine])
         return tallies.compute_metrics()

@@ -14,7 +14,8 @@ from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.baseline import SettledBaseline, list_unknown_parameters, settle_baseline
 from gavel.envs.interfaces.nemo_rl.bounds import wrap_bounded_advantage
-from gavel.envs.interfaces.nemo_rl.contract import BASELINE, LOGGING, NEEDED, TESTED
+from gavel.envs.interfaces.nemo_rl.components import wrap_component_advantage
+from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COMPONENTS, LOGGING, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.masking import wrap_estimator_baseline, wrap_masked_advantage, wrap_whole_groups
 from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
@@ -71,7 +72,10 @@ def install_hooks(driver: Driver) -> None:
     setattr(grpo, BASELINE, wrap_whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.find_graded))
     setattr(estimators, BASELINE, wrap_estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))
     for estimator in _find_estimators(estimators):
-        masked = wrap_masked_advantage(estimator.compute_advantage, driver.explain_unmarked)
+        if estimator.__name__ == COMPONENTS:
+            masked = wrap_component_advantage(estimator.compute_advantage, several=driver.several)
+        else:
+            masked = wrap_masked_advantage(estimator.compute_advantage, driver.explain_unmarked)
         bounded = wrap_bounded_advantage(masked, lambda: driver.step_under_way, driver.record_bound)
         estimator.compute_advantage = _wrap_noted(driver, bounded)
 

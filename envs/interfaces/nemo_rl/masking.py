@@ -8,7 +8,8 @@ This gives it the graded ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,6 +26,7 @@ REPORT_SECONDS = 120.0
 
 # A context variable, not a parameter: the estimator calls the baseline itself and hands nothing through to it.
 _CURRENT: ContextVar[Any] = ContextVar("gavel_graded", default=None)
+_PARTS: ContextVar[Mapping[int, Any]] = ContextVar("gavel_parts", default={})  # noqa: B039 - nothing writes into it
 
 
 def take_out_ungraded(batch: Any, graded: Any) -> None:
@@ -86,7 +88,17 @@ def wrap_whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Ba
 
 def wrap_estimator_baseline(original: Baseline) -> Baseline:
     """Return the baseline that the advantage estimators are to call; sees the column of the call under way."""
-    return wrap_masked_baseline(original, lambda _: _CURRENT.get())
+    return wrap_masked_baseline(original, lambda rewards: _PARTS.get().get(id(rewards), _CURRENT.get()))
+
+
+@contextmanager
+def compare_parts(present: Mapping[int, Any]) -> Iterator[None]:
+    """Let the baseline of a component, known by its tensor's ``id``, count those samples alone that have it."""
+    token = _PARTS.set(present)
+    try:
+        yield
+    finally:
+        _PARTS.reset(token)
 
 
 def find_graded(options: Mapping[str, Any]) -> Any:

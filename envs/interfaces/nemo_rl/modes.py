@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ESTIMATORS = ("grpo", "reinforce_plus_plus")
+from gavel.envs.interfaces.nemo_rl.config import PREFIX
+
+ESTIMATORS = ("grpo", "reinforce_plus_plus", "gdpo")
 """Those that compare rewards through the baseline that the hooks take hold of."""
 _GYM = "NeMo-RL applies it on its Gym path alone, and stops without"
 _UNREAD = "SingleController reads nothing of it"
 _ESTIMATORS = {
-    "gdpo": "it wants a reward in parts, and an environment of ours gives one weighted reward (its parts are logged "
-    "as reward/…)",
     "opd": "it takes no reward at all, so that nothing would be graded for",
     "raw_reward": "it is of PPO, which is not hooked, and has no baseline to leave ungraded samples out of",
     "gae": "it is of PPO, which is not hooked, and its values learn from every sample",
@@ -103,6 +103,25 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
     if name not in ESTIMATORS:
         why = _ESTIMATORS.get(name, "it is not known that it can leave ungraded samples out")
         found.append(f"grpo.adv_estimator.name: {name}: {why}; allowed: {', '.join(ESTIMATORS)}")
+    return found + (_list_component_problems(config, kind) if name == "gdpo" else [])
+
+
+def _list_component_problems(config: Mapping[str, Any], kind: str) -> list[str]:
+    """Return what does not go with GDPO."""
+    key = "grpo.adv_estimator"
+    if kind == "single_controller":
+        return [f"{key}.name: gdpo: SingleController takes one reward a sample; use run_grpo.py"]
+    found = [
+        f"grpo.{name}.enabled: it changes the whole reward, of which GDPO reads nothing: it compares its components"
+        for name in ("reward_scaling", "reward_shaping")
+        if _read_value(config, f"grpo.{name}.enabled")
+    ]
+    ours = [name for name in config.get("env") or {} if str(name).startswith(PREFIX)]
+    if _read_value(config, f"{key}.reward_weights") is not None and len(ours) > 1:
+        found.append(
+            f"{key}.reward_weights: weights go by the place of a component in a step, and a step may lack an "
+            f"environment with its components; weigh within each environment's reward"
+        )
     return found
 
 

@@ -143,10 +143,10 @@ def prepare_trainer(config: Mapping[str, Any]) -> None:
         return
     steps = StepLedger(Path(section["run_dir"]).expanduser() / "ledger")
     if settle_kind(config, section["kind"]) == "grpo_async":
-        install_async_training(AsyncDriver(config["policy"], failure, steps))
+        install_async_training(AsyncDriver(config["policy"], failure, steps, several=len(names) > 1))
     else:
         joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
-        install_hooks(Driver(config["policy"], failure, steps, joins=joins))
+        install_hooks(Driver(config["policy"], failure, steps, joins=joins, several=len(names) > 1))
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:

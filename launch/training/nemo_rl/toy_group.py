@@ -25,7 +25,7 @@ from gavel.envs.interfaces.nemo_rl.collector_hooks import list_missing_async
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
-from gavel.envs.interfaces.nemo_rl.masking import take_out_ungraded
+from gavel.envs.interfaces.nemo_rl.masking import TOLD, take_out_ungraded
 from gavel.launch.training.nemo_rl import toy_rollout
 from gavel.launch.training.nemo_rl.toy_rollout import POLICY, Settings, ToyEnvironment
 from gavel.models.errors import GavelError
@@ -33,6 +33,7 @@ from gavel.models.errors import GavelError
 REWARDS = (1.0, *[0.3] * 14, 0.0)
 """One right, fourteen equal ones whose square no binary fraction has, and a lost one with its placeholder."""
 LOST = 15
+EARLY = 3
 _CLOSE = 1e-5
 
 
@@ -78,6 +79,7 @@ def _make_checks(driver: Driver) -> dict[str, Callable[[], str]]:
     graded[LOST] = 0.0
     batch: Any = {"total_reward": torch.tensor(REWARDS), "loss_multiplier": torch.ones(len(REWARDS))}
     take_out_ungraded(batch, graded)
+    batch[TOLD] = [_tell_sample(place) for place in range(len(REWARDS))]
     prompts, mask = torch.zeros(len(REWARDS), 3), batch["loss_multiplier"].unsqueeze(-1).expand(-1, 2)
     rollouts = {"rollout": "run_multi_turn_rollout", "asynchronous rollout": "run_async_multi_turn_rollout"}
     return {
@@ -119,12 +121,33 @@ def _make_estimators() -> dict[str, tuple[Any, list[float]]]:
     wanted = {
         "grpo": [_compute_left_out(kept, place) for place in range(len(kept))],
         "reinforce_plus_plus": [(one - mean) / spread for one in kept],
+        "gdpo": _compute_component_advantages(kept),
     }
     return {
         name: (getattr(module, cls)(settings, settings), [*wanted[name], 0.0])
         for cls, (name, stands) in ESTIMATORS.items()
         if stands == "exact" and hasattr(module, cls)
     }
+
+
+def _tell_sample(place: int) -> dict[str, Any]:
+    """Return what is told of a sample: its reward is one component, and the first three have another."""
+    if place == LOST:
+        return {"uid": str(place), "verdict": None, "figures": None}
+    components = {"whole": REWARDS[place], **({"early": float(place)} if place < EARLY else {})}
+    return {"uid": str(place), "verdict": {"components": components}, "figures": None}
+
+
+def _compute_component_advantages(kept: tuple[float, ...]) -> list[float]:
+    """Return GDPO's advantages: the sum of both components', normalised over the batch."""
+    early = tuple(float(place) for place in range(EARLY))
+    both = [
+        _compute_left_out(kept, place) + (_compute_left_out(early, place) if place < EARLY else 0.0)
+        for place in range(len(kept))
+    ]
+    mean = sum(both) / len(both)
+    spread = math.sqrt(sum((one - mean) ** 2 for one in both) / (len(both) - 1))
+    return [(one - mean) / spread for one in both]
 
 
 def _compute_left_out(kept: tuple[float, ...], place: int) -> float:

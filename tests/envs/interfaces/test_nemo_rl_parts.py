@@ -321,6 +321,8 @@ def test_a_bad_row_is_refused_and_a_limit_is_kept(tmp_path: Path) -> None:
 
 ENGINE = {"vllm_cfg": {"async_engine": True}}
 APART = {**ENGINE, "colocated": {"enabled": False}}
+GDPO: dict[str, Any] = {"grpo": {"adv_estimator": {"name": "gdpo"}}}
+WEIGHED = {"adv_estimator": {"name": "gdpo", "reward_weights": [1.0, 2.0]}}
 ASYNC: dict[str, Any] = {
     "grpo": {"async_grpo": {"enabled": True}},
     "loss_fn": {"use_importance_sampling_correction": True},
@@ -341,7 +343,13 @@ ASYNC: dict[str, Any] = {
         ({**ASYNC, "data": {"use_multiple_dataloader": True}}, "grpo_async", "run_grpo.py refuses it together"),
         ({"data_plane": {"enabled": True}}, "grpo", "data_plane.enabled"),
         ({"env": {"should_use_nemo_gym": True}}, "grpo", "should_use_nemo_gym"),
-        ({"grpo": {"adv_estimator": {"name": "gdpo"}}}, "grpo", "adv_estimator.name: gdpo: it wants a reward in parts"),
+        (GDPO, "grpo", None),
+        ({**GDPO, **ASYNC, "grpo": {**GDPO["grpo"], **ASYNC["grpo"]}}, "grpo_async", None),
+        (GDPO, "single_controller", "adv_estimator.name: gdpo: SingleController takes one reward"),
+        ({"grpo": {**GDPO["grpo"], "reward_scaling": {"enabled": True}}}, "grpo", "grpo.reward_scaling.enabled"),
+        ({"grpo": {**GDPO["grpo"], "reward_shaping": {"enabled": True}}}, "grpo", "grpo.reward_shaping.enabled"),
+        ({"grpo": WEIGHED, "env": {"gavel_a": {}, "math": {}}}, "grpo", None),
+        ({"grpo": WEIGHED, "env": {"gavel_a": {}, "gavel_b": {}}}, "grpo", "adv_estimator.reward_weights"),
         ({"grpo": {"adv_estimator": {"name": "new"}}}, "single_controller", "adv_estimator.name: new: it is not known"),
         (
             {"grpo": {"invalid_tool_call_advantage": 0.0}},
