@@ -97,7 +97,7 @@ def assemble_parts(
     bindings = bind_rubrics(
         parts.rubrics, parts.judging.bindings, parts.services, parts.assets.make_store(), declared=declared, added=more
     )
-    judges = {binding.judge for binding in parts.judging.bindings.values()}
+    judges = {judge for binding in parts.judging.bindings.values() for judge in binding.judges}
     away = tuple(name for name in parts.services if name in withheld and name not in judges)
     used = {
         name: service

@@ -5,9 +5,11 @@ is taken.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gavel.judges.assets import AssetStore
+from gavel.judges.panel_rules import make_panel_rule
+from gavel.judges.panels import PanelRule
 from gavel.judges.rubrics.table import PROFILES, Profile, make_rubric
 from gavel.judges.types import BindingConfig, Rubric, RubricConfig, is_target_taken
 from gavel.models.codec import compute_digest
@@ -26,7 +28,8 @@ THINKING_TOKENS = 4096
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A bound judge: ``service`` is the name it is called by, ``judge`` how it is configured (None in tests that need
-    no identity).
+    no identity). One of several judges has ``members``, one for each service, and the ``rule`` by which their verdicts
+    become one; it asks no service itself.
     """
 
     name: str
@@ -34,6 +37,20 @@ class Binding:
     rubric: Rubric
     judge: Service | None = None
     rubric_name: str = ""  # in the config; as a rule the binding's own
+    members: tuple[Binding, ...] = ()
+    rule: PanelRule | None = None
+
+    @property
+    def judges(self) -> tuple[Binding, ...]:
+        """The bindings that each ask one service: the members of a panel, else this one."""
+        return self.members or (self,)
+
+    @property
+    def model(self) -> str:
+        """The judge in words: its model, or a panel with the models of its members."""
+        if self.rule is None:
+            return (self.judge.model if self.judge else None) or ""
+        return self.rule.describe()
 
     @property
     def limit_key(self) -> str:
@@ -42,7 +59,12 @@ class Binding:
 
     @property
     def digest(self) -> str:
-        """``sha256:<hex>`` of the judge's identity and the rubric: equal bindings judge alike, whatever their names."""
+        """``sha256:<hex>`` of the judge's identity and the rubric: equal bindings judge alike, whatever their names; of
+        a panel of its rule and its members.
+        """
+        if self.rule is not None:
+            rule = replace(self.rule, members=())
+            return compute_digest([rule, [member.digest for member in self.members]])
         return compute_digest([self.judge.identity if self.judge else None, self.rubric.digest])
 
 
@@ -72,21 +94,41 @@ def bind_rubrics(
         AssetError: a rubric's text cannot be had, or it is not the pinned one.
     """
     for name, binding in bindings.items():
-        _check_known(binding.judge, services, f"judging.bindings.{name}.judge", "service")
+        for judge in binding.judges:
+            _check_known(judge, services, f"judging.bindings.{name}.judge", "service")
         _check_known(binding.rubric, rubrics, f"judging.bindings.{name}.rubric", "rubric")
     _check_all_used(rubrics, {binding.rubric for binding in bindings.values()}, "rubrics", "rubric")
-    _check_all_used(declared, {binding.judge for binding in bindings.values()}, "services", "service")
+    judging = {judge for binding in bindings.values() for judge in binding.judges}
+    _check_all_used(declared, judging, "services", "service")
     made = {
         name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added)
         for name, config in rubrics.items()
     }
-    bound = {
-        name: Binding(name, item.judge, made[item.rubric], services[item.judge], item.rubric)
-        for name, item in bindings.items()
-    }
+    bound = {name: _bind(name, item, made[item.rubric], services) for name, item in bindings.items()}
     for joined in bound.values():
-        _check_fit(joined, services[joined.service])
+        for one in joined.judges:
+            _check_fit(one, services[one.service])
     return bound
+
+
+def _bind(name: str, item: BindingConfig, rubric: Rubric, services: Mapping[str, Service]) -> Binding:
+    rule = make_panel_rule(item, rubric, services, f"judging.bindings.{name}")
+    if rule is None:
+        return Binding(name, item.judges[0], rubric, services[item.judges[0]], item.rubric)
+    members = tuple(
+        Binding(make_member_name(name, judge), judge, rubric, services[judge], item.rubric) for judge in rule.members
+    )
+    return Binding(name, "", rubric, None, item.rubric, members, rule)
+
+
+def make_member_name(binding: str, service: str) -> str:
+    """Return what the binding of one member of a panel is called: ``helpful[second]``."""
+    return f"{binding}[{service}]"
+
+
+def add_members(bindings: Mapping[str, Binding]) -> dict[str, Binding]:
+    """Return the bindings by name, and beside each panel its members."""
+    return {one.name: one for binding in bindings.values() for one in (binding, *binding.members)}
 
 
 def _check_known(name: str, choices: Iterable[str], field: str, what: str) -> None:
@@ -112,8 +154,17 @@ def _check_all_used(names: Iterable[str], used: set[str], group: str, what: str)
             )
 
 
+def describe_judges(binding: Binding) -> str:
+    """Return the keys of the services that judge: ``judge``, or ``panel of judge, services.second (…)``."""
+    if binding.rule is None:
+        return get_config_key(binding.service)
+    return replace(binding.rule, members=tuple(map(get_config_key, binding.rule.members))).describe()
+
+
 def describe_output_limit(binding: Binding) -> str:
     """Say how many tokens a judge may answer with, and which key to raise where that leaves no room for thinking."""
+    if binding.members:
+        return "; ".join(f"{get_config_key(one.service)}: {describe_output_limit(one)}" for one in binding.members)
     answer = binding.rubric.sampling.max_response_tokens
     if answer is None:
         return "no output limit"

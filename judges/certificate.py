@@ -16,6 +16,8 @@ import orjson
 
 from gavel.judges.bindings import Binding
 from gavel.judges.calibration.report import CalibrationReport
+from gavel.judges.calibration.statistics import Interval
+from gavel.judges.panels import CASCADE
 from gavel.judges.probing.probe import ProbeReport
 from gavel.models.codec import dump, load, record, to_plain
 from gavel.models.errors import InputError, shorten_value
@@ -155,7 +157,7 @@ def _make_blank(binding: Binding) -> Certificate:
     return Certificate(
         binding=binding.name,
         binding_digest=binding.digest,
-        model=(judge.model if judge else None) or "",
+        model=binding.model,
         revision=judge.revision if judge else None,
         server_version=None,
         profile=rubric.profile,
@@ -166,7 +168,9 @@ def _make_blank(binding: Binding) -> Certificate:
 
 
 def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[str, ...]:
-    """Return why a judge does not qualify, in words; empty if it does."""
+    """Return why a judge does not qualify, in words; empty if it does. A cascade must have been measured with the
+    labels it trusts.
+    """
     probe, calibration = certificate.probe, certificate.calibration
     found = list(probe.failed) if probe is not None else ["it was never probed"]
     rate = probe.determinism.flip_rate if probe is not None and probe.determinism is not None else None
@@ -178,7 +182,32 @@ def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[s
         found.append(
             f"kappa's lower bound is {calibration.kappa.low or 0.0:.3f}, at least {rules.min_kappa:g} is needed"
         )
+    cascade = calibration.cascade if calibration is not None else None
+    if cascade is not None:
+        found += [
+            f"the cascade trusts {label}, whose certified precision is {_format_low(cascade.precisions.get(label))}, "
+            f"at least {cascade.min_precision:g} is needed"
+            for label in cascade.trusted
+            if not _is_precise(cascade.precisions.get(label), cascade.min_precision)
+        ]
     return tuple(found)
+
+
+def _is_precise(precision: Interval | None, least: float) -> bool:
+    return precision is not None and precision.low is not None and precision.low >= least
+
+
+def _format_low(precision: Interval | None) -> str:
+    return "not known" if precision is None or precision.low is None else f"{precision.low:.3f}"
+
+
+def list_required(binding: Binding, rules: Qualification) -> list[tuple[Binding, Qualification]]:
+    """Return what must qualify for a binding to: it, of a panel each member too, of a cascade its last judge. What a
+    labelled set must show is asked of the whole.
+    """
+    alone = replace(rules, labelled_set=False)
+    members = binding.members[-1:] if binding.rule is not None and binding.rule.combine == CASCADE else binding.members
+    return [*((member, alone) for member in members), (binding, rules)]
 
 
 def require_certificate(folder: Path, binding: Binding, rules: Qualification) -> Certificate | None:
@@ -187,16 +216,26 @@ def require_certificate(folder: Path, binding: Binding, rules: Qualification) ->
     Raises:
         CertificateError: there is none that matches, or it does not qualify; says every reason.
     """
-    certificate = read_certificate(folder, binding)
     if not rules.required:
-        return certificate
+        return read_certificate(folder, binding)
+    *members, whole = list_required(binding, rules)
+    for member, own in members:
+        _require_own(folder, member, own)
+    return _require_own(folder, *whole)
+
+
+def _require_own(folder: Path, binding: Binding, rules: Qualification) -> Certificate:
+    certificate = read_certificate(folder, binding)
     if certificate is None:
         raise CertificateError(
             f"the judge of binding {binding.name} was never probed as it is composed now",
             where=str(make_path(folder, binding)),
             remedy=f"{PROBE_AGAIN}, or set qualification.required=false (it is recorded)",
         )
-    if reasons := list_shortcomings(certificate, rules):
+    reasons = list_shortcomings(certificate, rules)
+    if binding.rule is not None and binding.rule.trusted and certificate.calibration is None:
+        reasons = (*reasons, "the labels that the cascade trusts were never measured: gavel calibrate labelled=FILE")
+    if reasons:
         raise CertificateError(
             f"the judge of binding {binding.name} does not qualify",
             where=str(make_path(folder, binding)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gavel.judges.answers import get_current_log, make_answer_key
-from gavel.judges.bindings import Binding, advise_limit
+from gavel.judges.bindings import Binding, add_members, advise_limit
+from gavel.judges.panels import ask_panel
 from gavel.judges.types import (
     Grade,
     JudgeFailure,
@@ -50,7 +51,7 @@ class BoundJudges:
     def __init__(
         self, bindings: Mapping[str, Binding], models: Callable[[str], ChatModel], *, fresh: bool = False
     ) -> None:
-        self._bindings, self._models, self._fresh = dict(bindings), models, fresh
+        self._bindings, self._models, self._fresh = add_members(bindings), models, fresh
         self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
 
     def rubric(self, binding: str) -> Rubric:
@@ -74,8 +75,14 @@ class BoundJudges:
         """
         binding = self._get_binding(query.binding)
         rubric = binding.rubric
+        if binding.rule is not None:
+            asks = {member.service: self._ask_as(member.name) for member in binding.members}
+            return await ask_panel(binding.rule, rubric, query, asks)
         key = make_answer_key(query, rubric.digest)
         return await _replay_answer(rubric, query, key) or await self._ask_model(binding, query, key)
+
+    def _ask_as(self, name: str) -> Callable[[JudgeQuery], Awaitable[Grade]]:
+        return lambda query: self.grade(replace(query, binding=name))
 
     def _get_binding(self, name: str) -> Binding:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from gavel.judges.calibration.report import CalibrationReport
+from gavel.judges.calibration.report import CalibrationReport, CascadeReport
 from gavel.judges.calibration.statistics import Interval
 from gavel.judges.probing.probe import ProbeReport
 from gavel.models.failures import FailureKind
@@ -101,6 +101,24 @@ def make_agreement_table(report: CalibrationReport) -> Table:
     ):
         if share is not None:
             table.add_row(name, "", f"{share:.1%}", "", "")
+    return table
+
+
+def make_cascade_table(report: CascadeReport) -> Table:
+    """Return what a cascade trusts, on one half of the items, and what that saves and costs on the other."""
+    table = Table(
+        title=f"cascade: chosen on {report.chosen_on} items, measured on {report.measured_on} others", show_header=False
+    )
+    for label, precision in report.precisions.items():
+        said = "trusted" if label in report.trusted else "asks the second judge"
+        table.add_row(f"precision of {label}", f"{_format_figure(precision)} of {precision.n} items: {said}")
+    for name, figure in (
+        ("second judge not asked", report.saved),
+        ("agreement with it alone", report.agreement),
+        ("accuracy", report.accuracy),
+        ("accuracy of the second alone", report.second_accuracy),
+    ):
+        table.add_row(name, _format_figure(figure))
     return table
 
 

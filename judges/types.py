@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from gavel.judges.form_types import ANY_TARGET as ANY_TARGET
 from gavel.judges.form_types import Control as Control
 from gavel.judges.form_types import RubricForm
-from gavel.models.codec import record
+from gavel.models.codec import FieldError, record
 from gavel.models.failures import ModelFailure
 from gavel.models.types import Message, Receipt, ResponseFormat, Sampling
 
@@ -54,12 +54,55 @@ class RubricConfig:
     file: str | RubricForm | None = None
 
 
+Combine = Literal["majority", "unanimous", "mean", "first"]
+"""How the verdicts of several judges become one."""
+
+
+@record
+class CascadeConfig:
+    """Two judges of which the second is asked only where the first is not to be trusted.
+
+    Attributes:
+        trusted: labels of the first judge that stand without the second one's.
+        min_precision: what the share of right verdicts among those with a label must reach, by the lower end of its
+            interval, for the label to be trusted; in [0, 1]. `gavel calibrate` chooses by it, certificates are held
+            against it.
+        samples: how often the first judge is asked; where its labels differ, so is the second.
+    """
+
+    trusted: tuple[str, ...] = ()
+    min_precision: float = 0.9
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.samples <= 10:
+            raise FieldError("samples", self.samples, "1 to 10")
+        if not 0.0 <= self.min_precision <= 1.0:
+            raise FieldError("min_precision", self.min_precision, "0 to 1")
+
+
 @record
 class BindingConfig:
-    """A binding as configured: the service that judges and the rubric it judges with."""
+    """A binding as configured: the service that judges, or several, and the rubric they judge with.
 
-    judge: str
+    Attributes:
+        judge: a service's name; a list is a panel, or with ``cascade`` the cheap judge and the strong one.
+        rubric: the rubric's name.
+        combine: how the panel's verdicts become one; None: ``majority``.
+        quorum: how many members must give a verdict; None: more than half, of ``unanimous`` all.
+        cascade: asks the second judge only where it must.
+    """
+
+    judge: str | tuple[str, ...]
     rubric: str
+    combine: Combine | None = None
+    quorum: int | None = None
+    cascade: CascadeConfig | None = None
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The services that judge."""
+        return (self.judge,) if isinstance(self.judge, str) else self.judge
 
 
 @record
@@ -70,7 +113,11 @@ class Judging:
 
 
 class JudgeFailure(ModelFailure):
-    """The judge gave no verdict; never a grade. Carries kind, reason, receipts and the raw text."""
+    """The judge gave no verdict; never a grade. Carries kind, reason, receipts and the raw text; of a panel also what
+    its members said (``panel``), as ``Grade.details`` has it.
+    """
+
+    panel: Mapping[str, Any] | None = None
 
 
 class Unparseable(Exception):

@@ -38,6 +38,7 @@ class FailureKind(StrEnum):
     TASK_SCHEMA = "gavel:task_schema"
     LANGUAGE_UNSUPPORTED = "gavel:language_unsupported"
     IDENTITY_MISMATCH = "gavel:identity_mismatch"
+    PANEL_SPLIT = "gavel:panel_split"
 
 
 @record
@@ -78,6 +79,7 @@ KINDS: dict[FailureKind, KindRule] = {
     _K.TASK_SCHEMA: KindRule(False, False, "the task's row is not valid"),
     _K.LANGUAGE_UNSUPPORTED: KindRule(False, False, "the task needs a language that is not supported"),
     _K.IDENTITY_MISMATCH: KindRule(False, False, "the server is not the model that was asked for"),
+    _K.PANEL_SPLIT: KindRule(False, False, "the members of a panel of judges do not agree"),
 }
 
 

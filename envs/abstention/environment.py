@@ -9,6 +9,7 @@ from gavel.envs.abstention.extraction import Extraction, extract_answer
 from gavel.envs.abstention.rules import PROFILES, Rule, apply_rules, list_rules
 from gavel.envs.abstention.target import Target, parse_target
 from gavel.envs.endings import unfinished
+from gavel.envs.panels import describe_panel
 from gavel.envs.slot_texts import fill_slots, find_form
 from gavel.envs.types import Check, EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
@@ -88,8 +89,8 @@ class AbstentionEnvironment:
         try:
             grade = await self._judge.grade(JudgeQuery(binding, slots, prefix_key=target.question))
         except JudgeFailure as failed:
-            return _finish_ungraded(extraction, failed)
-        return _finish_judged(extraction, grade, abstain=not target.references)
+            return _finish_ungraded(extraction, failed, binding)
+        return _finish_judged(extraction, grade, binding, abstain=not target.references)
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.abstention.metrics``."""
@@ -170,7 +171,7 @@ def _finish_ruled(extraction: Extraction, found: str, rule: str, *, abstain: boo
     return Finish(Outcome(label, (_ANSWERED, _make_verdict(label, f"rule {rule}", ())), details))
 
 
-def _finish_judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Finish:
+def _finish_judged(extraction: Extraction, grade: Grade, binding: str, *, abstain: bool) -> Finish:
     found = grade.label
     assert found in VERDICTS, f"the judge gave the label {found}"
     details: dict[str, Any] = {
@@ -178,6 +179,7 @@ def _finish_judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Fi
         "boxed": extraction.boxed,
         "parse": grade.parse,
         "judge_reply": grade.raw,
+        **describe_panel(binding, grade),
     }
     if found == "abstained" or (
         abstain and found == "correct"
@@ -190,9 +192,10 @@ def _finish_judged(extraction: Extraction, grade: Grade, *, abstain: bool) -> Fi
     return Finish(Outcome(label, checks, details), receipts=grade.receipts)
 
 
-def _finish_ungraded(extraction: Extraction, failed: JudgeFailure) -> Finish:
+def _finish_ungraded(extraction: Extraction, failed: JudgeFailure, binding: str) -> Finish:
     check = Check("verdict", passed=None, score=0.0, detail=str(failed), receipts=_call_ids(failed.receipts))
-    details = {"answer": extraction.answer, "boxed": extraction.boxed, "judge_reply": failed.raw}
+    details: dict[str, Any] = {"answer": extraction.answer, "boxed": extraction.boxed, "judge_reply": failed.raw}
+    details |= describe_panel(binding, failed)
     outcome = Outcome("", (_ANSWERED, check), details, Failure(failed.kind, "judge", failed.reason))
     return Finish(outcome, receipts=failed.receipts)
 

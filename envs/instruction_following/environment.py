@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gavel.envs.endings import is_empty, unfinished
@@ -16,6 +17,7 @@ from gavel.envs.instruction_following.instructions import INSTRUCTIONS
 from gavel.envs.instruction_following.judged import make_queries
 from gavel.envs.instruction_following.target import InstructionItem, InstructionTarget, parse_target
 from gavel.envs.instruction_following.visible import extract_visible_answer
+from gavel.envs.panels import PanelVotes
 from gavel.envs.types import EnvironmentInfo, Finish, Opening, Outcome, Result, Summary, Task, Transcript
 from gavel.judges.bindings import parse_verifier
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
@@ -102,15 +104,17 @@ class InstructionFollowingEnvironment:
         facts = list_facts(target)
         if len(text) > self._config.max_reply_characters:
             return _finish_too_long(len(text), self._config.max_reply_characters, target)
+        votes = PanelVotes()
         if not text:
             findings = [make_finding(fact, passed=False, detail=_EMPTY, swap=False) for fact in facts]
         else:
-            findings = await self._find_findings(task, target, facts, text)
+            findings = await self._find_findings(task, target, facts, text, votes)
         outcome = make_outcome(target.language, reply.finish_reason, findings)
+        outcome = replace(outcome, details={**(outcome.details or {}), **votes.make_details()})
         return Finish(outcome, receipts=_collect_receipts(findings))
 
     async def _find_findings(
-        self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str
+        self, task: Task, target: InstructionTarget, facts: Sequence[ItemFacts], text: str, votes: PanelVotes
     ) -> list[Finding]:
         found = await self._check_fast(target, facts, text)
         _, binding = parse_verifier(task.verifier)
@@ -120,7 +124,7 @@ class InstructionFollowingEnvironment:
                 place: Finding(facts[place], None, "skipped: a fast check has failed", skipped=True) for place in wanted
             }
         elif wanted:
-            found |= await self._ask_judged(wanted, facts)
+            found |= await self._ask_judged(wanted, facts, votes)
         return [found[place] for place in range(len(facts))]
 
     async def _check_fast(self, target: InstructionTarget, facts: Sequence[ItemFacts], text: str) -> dict[int, Finding]:
@@ -142,18 +146,22 @@ class InstructionFollowingEnvironment:
             for place, verdict in zip(places, verdicts, strict=True)
         }
 
-    async def _ask_judged(self, wanted: Mapping[int, JudgeQuery], facts: Sequence[ItemFacts]) -> dict[int, Finding]:
+    async def _ask_judged(
+        self, wanted: Mapping[int, JudgeQuery], facts: Sequence[ItemFacts], votes: PanelVotes
+    ) -> dict[int, Finding]:
         """Ask all at once; the service's admission says how many are in flight."""
-        found = await asyncio.gather(*(self._ask_query(query, facts[place]) for place, query in wanted.items()))
+        found = await asyncio.gather(*(self._ask_query(query, facts[place], votes) for place, query in wanted.items()))
         return dict(zip(wanted, found, strict=True))
 
-    async def _ask_query(self, query: JudgeQuery, fact: ItemFacts) -> Finding:
+    async def _ask_query(self, query: JudgeQuery, fact: ItemFacts, votes: PanelVotes) -> Finding:
         try:
             grade = await self._judge.grade(query)
         except JudgeFailure as failed:
+            votes.add(query.binding, failed, {"1": str(fact.uid)})
             return Finding(
                 fact, None, str(failed), Failure(failed.kind, "judge", failed.reason), receipts=failed.receipts
             )
+        votes.add(query.binding, grade, {"1": str(fact.uid)})
         detail = grade.reasoning or f"judge: {grade.label}"
         return make_finding(fact, passed=grade.label == fact.passes_on, detail=detail, receipts=grade.receipts)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gavel.envs.panels import PanelVotes
 from gavel.envs.slot_texts import fill_slots
 from gavel.envs.types import Check, Task, TaskError, Transcript
 from gavel.judges.form_types import CRITERION, RubricForm
@@ -90,6 +91,10 @@ def make_plain_criterion(one: Criterion) -> dict[str, Any]:
     return {"points": one.points, "tags": list(one.tags), "veto": one.veto}
 
 
+_UNANSWERED = (FailureKind.JUDGE_UNPARSEABLE, FailureKind.PANEL_SPLIT)
+"""Kinds of failure that leave a criterion unchecked and say nothing of the others."""
+
+
 class CriteriaAsker:
     """Asks one rubric about the criteria of one reply."""
 
@@ -98,6 +103,7 @@ class CriteriaAsker:
         self.receipts: list[Receipt] = []
         self.raw: list[str] = []
         self.failed: JudgeFailure | None = None
+        self.votes = PanelVotes()
 
     async def ask_criteria(self, criteria: Sequence[Criterion]) -> tuple[Check, ...]:
         """Return a check for each criterion, in their order.
@@ -126,14 +132,17 @@ class CriteriaAsker:
         texts = [one.text for one in batch]
         asked = number_texts(texts) if self._form.numbered else texts[0]
         slots = fill_slots(self._form, self._task, self._transcript, {CRITERION: asked})
+        names = {str(number): one.id for number, one in enumerate(batch, 1)}
         try:
             grade = await self._judge.grade(JudgeQuery(self._binding, slots, prefix_key=self._task.digest))
         except JudgeFailure as failed:
             self.receipts += failed.receipts
-            if failed.kind is not FailureKind.JUDGE_UNPARSEABLE:
+            self.votes.add(self._binding, failed, names)
+            if failed.kind not in _UNANSWERED:
                 self.failed = failed
             return ()
         self.receipts += grade.receipts
+        self.votes.add(self._binding, grade, names)
         self.raw.append(grade.raw)
         return tuple(self._read_grade(batch, grade))
 

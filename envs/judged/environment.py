@@ -18,6 +18,7 @@ from gavel.envs.judged.criteria import (
 )
 from gavel.envs.judged.labels import PARTIAL, PASSES
 from gavel.envs.judged.target import TURNS, check_schema, check_target
+from gavel.envs.panels import PANELS, describe_panel
 from gavel.envs.slot_texts import fill_slots, find_form, format_visible
 from gavel.envs.types import (
     Check,
@@ -79,6 +80,7 @@ class GradedReply:
     score: float | None = None
     worth: Mapping[str, Any] = field(default_factory=dict)
     failed: JudgeFailure | None = None
+    votes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class JudgedEnvironment:
@@ -168,14 +170,17 @@ class JudgedEnvironment:
         except JudgeFailure as failed:
             calls = tuple(receipt.call_id for receipt in failed.receipts)
             check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
-            return GradedReply((check,), failed.raw or "", failed.receipts, failed=failed)
+            return GradedReply(
+                (check,), failed.raw or "", failed.receipts, failed=failed, votes=describe_panel(name, failed)
+            )
         calls, score = tuple(receipt.call_id for receipt in grade.receipts), grade.score
         assert score is not None, "a rubric made of a form scores each of its labels"
         check = Check(
             name, passed=score >= PASSES, score=score, detail=f"judge: {grade.label} ({grade.parse})", receipts=calls
         )
         flags = tuple(grade.details.get("flags", ()))
-        return GradedReply((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score)
+        votes = describe_panel(name, grade)
+        return GradedReply((check,), grade.raw, grade.receipts, grade.label, grade.reasoning, flags, score, votes=votes)
 
     async def _grade_criteria(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> GradedReply:
         criteria = read_criteria(task.target[CRITERIA])
@@ -194,7 +199,10 @@ class JudgedEnvironment:
             )
         worth = {one.id: make_plain_criterion(one) for one in criteria}
         label = _find_label([score])
-        return GradedReply(checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed)
+        votes = asker.votes.make_details()
+        return GradedReply(
+            checks, "\n\n".join(asker.raw), tuple(asker.receipts), label, "", (), score, worth, failed, votes
+        )
 
     def _count_questions(self, task: Task, binding: str) -> int:
         form = self._forms.get(binding)
@@ -249,6 +257,8 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
         "reasons": {name: one.reasoning for name, one in known.items() if one.reasoning},
         "judge_reply": "\n\n".join(f"{name}: {one.raw}" if len(found) > 1 else one.raw for name, one in found.items()),
     }
+    if votes := {name: panel for one in found.values() for name, panel in one.votes.get(PANELS, {}).items()}:
+        details[PANELS] = votes
     if worth := {name: one.worth for name, one in found.items() if one.worth}:
         details["criteria"] = worth
     if flags := {name: list(one.flags) for name, one in known.items() if one.flags}:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gavel.judges.bindings import Binding
 from gavel.judges.calibration import statistics
+from gavel.judges.calibration.cascades import Verdicts, measure_cascade
 from gavel.judges.calibration.labelled import LabelledItem, LabelledSet
 from gavel.judges.calibration.report import CalibrationReport, SliceRow
 from gavel.judges.calibration.statistics import DRAWS, Interval
+from gavel.judges.panels import CASCADE, SAMPLE_STEP, replay_panel
 from gavel.judges.types import Grade, Judge, JudgeFailure, JudgeQuery
-
-Verdicts = list[Grade | JudgeFailure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,72 @@ async def calibrate_judge(
     return make_report(binding, labelled, rounds, swap_rate=swapped, draws=draws, seed=seed)
 
 
-async def _grade_all(binding: Binding, judge: Judge, slots: Sequence[Mapping[str, str]], concurrency: int) -> Verdicts:
+async def calibrate_panel(
+    panel: Binding,
+    judge: Judge,
+    labelled: LabelledSet,
+    *,
+    concurrency: int = 16,
+    repeats: int = 1,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[CalibrationReport, ...]:
+    """Let each member of a panel grade every item; return the members' reports and, from the same verdicts, the
+    panel's.
+
+    A cascade that trusts no label yet is measured with those that one half of the items says it may trust.
+
+    Args:
+        panel: a binding with members.
+        judge: grades with each of them; made ``fresh``.
+        labelled: the labelled answers.
+        concurrency: calls in flight.
+        repeats: verdicts per item of each member.
+        draws: bootstrap draws.
+        seed: of the bootstrap.
+    """
+    rule, slots = panel.rule, [item.slots for item in labelled.items]
+    assert rule is not None, "a binding with members has a rule"
+    samples = {member.service: 1 for member in panel.members} | {rule.members[0]: rule.samples}
+    rounds: list[dict[str, list[Verdicts]]] = [
+        {
+            member.service: [
+                await _grade_all(member, judge, slots, concurrency, sample * SAMPLE_STEP)
+                for sample in range(samples[member.service])
+            ]
+            for member in panel.members
+        }
+        for _ in range(max(1, repeats))
+    ]
+    cascade = None
+    if rule.combine == CASCADE:
+        cascade = measure_cascade(rule, panel.rubric, labelled, rounds[0])
+        rule = replace(rule, trusted=cascade.trusted)
+    joined = [
+        [
+            replay_panel(rule, panel.rubric, {name: [one[place] for one in drawn] for name, drawn in said.items()})
+            for place in range(len(slots))
+        ]
+        for said in rounds
+    ]
+    own = [
+        make_report(member, labelled, [said[member.service][0] for said in rounds], draws=draws, seed=seed)
+        for member in panel.members
+    ]
+    whole = make_report(panel, labelled, joined, draws=draws, seed=seed)
+    return (*own, replace(whole, cascade=cascade))
+
+
+async def _grade_all(
+    binding: Binding, judge: Judge, slots: Sequence[Mapping[str, str]], concurrency: int, sample: int = 0
+) -> Verdicts:
     gate = asyncio.Semaphore(concurrency)
     first = binding.rubric.slots[0]
 
     async def grade_one(texts: Mapping[str, str]) -> Grade | JudgeFailure:
         async with gate:
             try:
-                return await judge.grade(JudgeQuery(binding.name, texts, prefix_key=texts[first]))
+                return await judge.grade(JudgeQuery(binding.name, texts, prefix_key=texts[first], sample=sample))
             except JudgeFailure as failed:
                 return failed
 

@@ -26,13 +26,41 @@ class SliceRow:
 
 
 @record
+class CascadeReport:
+    """What a cascade saves and costs: its trusted labels were chosen on one half of the labelled items and measured on
+    the other, so that neither half flatters the choice.
+
+    Attributes:
+        trusted: labels of the first judge that stand alone.
+        min_precision: what a label's precision had to reach, by the lower end of its interval.
+        precisions: of the first judge, by its label, on the items it was chosen on.
+        chosen_on: items of that half.
+        measured_on: items of the other.
+        saved: share of items for which the second judge is not asked.
+        agreement: with the second judge alone, over the items on which both have a verdict.
+        accuracy: of the cascade, against the labels.
+        second_accuracy: of the second judge alone.
+    """
+
+    trusted: tuple[str, ...]
+    min_precision: float
+    precisions: Mapping[str, Interval]
+    chosen_on: int
+    measured_on: int
+    saved: Interval
+    agreement: Interval
+    accuracy: Interval
+    second_accuracy: Interval
+
+
+@record
 class CalibrationReport:
     """Agreement of one binding with labelled answers.
 
     ``confusion`` counts items by true label (row) and judged label (column), in the order of ``labels``. ``ungraded``
     counts items without a verdict by failure kind; they are in no other figure. ``flip_rate`` is the share of repeated
     verdicts that are not the most frequent one of their item (None: not repeated); ``swap_rate`` the share of two-text
-    items whose verdict does not follow their order (None: one-text rubric).
+    items whose verdict does not follow their order (None: one-text rubric). ``cascade`` is there for a cascade only.
     """
 
     binding: str
@@ -52,6 +80,7 @@ class CalibrationReport:
     draws: int
     seed: int
     caution: str = CAUTION
+    cascade: CascadeReport | None = None
 
     @property
     def graded(self) -> int:

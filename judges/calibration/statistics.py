@@ -2,11 +2,11 @@
 
 A table ``t`` of shape (..., k, k) counts items by true label (row) and judged label (column); leading axes are
 bootstrap draws.
-Sources: Cohen 1960 for kappa; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for alpha with two
-raters and no missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval. Clusters (all answers
-to one question) are drawn whole, since answers to one question are not independent. Few clusters give too narrow a
-bootstrap: the interval of accuracy is Wilson's over clusters (``gavel.models.statistics``), and those of kappa and
-alpha reach at least as far as it makes them.
+Sources: Cohen 1960 for kappa; Gwet 2008 for AC1; Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", for
+alpha with two raters and no missing values; Efron and Tibshirani 1993, chapter 13, for the percentile interval.
+Clusters (all answers to one question) are drawn whole, since answers to one question are not independent. Few clusters
+give too narrow a bootstrap: the interval of accuracy is Wilson's over clusters (``gavel.models.statistics``), and those
+of kappa and alpha reach at least as far as it makes them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,20 @@ def compute_kappa(tables: Tables) -> Floats:
     total = tables.sum(axis=(-2, -1)).astype(np.float64)
     observed = _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), total)
     expected = _divide((tables.sum(axis=-1) * tables.sum(axis=-2)).sum(axis=-1).astype(np.float64), total**2)
+    return _divide(observed - expected, 1 - expected)
+
+
+def compute_ac1(tables: Tables) -> Floats:
+    """Return Gwet's AC1, (p_o - p_e) / (1 - p_e) with p_e = sum_k q_k (1 - q_k) / (k - 1) and q_k the mean of the two
+    raters' shares of label k (Gwet 2008); NaN for an empty table or fewer than two labels.
+    """
+    size = tables.shape[-1]
+    total = tables.sum(axis=(-2, -1)).astype(np.float64)
+    if size < 2:
+        return np.full(total.shape, np.nan)
+    observed = _divide(np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), total)
+    shares = _divide((tables.sum(axis=-1) + tables.sum(axis=-2)).astype(np.float64), 2 * total[..., None])
+    expected = (shares * (1 - shares)).sum(axis=-1) / (size - 1)
     return _divide(observed - expected, 1 - expected)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gavel.judges.bindings import Binding
+from gavel.judges.panels import replay_panel
 from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.probing.identity import IdentityCheck, ServerFacts, check_identity
 from gavel.judges.probing.reader_checks import check_reader
@@ -125,8 +126,29 @@ class _Asked:
         return self.grade.label if self.grade else str(self.failure.kind) if self.failure else ""
 
     @property
+    def said(self) -> Grade | JudgeFailure:
+        said = self.grade or self.failure
+        assert said is not None
+        return said
+
+    @property
     def receipts(self) -> tuple[Receipt, ...]:
         return self.grade.receipts if self.grade else self.failure.receipts if self.failure else ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswers:
+    """What came back on a rubric's controls and on the attacks, in their order."""
+
+    controls: Sequence[_Asked]
+    attacks: Sequence[_Asked]
+
+    def make_rows(self) -> tuple[CheckRow, ...]:
+        """Return a row for each."""
+        return (
+            *(_make_row("control", answer) for answer in self.controls),
+            *(_make_row("attack", answer) for answer in self.attacks),
+        )
 
 
 GradeControl = Callable[[Control], Awaitable[Grade]]
@@ -159,6 +181,22 @@ async def probe_binding(
         repeats: calls per control for determinism and throughput; below 2 neither is measured.
         fingerprint: of an earlier certificate of this binding, to notice another model under the same name.
     """
+    report, _ = await probe_answers(
+        binding, judge, server=server, concurrency=concurrency, repeats=repeats, fingerprint=fingerprint
+    )
+    return report
+
+
+async def probe_answers(
+    binding: Binding,
+    judge: Judge,
+    *,
+    server: ServerFacts | None = None,
+    concurrency: int = 16,
+    repeats: int = REPEATS,
+    fingerprint: str | None = None,
+) -> tuple[ProbeReport, KnownAnswers]:
+    """Probe one binding, and return its answers too: of a panel, the whole is read off those of its members."""
     grade = make_grader(binding, judge)
     controls = await _ask_all(binding.rubric.controls, grade, concurrency)
     attacks = await _ask_all(list_attacks(binding.rubric), grade, concurrency)
@@ -174,12 +212,27 @@ async def probe_binding(
         )
     overflow = await _check_overflow(binding, grade, server)
     determinism, throughput = await _repeat_controls(controls, grade, concurrency, repeats)
-    asked_rows = (
-        *(_make_row("control", answer) for answer in controls),
-        *(_make_row("attack", answer) for answer in attacks),
+    known = KnownAnswers(controls, attacks)
+    rows = (*known.make_rows(), *read_quotations(binding.rubric))
+    return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server), known
+
+
+def report_panel(panel: Binding, members: Sequence[KnownAnswers]) -> ProbeReport:
+    """Return the report of a panel, from what each member answered, in their order; nobody is asked again."""
+    rule = panel.rule
+    assert rule is not None, "a binding with members has a rule"
+
+    def join_answers(answers: Sequence[_Asked]) -> _Asked:
+        said = {name: [one.said] for name, one in zip(rule.members, answers, strict=True)}
+        found = replay_panel(rule, panel.rubric, said)
+        grade, failure = (found, None) if isinstance(found, Grade) else (None, found)
+        return _Asked(answers[0].control, grade, failure)
+
+    joined = KnownAnswers(
+        [join_answers(answers) for answers in zip(*(one.controls for one in members), strict=True)],
+        [join_answers(answers) for answers in zip(*(one.attacks for one in members), strict=True)],
     )
-    rows = (*asked_rows, *read_quotations(binding.rubric))
-    return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server)
+    return ProbeReport(panel.name, joined.make_rows(), None, None, None, None)
 
 
 def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:

@@ -48,16 +48,21 @@ def estimate_calls(rows: Sequence[PlannedRow], assembly: Assembly) -> dict[str, 
         info = assembly.environment.info
         names = (parse_verifier(row.task.verifier)[1], *info.also_binds) if info.asks_judge(row.task) else ()
         for binding in (assembly.bindings[name] for name in names if name in assembly.bindings):
-            name = binding.name
-            asked = overheads[name] + prompt + (limit or 0)
-            answer = (
-                _compute_limit(binding.judge, binding.rubric.sampling.max_response_tokens)
-                if limit is not None
-                else None
-            )
-            for _ in range(info.count_questions(row.task, name)):
-                found[binding.service] = found.get(binding.service, Estimate()).add_call(asked, answer)
+            questions = info.count_questions(row.task, binding.name)
+            asked = overheads[binding.name] + prompt + (limit or 0)
+            for one in _list_asked(binding):
+                answer = (
+                    _compute_limit(one.judge, one.rubric.sampling.max_response_tokens) if limit is not None else None
+                )
+                for _ in range(questions):
+                    found[one.service] = found.get(one.service, Estimate()).add_call(asked, answer)
     return found
+
+
+def _list_asked(binding: Binding) -> list[Binding]:
+    """Return who is asked at most: every member of a panel, of a cascade the first as often as it samples."""
+    again = binding.rule.samples - 1 if binding.rule is not None else 0
+    return [*binding.judges, *binding.judges[:1] * again]
 
 
 def describe_estimate(found: Mapping[str, Estimate], services: Mapping[str, Service]) -> list[tuple[str, str]]:

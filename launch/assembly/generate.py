@@ -60,7 +60,9 @@ def generate_tasks(config: PrepareConfig, rubrics: Mapping[str, Rubric], say: Sa
     if config.dry_run:
         say(f"dry run: nothing was written; the tasks of env={config.env['name']} would go into {out}")
         return 0
-    bindings = {name: Binding(name, item.judge, rubrics[item.rubric]) for name, item in config.judging.bindings.items()}
+    bindings = {
+        name: Binding(name, item.judges[0], rubrics[item.rubric]) for name, item in config.judging.bindings.items()
+    }
     generator = make_generator(config.env, config.source, BoundJudges(bindings, _refuse_model))
     tasks = asyncio.run(_make_tasks(generator, config, out, say))
     files = choose_form(config)(generator.contents(tasks))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +34,7 @@ async def check_judges_reached(assembly: Assembly) -> None:
     Raises:
         ConfigError: one is not; names its URL and why.
     """
-    for name in dict.fromkeys(binding.service for binding in assembly.bindings.values()):
+    for name in dict.fromkeys(one.service for binding in assembly.bindings.values() for one in binding.judges):
         await check_first_contact(get_config_key(name), assembly.services[name])
 
 
@@ -43,14 +43,14 @@ async def measure_each_binding(
     assembly: Assembly,
     folder: Path,
     console: Console,
-    measure: Callable[[Binding, BoundJudges, ServicePool], Awaitable[T]],
+    measure: Callable[[Binding, BoundJudges, ServicePool], Awaitable[Sequence[T]]],
     model: Callable[[ServicePool, str], ChatModel] = ServicePool.get_model,
 ) -> list[T]:
-    """Start the judges and measure each binding; the judge given asks the ``model`` of its service each time, past any
-    cache.
+    """Start the judges and measure each binding, of a panel each member and the whole; the judge given asks the
+    ``model`` of its service each time, past any cache.
     """
     store = make_asset_store(config.assets)
-    judging = {binding.service for binding in assembly.bindings.values()}
+    judging = {one.service for binding in assembly.bindings.values() for one in binding.judges}
     services = {name: service for name, service in assembly.services.items() if name in judging}
     async with open_services(
         services,
@@ -61,7 +61,7 @@ async def measure_each_binding(
         offline=store.offline,
     ) as pool:
         judge = BoundJudges(assembly.bindings, partial(model, pool), fresh=True)
-        return [await measure(binding, judge, pool) for binding in assembly.bindings.values()]
+        return [report for binding in assembly.bindings.values() for report in await measure(binding, judge, pool)]
 
 
 def report_folder(config: ProbeConfig | CalibrateConfig, verb: str) -> Path:

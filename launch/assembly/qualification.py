@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from gavel.judges.bindings import Binding
-from gavel.judges.certificate import CertificateError, Qualification, list_shortcomings, read_certificate
+from gavel.judges.certificate import CertificateError, Qualification, list_required, list_shortcomings, read_certificate
 from gavel.launch.assembly.assemble import assemble_run
 from gavel.launch.config.schema import RolloutConfig, TrainConfig
 from gavel.models.codec import record
@@ -60,7 +60,11 @@ def _find_folder(name: str, run: Path) -> Path:
 
 
 def _make_standing(name: str, binding: Binding, certificates: Path) -> Standing:
-    judge = (binding.judge.model if binding.judge else None) or ""
+    judge = binding.model
+    for member, _ in list_required(binding, Qualification())[:-1]:
+        standing = _make_standing(member.name, member, certificates)
+        if standing.state != "qualified":
+            return replace(standing, binding=name, judge=judge)
     if binding.judge is not None and binding.judge.is_none:
         return Standing(name, judge, "none", f"judge of {name}: none, no judge is asked")
     try:

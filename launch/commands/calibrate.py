@@ -13,12 +13,12 @@ from rich.console import Console
 
 from gavel.envs.registry import find_upstream_comparison
 from gavel.judges.assets import AssetsConfig
-from gavel.judges.bindings import Binding
-from gavel.judges.calibration.calibrate import calibrate_judge
+from gavel.judges.bindings import Binding, describe_judges
+from gavel.judges.calibration.calibrate import calibrate_judge, calibrate_panel
 from gavel.judges.calibration.labelled import LabelledSet, read_labelled
-from gavel.judges.calibration.report import CalibrationReport
+from gavel.judges.calibration.report import CalibrationReport, CascadeReport
 from gavel.judges.judge import BoundJudges
-from gavel.judges.tables import make_agreement_table, make_confusion_table
+from gavel.judges.tables import make_agreement_table, make_cascade_table, make_confusion_table
 from gavel.launch.assembly.assemble import Assembly, assemble_run
 from gavel.launch.assembly.measuring import (
     certify_binding,
@@ -37,7 +37,6 @@ from gavel.launch.runs.child import find_existing_run, read_run_config
 from gavel.launch.runs.folder import read_results
 from gavel.models.errors import ConfigError
 from gavel.models.pool import ServicePool
-from gavel.models.service import get_config_key
 
 
 def run(config: CalibrateConfig, console: Console) -> int:
@@ -54,7 +53,7 @@ def run(config: CalibrateConfig, console: Console) -> int:
             calls = len(labelled.items) * config.repeats
             print_line(
                 console,
-                f"binding {name}: would ask {get_config_key(assembly.bindings[name].service)} {calls} times about "
+                f"binding {name}: would ask {describe_judges(assembly.bindings[name])} {calls} times about "
                 f"{config.labelled}",
             )
         return WHOLE
@@ -105,23 +104,23 @@ async def _calibrate_all(
     folder, certificates = report_folder(config, "calibrate"), find_certificates_folder(config)
     allowance = Allowance(config.budget)
 
-    async def calibrate_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> CalibrationReport:  # noqa: ARG001 - shape of `measure`
-        report = await calibrate_judge(
-            binding,
-            judge,
-            sets[binding.name],
-            concurrency=config.concurrency,
-            repeats=config.repeats,
-            draws=config.draws,
-            seed=config.seed,
-        )
-        console.print(make_confusion_table(report))
-        console.print(make_agreement_table(report))
-        if allowance.stopped is not None:
-            print_line(console, f"binding {binding.name}: no certificate, for not all was asked")
-        elif config.limit is None:  # a part of the set says nothing that could be certified
-            certify_binding(certificates, binding, report, console)
-        return report
+    async def calibrate_one(
+        binding: Binding,
+        judge: BoundJudges,
+        pool: ServicePool,  # noqa: ARG001 - shape of `measure`
+    ) -> tuple[CalibrationReport, ...]:
+        reports = await _calibrate_binding(config, binding, judge, sets[binding.name])
+        for one, report in zip((*binding.members, binding), reports, strict=True):
+            console.print(make_confusion_table(report))
+            console.print(make_agreement_table(report))
+            if report.cascade is not None:
+                console.print(make_cascade_table(report.cascade))
+                print_line(console, _tell_trusted(binding, report.cascade))
+            if allowance.stopped is not None:
+                print_line(console, f"binding {one.name}: no certificate, for not all was asked")
+            elif config.limit is None:  # a part of the set says nothing that could be certified
+                certify_binding(certificates, _trust_measured(one, report), report, console)
+        return reports
 
     reports = await measure_each_binding(config, assembly, folder, console, calibrate_one, allowance.bound_model)
     keep_report(folder / "calibration.json", reports, console)
@@ -129,3 +128,43 @@ async def _calibrate_all(
         print_line(console, f"stopped: {allowance.stopped}; a calibration begins anew each time: raise the budget")
         return STOPPED
     return INCOMPLETE if any(report.ungraded for report in reports) else WHOLE
+
+
+async def _calibrate_binding(
+    config: CalibrateConfig, binding: Binding, judge: BoundJudges, labelled: LabelledSet
+) -> tuple[CalibrationReport, ...]:
+    """Return the report of a binding, or those of a panel's members and then its own."""
+    if binding.members:
+        return await calibrate_panel(
+            binding,
+            judge,
+            labelled,
+            concurrency=config.concurrency,
+            repeats=config.repeats,
+            draws=config.draws,
+            seed=config.seed,
+        )
+    report = await calibrate_judge(
+        binding,
+        judge,
+        labelled,
+        concurrency=config.concurrency,
+        repeats=config.repeats,
+        draws=config.draws,
+        seed=config.seed,
+    )
+    return (report,)
+
+
+def _trust_measured(binding: Binding, report: CalibrationReport) -> Binding:
+    """Return a cascade as it was measured: with the labels that it may trust."""
+    if report.cascade is None or binding.rule is None:
+        return binding
+    return replace(binding, rule=replace(binding.rule, trusted=report.cascade.trusted))
+
+
+def _tell_trusted(binding: Binding, cascade: CascadeReport) -> str:
+    if not cascade.trusted:
+        return f"binding {binding.name}: no label may be trusted: more labelled items, or a lower min_precision"
+    key = f"judging.bindings.{binding.name}.cascade.trusted"
+    return f"binding {binding.name}: to grade as it was measured: {key}=[{','.join(cascade.trusted)}]"

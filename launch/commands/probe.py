@@ -9,12 +9,12 @@ from dataclasses import replace
 from rich.console import Console
 
 from gavel.envs.slot_texts import find_form
-from gavel.judges.bindings import Binding, describe_output_limit
+from gavel.judges.bindings import Binding, describe_judges, describe_output_limit
 from gavel.judges.certificate import find_known_fingerprint
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.probing.identity import inspect_server
-from gavel.judges.probing.probe import REPEATS, ProbeReport, probe_binding
+from gavel.judges.probing.probe import REPEATS, KnownAnswers, ProbeReport, probe_answers, report_panel
 from gavel.judges.rubrics.form import lint_form
 from gavel.judges.tables import make_checks_table, make_facts_table
 from gavel.launch.assembly.assemble import Assembly, assemble_run
@@ -58,7 +58,7 @@ def _tell_plan(config: ProbeConfig, assembly: Assembly, console: Console) -> int
         controls, attacks = len(binding.rubric.controls), len(list_attacks(binding.rubric))
         calls = f"{controls} controls, {attacks} attacks and {controls * (REPEATS - 1)} repeats"
         through = f", and up to {own} answers through the whole environment" if own else ""
-        print_line(console, f"binding {name}: would ask {get_config_key(binding.service)} {calls}{through}")
+        print_line(console, f"binding {name}: would ask {describe_judges(binding)} {calls}{through}")
         print_line(console, f"binding {name}: {describe_output_limit(binding)}")
         _show_prompts(binding, console)
     return WHOLE
@@ -85,26 +85,27 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
     folder, certificates = report_folder(config, "probe"), find_certificates_folder(config)
     allowance = Allowance(config.budget)
 
-    async def probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> ProbeReport:
-        report = await _probe_one(
-            binding, judge, pool, config.concurrency, find_known_fingerprint(certificates, binding)
-        )
-        report = replace(
-            report, rows=(*report.rows, *await play_environment_controls(config.env, binding.name, judge, pool.models))
-        )
+    async def probe_one(binding: Binding, judge: BoundJudges, pool: ServicePool) -> list[ProbeReport]:
+        asked = [
+            await _probe_one(one, judge, pool, config.concurrency, find_known_fingerprint(certificates, one))
+            for one in binding.judges
+        ]
+        reports = [report for report, _ in asked]
+        if binding.members:
+            reports.append(report_panel(binding, [answers for _, answers in asked]))
+        played = await play_environment_controls(config.env, binding.name, judge, pool.models)
+        reports[-1] = replace(reports[-1], rows=(*reports[-1].rows, *played))
         if allowance.stopped is not None:  # what was refused is no finding
-            report = replace(report, overflow=None, determinism=None, throughput=None)
-        console.print(make_checks_table(report))
-        console.print(make_facts_table(report))
+            reports = [replace(report, overflow=None, determinism=None, throughput=None) for report in reports]
+        for one, report in zip((*binding.members, binding), reports, strict=True):
+            _tell_report(one, report, console)
+            if allowance.stopped is None:
+                certify_binding(certificates, one, report, console)
+            else:
+                missing = _count_missing(report)
+                print_line(console, f"binding {one.name}: no certificate, for not all was asked; missing: {missing}")
         _show_lint(binding, console)
-        if allowance.stopped is None:
-            certify_binding(certificates, binding, report, console)
-        else:
-            print_line(
-                console,
-                f"binding {binding.name}: no certificate, for not all was asked; missing: {_count_missing(report)}",
-            )
-        return report
+        return reports
 
     reports = await measure_each_binding(config, assembly, folder, console, probe_one, allowance.bound_model)
     keep_report(folder / "probe.json", reports, console)
@@ -112,6 +113,13 @@ async def _probe_all(config: ProbeConfig, assembly: Assembly, console: Console) 
         print_line(console, f"stopped: {allowance.stopped}; a probe begins anew each time: raise the budget")
         return STOPPED
     return WHOLE if all(report.qualified for report in reports) else INCOMPLETE
+
+
+def _tell_report(binding: Binding, report: ProbeReport, console: Console) -> None:
+    console.print(make_checks_table(report))
+    console.print(make_facts_table(report))
+    if binding.rule is not None:
+        print_line(console, f"binding {binding.name}: {describe_judges(binding)}, read off its members' answers")
 
 
 def _count_missing(report: ProbeReport) -> str:
@@ -125,7 +133,7 @@ def _count_missing(report: ProbeReport) -> str:
 
 async def _probe_one(
     binding: Binding, judge: BoundJudges, pool: ServicePool, concurrency: int, known: str | None
-) -> ProbeReport:
+) -> tuple[ProbeReport, KnownAnswers]:
     service = binding.judge
     facts = None
     if service is not None:
@@ -134,4 +142,4 @@ async def _probe_one(
             service.model or "",
             read_credentials(get_config_key(binding.service), service),
         )
-    return await probe_binding(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)
+    return await probe_answers(binding, judge, server=facts, concurrency=concurrency, fingerprint=known)

@@ -12,8 +12,7 @@ from rich.console import Console
 from gavel.envs.episode import EpisodeState
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import Environment
-from gavel.judges.bindings import describe_output_limit
-from gavel.judges.types import StoredAnswer
+from gavel.judges.bindings import add_members, describe_output_limit
 from gavel.launch.assembly.assemble import Assembly, assemble_run
 from gavel.launch.config.schema import RegradeConfig, RolloutConfig
 from gavel.launch.config.stored import to_yaml
@@ -27,6 +26,7 @@ from gavel.launch.runs.folder import RunFolder
 from gavel.launch.runs.identity import make_identity
 from gavel.launch.runs.inputs import PlannedRow, read_inputs, read_own_messages
 from gavel.launch.runs.journal import RowKey, read_journal
+from gavel.launch.runs.kept_answers import find_kept_members, keep_answers, rename_answers
 from gavel.launch.runs.manifest import RunHead, read_manifest
 from gavel.launch.runs.origin import is_written_here
 from gavel.models.errors import ConfigError
@@ -75,14 +75,20 @@ def _read_kept_reward(parent: Path) -> Mapping[str, Any]:
 
 def _compose_child(config: RegradeConfig, parent: Path) -> RolloutConfig:
     own = read_run_config(parent)
-    return replace(own, judge=config.judge or own.judge, rubrics=config.rubrics or own.rubrics)
+    return replace(
+        own,
+        judge=config.judge or own.judge,
+        rubrics=config.rubrics or own.rubrics,
+        services=own.services if config.services is None else config.services,
+        judging=config.judging or own.judging,
+    )
 
 
 def _list_graders(composed: RolloutConfig) -> dict[str, tuple[str, str]]:
-    """Return by binding the judge's model and the rubric's profile."""
+    """Return by binding the judge's model, or those of a panel, and the rubric's profile."""
     table = composed.service_table
     return {
-        name: (str(table[binding.judge].model), composed.rubrics[binding.rubric].profile)
+        name: (", ".join(str(table[judge].model) for judge in binding.judges), composed.rubrics[binding.rubric].profile)
         for name, binding in composed.judging.bindings.items()
     }
 
@@ -119,6 +125,9 @@ def _regrade_rows(
     theirs = frozenset(name for name, service in composed.service_table.items() if stored.get(name) == service)
     with RunFolder.open_folder(path, head, text, "regrade", ours=trusted) as folder:
         folder.write_plan(rows)
+        kept = {} if itself else find_kept_members(manifest, head.identity)
+        states = {} if itself else _read_transcripts(parent, rows, assembly, kept)
+        keep_answers(folder, states, kept.values())
         session = Session(
             assembly,
             make_reward(folder.manifest.reward),
@@ -129,7 +138,7 @@ def _regrade_rows(
             compute_config_digest(text),
             assets=composed.assets,
             budget=config.budget,
-            states={} if itself else _read_transcripts(parent, rows, assembly),
+            states=states,
             persistent=itself,
             parent=None if itself else parent,
             deadline=deadline,
@@ -140,13 +149,19 @@ def _regrade_rows(
         return run_async(lambda: run_session(session, folder, console), console)
 
 
-def _read_transcripts(parent: Path, rows: list[PlannedRow], assembly: Assembly) -> dict[RowKey, EpisodeState]:
-    """Return the parent's transcripts without its judge's answers, which are asked for again; what a simulator said
-    stays.
+def _read_transcripts(
+    parent: Path, rows: list[PlannedRow], assembly: Assembly, kept: Mapping[str, str]
+) -> dict[RowKey, EpisodeState]:
+    """Return the parent's transcripts without its judge's answers, which are asked for again, except those of members
+    that are ``kept``; what a simulator said stays.
     """
     states = read_journal(parent / "transcripts.jsonl", read_own_messages(rows))
-    return {key: replace(state, answers=_keep_said(state, assembly)) for key, state in states.items()}
-
-
-def _keep_said(state: EpisodeState, assembly: Assembly) -> dict[str, StoredAnswer]:
-    return {key: answer for key, answer in state.answers.items() if answer.binding not in assembly.bindings}
+    judged = frozenset(add_members(assembly.bindings)) | frozenset(kept)
+    return {
+        key: replace(
+            state,
+            answers={name: answer for name, answer in state.answers.items() if answer.binding not in judged}
+            | rename_answers(state.answers.values(), kept),
+        )
+        for key, state in states.items()
+    }

@@ -17,7 +17,7 @@ from gavel.envs.play import make_invalid
 from gavel.envs.registry import find_content_note, make_reward
 from gavel.envs.tasks import BadRow, PlannedTask, TaskFile, read_tasks
 from gavel.envs.types import Digests, Result
-from gavel.judges.bindings import check_verifiers, describe_output_limit
+from gavel.judges.bindings import add_members, check_verifiers, describe_judges, describe_output_limit
 from gavel.launch.assembly.assemble import Assembly, assemble_run
 from gavel.launch.assembly.estimate import describe_estimate, estimate_calls
 from gavel.launch.config.console import print_line
@@ -305,9 +305,7 @@ def _plan_table(config: RolloutConfig, assembly: Assembly, tasks: TaskFile, rows
     for name, binding in assembly.bindings.items():
         table.add_row(
             f"binding {name}",
-            Text(
-                f"{get_config_key(binding.service)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"
-            ),
+            Text(f"{describe_judges(binding)} grades with {binding.rubric.profile}, {binding.rubric.digest[:19]}…"),
         )
         table.add_row("", Text(describe_output_limit(binding)))
     table.add_row("reward", Text(format_options(config.reward)))
@@ -338,7 +336,9 @@ def _inspect_rows(
             reason = f"{failure.kind}: {failure.reason}" if failure else result.outcome.label
             print_line(console, f"attempt {result.attempt} at {key[0]}, rollout {key[1]}: {reason}")
         console.print(
-            tell_story(newest, states[key].answers.values() if key in states else (), assembly.bindings, note),
+            tell_story(
+                newest, states[key].answers.values() if key in states else (), add_members(assembly.bindings), note
+            ),
             soft_wrap=False,
         )
     return WHOLE if all(found and found[-1].outcome.graded for found in attempts.values()) else INCOMPLETE

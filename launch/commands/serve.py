@@ -16,7 +16,7 @@ from rich.text import Text
 from gavel.envs.interfaces.http.gate import MIB, HttpOptions
 from gavel.envs.interfaces.http.records import ServiceLoad
 from gavel.envs.interfaces.http.running import Running
-from gavel.judges.bindings import describe_output_limit
+from gavel.judges.bindings import describe_judges, describe_output_limit
 from gavel.launch.assembly.assemble import make_asset_store
 from gavel.launch.config.console import print_line
 from gavel.launch.config.schema import ServeConfig
@@ -188,9 +188,7 @@ def _make_plan_table(config: ServeConfig, offers: list[Offer]) -> Table:
             f"/v1/{offer.name}", Text(f"{offer.config.env['name']}, reward {offer.config.reward.get('name')}")
         )
         for name, binding in offer.assembly.bindings.items():
-            table.add_row(
-                "", Text(f"binding {name}: {get_config_key(binding.service)} grades with {binding.rubric.profile}")
-            )
+            table.add_row("", Text(f"binding {name}: {describe_judges(binding)} grades with {binding.rubric.profile}"))
             table.add_row("", Text(describe_output_limit(binding)))
     services = {name: service for offer in offers for name, service in offer.assembly.services.items()}
     for name, service in {**services, **({POLICY: config.policy} if config.gym.play else {})}.items():

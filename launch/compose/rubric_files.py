@@ -54,7 +54,11 @@ def bind_rubric_files(tree: DictConfig) -> None:
     used = {binding.get("rubric") for binding in bindings.values() if isinstance(binding, DictConfig)}
     for name, rubric in rubrics.items():
         if isinstance(rubric, DictConfig) and rubric.get("file") is not None and name not in used:
-            OmegaConf.update(tree, f"judging.bindings.{name}", {"judge": "general", "rubric": name}, force_add=True)
+            given = bindings.get(name)
+            own = OmegaConf.to_container(given) if isinstance(given, DictConfig) else {}
+            if isinstance(own, dict) and own.get("rubric") is None:  # such as judge=[a,b] alone
+                made = {"judge": "general", **own, "rubric": name}
+                OmegaConf.update(tree, f"judging.bindings.{name}", made, force_add=True)
 
 
 def read_rubric_files(

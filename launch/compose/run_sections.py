@@ -32,12 +32,16 @@ def check_begun(run: str, chosen: bool, tasks: object, keys: Iterable[str]) -> N
         find_existing_run(run, "rollout")
 
 
+_GRADING = ("judge", "rubrics", "services", "judging")
+"""Sections of a run's config that a regrade may change."""
+
+
 def read_own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable[str]) -> dict[str, Any]:
     """Return the sections that a verb takes from the run it works on.
 
     ``rollout`` goes on with a run that is named alone: without any choice of a group, everything is the run's own.
-    ``regrade`` keeps the judge and the rubrics of the run under the keys that the command sets, unless it chooses a
-    judge.
+    ``regrade`` keeps what the run is graded with (``_GRADING``) under the keys that the command sets, unless it chooses
+    a judge.
 
     Args:
         verb: the verb.
@@ -54,4 +58,4 @@ def read_own_sections(verb: str, run: str, groups: Iterable[str], keys: Iterable
     if verb == "rollout":
         return {} if chosen else {**own, **ANEW, "trust": is_written_here(file.parent)}
     touched = {key.partition(".")[0] for key in keys}
-    return {name: own[name] for name in ("judge", "rubrics") if name in touched and name in own and name not in chosen}
+    return {name: own[name] for name in _GRADING if name in touched and name in own and name not in chosen}

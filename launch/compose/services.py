@@ -28,7 +28,7 @@ def check_services(verb: str, config: Any) -> None:
         if verb == "rollout" or (isinstance(config, schemas.ServeConfig) and config.gym.play):
             _check_chosen("policy", config.policy)
         judged = getattr(config, "upstream", None) is None  # a comparison with upstream calls no model
-        if judged and any(binding.judge == "general" for binding in config.judging.bindings.values()):
+        if judged and any("general" in binding.judges for binding in config.judging.bindings.values()):
             _check_chosen("judge", config.judge)
     elif (
         verb != "judge" and (judge := getattr(config, "judge", None)) is not None
@@ -140,7 +140,7 @@ def check_read(verb: str, config: Any, settings: Sequence[str]) -> None:
     """
     values = to_plain(config)
     judges = (
-        {binding.judge for binding in config.judging.bindings.values()}
+        {judge for binding in config.judging.bindings.values() for judge in binding.judges}
         if isinstance(config, schemas.Composition)
         else set()
     )

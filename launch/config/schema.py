@@ -143,6 +143,8 @@ class RegradeConfig:
     into: str | None = None
     judge: Service | None = None
     rubrics: Mapping[str, RubricConfig] | None = None
+    services: Mapping[str, Service] | None = None
+    judging: Judging | None = None
     concurrency: int = 64
     budget: BudgetConfig = BudgetConfig()
     deadline: str | float | None = None

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from gavel.judges.bindings import Binding
+from gavel.judges.bindings import Binding, add_members
 from gavel.launch.assembly.assemble import assemble_run
 from gavel.launch.assembly.qualification import Standing, read_run_standings
 from gavel.launch.config.schema import RolloutConfig, TrainConfig
@@ -301,13 +301,14 @@ def read_line(path: Path, offset: int) -> dict[str, Any]:
 
 
 def bind_offline(config: RolloutConfig | TrainConfig | None, *, with_policy: bool) -> Mapping[str, Binding]:
-    """Return the bindings of a stored config without touching a network; none where they cannot be made any more."""
+    """Return the bindings of a stored config, panels with their members, without touching a network; none where they
+    cannot be made any more.
+    """
     if config is None:
         return {}
     try:
-        return assemble_run(
-            replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy
-        ).bindings
+        made = assemble_run(replace(config, assets=replace(config.assets, offline=True)), with_policy=with_policy)
+        return add_members(made.bindings)
     except GavelError:
         return {}
 

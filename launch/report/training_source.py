@@ -107,7 +107,9 @@ class TrainingSource:
             "seed": str(self.options.get("seed") or ""),
         }
         if self.config is not None:
-            facts |= {f"judge ({name})": str(binding.judge) for name, binding in self.config.judging.bindings.items()}
+            facts |= {
+                f"judge ({name})": ", ".join(binding.judges) for name, binding in self.config.judging.bindings.items()
+            }
             facts |= {f"rubric {name}": rubric.profile for name, rubric in self.config.rubrics.items()}
         return {name: value for name, value in facts.items() if value}
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gavel.envs import statistics
+from gavel.envs.panel_metrics import summarize_panels
 from gavel.envs.remarks import ReplyCounts, describe_filtered
 from gavel.envs.types import Environment, Exporter, Metric, Remarks, Rereads, Result, RewardPolicy, Summary, Transcript
 from gavel.launch.runs.accounting import WHOLE_RUN, Accounts, ServiceAccount, describe_money
@@ -195,7 +196,7 @@ class RunTally:
             ungraded=_count_names(str(row.outcome.failure.kind) for row in ungraded if row.outcome.failure),
             labels=_count_names(row.outcome.label for row in graded),
             reward=statistics.compute_mean(rewards, clusters, bounds=reward.bounds) if rewards else None,
-            metrics=summary.metrics,
+            metrics={**summary.metrics, **summarize_panels([*graded, *ungraded])},
             tables=summary.tables,
             services=accounts.close_accounts(),
             skipped=_count_names(

@@ -37,16 +37,21 @@ def make_identity(
             "sampling": to_plain(policy.sampling),
         },
         services={name: service.identity for name, service in services.items()},
-        bindings={
-            name: {
-                "judge": binding.judge.model if binding.judge else None,
-                "revision": binding.judge.revision if binding.judge else None,
-                "identity": binding.judge.identity if binding.judge else None,
-                "rubric": binding.rubric.digest,
-            }
-            for name, binding in bindings.items()
-        },
+        bindings={name: _describe_binding(binding) for name, binding in bindings.items()},
     )
+
+
+def _describe_binding(binding: Binding) -> dict[str, Any]:
+    judge = binding.judge
+    found: dict[str, Any] = {
+        "judge": binding.model if binding.rule is not None else judge.model if judge else None,
+        "revision": judge.revision if judge else None,
+        "identity": judge.identity if judge else None,
+        "rubric": binding.rubric.digest,
+    }
+    if binding.rule is not None:
+        found["members"] = {member.service: _describe_binding(member) for member in binding.members}
+    return found
 
 
 _DIGESTS = ("identity", "rubric")

@@ -11,6 +11,7 @@ from gavel.envs.assembly import Assembly
 from gavel.envs.episode import EpisodeState, MemoryRecord
 from gavel.envs.play import EpisodePlayer
 from gavel.envs.types import Digests, Finish, Outcome, Result, RewardPolicy, ServiceNeeded, Transcript
+from gavel.judges.bindings import add_members
 from gavel.launch.runs.files import Tell, refuse_fault
 from gavel.launch.runs.inputs import PlannedRow, read_own_messages
 from gavel.launch.runs.journal import RowKey, StoredJournal
@@ -130,7 +131,7 @@ class StoredStates:
         for folder, above in lineage:
             journals.append((StoredJournal(folder / "transcripts.jsonl", tasks, tell), answered))
             answered = answered and above.kind == "rescore"  # a regraded run asked anew
-        return cls(journals, frozenset(assembly.bindings), lineage[-1][1].parent is not None)
+        return cls(journals, frozenset(add_members(assembly.bindings)), lineage[-1][1].parent is not None)
 
     def read_state(self, key: RowKey) -> EpisodeState | None:
         """Return what is stored of a row; None for nothing."""

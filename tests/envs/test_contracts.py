@@ -183,6 +183,7 @@ def test_every_failure_kind_has_a_rule() -> None:
         FailureKind.TASK_SCHEMA,
         FailureKind.LANGUAGE_UNSUPPORTED,
         FailureKind.IDENTITY_MISMATCH,
+        FailureKind.PANEL_SPLIT,
     }
 
 

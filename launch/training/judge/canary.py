@@ -68,7 +68,7 @@ def _read_judging(config: str) -> list[_Judging]:
         if str(name).startswith(PREFIX):
             assembly: Assembly = build_parts(read_config(raw, name=name))[0]
             asked = {key: one for key, one in assembly.bindings.items() if one.rubric.controls}
-            used = {one.service for one in asked.values()}
+            used = {part.service for one in asked.values() for part in one.judges}
             found.append(_Judging(asked, {key: service for key, service in assembly.services.items() if key in used}))
     return [one for one in found if one.bindings]
 
@@ -91,7 +91,7 @@ async def ask_golden(config: str, logs: Path, say: Callable[[str], None], *, req
             services = {name: _pick_server(service, number) for name, service in judging.services.items()}
             async with open_services(services, log_dir=logs, progress=say) as pool:
                 judge = BoundJudges(judging.bindings, pool.get_model, fresh=True)
-                for binding in judging.bindings.values():
+                for binding in (part for one in judging.bindings.values() for part in one.judges):
                     (row,) = await run_controls("control", binding.rubric.controls[:1], make_grader(binding, judge))
                     _judge_row(binding, services[binding.service], row, say, required=required)
 
