@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gavel.judges.assets import AssetStore
+from gavel.judges.form_types import RubricForm
 from gavel.judges.panel_rules import make_panel_rule
 from gavel.judges.panels import PanelRule
+from gavel.judges.rubrics.prompt import PromptRubric
 from gavel.judges.rubrics.table import PROFILES, Profile, make_rubric
 from gavel.judges.types import BindingConfig, Rubric, RubricConfig, is_target_taken
 from gavel.models.codec import compute_digest
@@ -104,11 +106,28 @@ def bind_rubrics(
         name: make_rubric(config, assets, field=f"rubrics.{name}.profile", added=added)
         for name, config in rubrics.items()
     }
+    _check_named_apart(made)
     bound = {name: _bind(name, item, made[item.rubric], services) for name, item in bindings.items()}
     for joined in bound.values():
         for one in joined.judges:
             _check_fit(one, services[one.service])
     return bound
+
+
+def _check_named_apart(rubrics: Mapping[str, Rubric]) -> None:
+    """Refuse two rubrics of files that call themselves alike: a report could not say which graded."""
+    seen: dict[str, tuple[str, RubricForm]] = {}
+    for name, rubric in rubrics.items():
+        if not isinstance(rubric, PromptRubric) or rubric.form is None:
+            continue
+        other, form = seen.setdefault(rubric.profile, (name, rubric.form))
+        if replace(form, path="") != replace(rubric.form, path=""):
+            raise ConfigError(
+                "two rubrics have one name",
+                field=f"rubrics.{name}.file",
+                found=f"{rubric.profile}, as rubrics.{other}.file",
+                remedy="give one another name or version",
+            )
 
 
 def _bind(name: str, item: BindingConfig, rubric: Rubric, services: Mapping[str, Service]) -> Binding:

@@ -17,6 +17,9 @@ ENDS = ("low", "high")
 
 FIELD_SOURCE_TARGET = "target."
 """Begins the source of a slot whose text is a field of the task's target."""
+POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
+"""Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
+that an environment finds in the reply, and everything that was said."""
 ABSENT = "(none)"
 """What stands in a slot whose text is absent."""
 

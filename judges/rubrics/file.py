@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import yaml
 
 from gavel.judges.form_types import ABSENT, RubricForm
@@ -110,10 +110,13 @@ def _find_line(node: yaml.Node, field: Sequence[str]) -> int:
 
 def _read_text(path: Path, field: str, where: str = "") -> str:
     try:
-        data = path.read_bytes()
+        if path.exists() and not path.is_file():  # a folder; a device or a pipe would never end
+            raise OSError("it is no file")
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
     except OSError as failed:
         around = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = find_nearest(path.name, around)
+        near = [name for name in find_nearest(path.name, around) if name != path.name]
         raise ConfigError(
             "this file of a rubric cannot be read",
             where=where,
@@ -125,11 +128,7 @@ def _read_text(path: Path, field: str, where: str = "") -> str:
         ) from None
     if len(data) > _LARGEST:
         raise ConfigError(
-            "this file is too large for a rubric",
-            where=str(path),
-            field=field,
-            found=f"{len(data):,} bytes",
-            allowed=f"{_LARGEST:,}",
+            "this file is too large for a rubric", where=str(path), field=field, found=f"more than {_LARGEST:,} bytes"
         )
     try:
         return data.decode("utf-8-sig")
@@ -157,6 +156,8 @@ def _load_yaml(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:
         ) from None
     except yaml.YAMLError as failed:
         raise ConfigError("this is not valid YAML", where=str(path), found=shorten_value(str(failed))) from None
+    except RecursionError:
+        raise ConfigError("this is nested too deeply for a rubric", where=str(path)) from None
     finally:
         loader.dispose()
     raise ConfigError(
@@ -218,7 +219,15 @@ def _read_controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tup
             if text.strip()
         ]
     else:
-        numbered = list(enumerate(rows, 1)) if isinstance(rows, list) else []
+        if not isinstance(rows, list):
+            raise ConfigError(
+                "these are no controls",
+                where=f"{path}:{line}",
+                field="controls",
+                found=shorten_value(rows),
+                allowed="a file of JSON lines, or a list",
+            )
+        numbered = list(enumerate(rows, 1))
     slots = given.get("slots")
     if not isinstance(slots, Mapping):
         return (), origin  # refused with the slots
@@ -230,11 +239,20 @@ def _read_controls(given: Mapping[str, Any], path: Path, node: yaml.Node) -> tup
 
 def _parse_row(text: str, where: str) -> Any:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as failed:
+        return json.loads(text, object_pairs_hook=_read_once)
+    except (ValueError, RecursionError) as failed:
         raise ConfigError(
             "this line is not JSON", where=where, field="controls", found=str(failed), allowed="one object a line"
         ) from None
+
+
+def _read_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose names stand once each; raises ``ValueError`` for another."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"`{next(name for name in names if names.count(name) > 1)}` stands twice")
+    return found
 
 
 def _read_control(row: Any, slots: Mapping[str, Any], where: str, number: int) -> dict[str, Any]:

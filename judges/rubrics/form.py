@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from gavel.judges.form_types import CRITERION, ENDS, FENCE, FIELD_SOURCE_TARGET, Control, RubricForm
+from gavel.judges.form_types import CRITERION, FENCE, FIELD_SOURCE_TARGET, POLICY_SOURCES, Control, RubricForm
+from gavel.judges.rubrics.form_attacks import attack_form
+from gavel.judges.rubrics.form_lint import lint_form as lint_form
+from gavel.judges.rubrics.form_words import check_known, check_labels, check_reply
 from gavel.judges.rubrics.template import parse_template
 from gavel.models.errors import ConfigError, InputError, find_nearest, shorten_value
 
 FEWEST_CONTROLS = 8
-POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
-"""Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
-that an environment finds in the reply, and everything that was said."""
 TASK_SOURCES = ("task.last_user", "task.first_user", "task.system", "task.messages")
 FIELD_SOURCES = (FIELD_SOURCE_TARGET, "metadata.")
 """Beginnings of sources that name a field of the task's target or metadata."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _TAG = re.compile(r"</?[a-z_]{1,40}>")
 _RESERVED = frozenset((FENCE, "name", "expected", "label", "cluster", "labelled_by", "reviewed_by"))
-_DECORATION = " \t\r\n*_`\"'#.!"
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def check_form(form: RubricForm) -> None:
@@ -28,7 +28,7 @@ def check_form(form: RubricForm) -> None:
     Raises:
         ConfigError: names the field, what was found, what is allowed and what to do.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", form.name):
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", form.name):
         raise ConfigError(
             "this is no name of a rubric",
             field="name",
@@ -38,11 +38,11 @@ def check_form(form: RubricForm) -> None:
     _check_slots(form)
     _check_criteria(form)
     _check_prompt(form)
-    _check_labels(form)
-    _check_reply(form)
+    check_labels(form)
+    check_reply(form)
+    _check_sampling(form)
     _check_controls(form)
-    for name, labels in form.attacks.items():
-        _check_known(labels, form.labels, f"attacks.{name}", "label")
+    _check_attacks(form)
 
 
 def _check_slots(form: RubricForm) -> None:
@@ -65,7 +65,11 @@ def _check_slots(form: RubricForm) -> None:
                 allowed=", ".join(known),
                 remedy=f"did you mean {near[0]}?" if near else "",
             )
-    _check_known(form.hostile, form.slots, "hostile", "slot")
+    check_known(form.hostile, form.slots, "hostile", "slot")
+    if len(set(form.hostile)) < len(form.hostile):
+        raise ConfigError(
+            "a slot is named twice", field="hostile", found=", ".join(form.hostile), allowed="each slot once"
+        )
     open_slots = [
         slot for slot, source in form.sources.items() if source in POLICY_SOURCES and slot not in form.hostile
     ]
@@ -78,6 +82,8 @@ def _check_slots(form: RubricForm) -> None:
             allowed="every slot with text under judgement",
             remedy=f"add {missing}; `gavel probe` attacks it then" if missing else "name the slot that is judged",
         )
+    if not form.targets:
+        raise ConfigError("this rubric grades no task", field="targets", found="none", allowed="leave it out for any")
 
 
 def _check_criteria(form: RubricForm) -> None:
@@ -103,20 +109,6 @@ def _is_field_source(source: str) -> bool:
     return any(source.startswith(start) and _NAME.fullmatch(source.removeprefix(start)) for start in FIELD_SOURCES)
 
 
-def _check_known(names: Iterable[str], known: Iterable[str], place: str, what: str) -> None:
-    known = list(known)
-    for name in names:
-        if name not in known:
-            near = find_nearest(name, known)
-            raise ConfigError(
-                f"there is no such {what}",
-                field=place,
-                found=shorten_value(name),
-                allowed=", ".join(known),
-                remedy=f"did you mean {near[0]}?" if near else "",
-            )
-
-
 def _check_prompt(form: RubricForm) -> None:
     try:
         parse_template(form.prompt, form.placeholders)
@@ -128,85 +120,34 @@ def _check_prompt(form: RubricForm) -> None:
             allowed=failed.allowed,
             remedy="every {name} is a slot, and every slot stands in the prompt",
         ) from None
+    if (found := _CONTROL.search(form.prompt)) is not None:
+        line = form.prompt[: found.start()].count("\n") + 1
+        raise ConfigError(
+            "the prompt holds a control character",
+            field="prompt",
+            found=f"{found[0]!r} in its line {line}",
+            allowed="text, line ends and tabs",
+            remedy="remove it",
+        )
 
 
-def _check_labels(form: RubricForm) -> None:
-    if form.reply.reader == "score":
-        low, high = form.labels.get("low"), form.labels.get("high")
-        if set(form.labels) != set(ENDS) or low is None or high is None or not low < high:
+def _check_sampling(form: RubricForm) -> None:
+    bounds = (("max_response_tokens", 1, 1_000_000), ("temperature", 0.0, 2.0), ("top_p", 1e-6, 1.0))
+    for name, low, high in bounds:
+        value = getattr(form.sampling, name)
+        if value is not None and not low <= value <= high:
             raise ConfigError(
-                "the labels of a score are the ends of its range",
-                field="labels",
-                found=shorten_value(dict(form.labels)),
-                allowed="{low: NUMBER, high: a greater NUMBER}",
+                "out of range", field=f"sampling.{name}", found=f"{value:g}", allowed=f"{low:g} to {high:g}"
             )
-        return
-    if len(form.labels) < 2:
-        raise ConfigError(
-            "a rubric needs two labels",
-            field="labels",
-            found=shorten_value(dict(form.labels)),
-            allowed="{good: 1.0, bad: 0.0}",
-        )
-    for label, score in form.labels.items():
-        if not label.strip() or not 0.0 <= score <= 1.0:
-            raise ConfigError(
-                "this is no label with a score",
-                field=f"labels.{label}",
-                found=f"{score:g}",
-                allowed="a text, and 0 to 1",
-                remedy="give the best label 1.0; what it earns is the reward policy's to say",
-            )
-    seen: dict[str, str] = {}
-    for word in form.words:
-        bare = word.strip(_DECORATION).casefold()
-        if not bare or bare in seen or "\n" in word:
-            raise ConfigError(
-                "labels that overlap: no reader can tell them apart",
-                field="reply.words" if form.reply.words else "labels",
-                found=f"{seen[bare]} and {word}" if bare in seen else shorten_value(word),
-                allowed="words that differ by more than capitals, marks and blanks",
-                remedy="rename one of them",
-            )
-        seen[bare] = word
 
 
-def _check_reply(form: RubricForm) -> None:
-    reply = form.reply
-    for name, value in (("verdict", reply.verdict), ("reasoning", reply.reasoning)):
-        if (value or name == "verdict") and not _NAME.fullmatch(value):
-            raise ConfigError(
-                "this is no name of a member",
-                field=f"reply.{name}",
-                found=shorten_value(value),
-                allowed="letters and digits",
-            )
-    if reply.reasoning and reply.reader not in ("json", "score"):
-        raise ConfigError(
-            "such a reply has no member for reasons",
-            field="reply.reasoning",
-            found=f"{reply.reasoning}, reader {reply.reader}",
-            allowed="reader json or score",
-            remedy="remove it; with reader last_line any text may stand before the last line",
-        )
-    if reply.reasoning == reply.verdict:
-        raise ConfigError(
-            "two members have one name", field="reply.reasoning", found=reply.reasoning, allowed=f"not {reply.verdict}"
-        )
-    if not reply.words:
-        return
-    if reply.reader == "score":
-        raise ConfigError(
-            "a score has no words", field="reply.words", found=shorten_value(dict(reply.words)), remedy="remove it"
-        )
-    _check_known(reply.words.values(), form.labels, "reply.words", "label")
-    if unsaid := set(form.labels) - set(reply.words.values()):
-        raise ConfigError(
-            "no word says this label",
-            field="reply.words",
-            found=", ".join(sorted(unsaid)),
-            allowed="a word for each label",
-        )
+def _check_attacks(form: RubricForm) -> None:
+    known = {attack.name for attack in attack_form(replace(form, attacks={}))}
+    check_known(form.attacks, known, "attacks", "attack")
+    for name, labels in form.attacks.items():
+        check_known(labels, form.labels, f"attacks.{name}", "label")
+        if not labels:
+            raise ConfigError("no label withstands this attack", field=f"attacks.{name}", allowed="a label, or a list")
 
 
 def _check_controls(form: RubricForm) -> None:
@@ -220,15 +161,22 @@ def _check_controls(form: RubricForm) -> None:
         )
     asked: dict[str, Control] = {}
     for control in form.controls:
-        _check_known(control.expected, form.labels, f"controls.{control.name}.expected", "label")
+        check_known(control.expected, form.labels, f"controls.{control.name}.expected", "label")
         key = repr(sorted(control.slots.items()))
-        if not control.expected or (key in asked and set(asked[key].expected) != set(control.expected)):
+        if key in asked:
+            same = set(asked[key].expected) == set(control.expected)
             raise ConfigError(
-                "two controls ask the same and expect different verdicts"
-                if key in asked
-                else "this control expects nothing",
+                "two controls ask the same" + ("" if same else " and expect different verdicts"),
                 field=f"controls.{control.name}",
-                found=f"{asked[key].name}: {', '.join(asked[key].expected)}" if key in asked else "",
+                found=f"{asked[key].name}: {', '.join(asked[key].expected)}",
+                remedy="change one: a question that is asked twice tests nothing more",
+            )
+        if not set(form.labels) - set(control.expected):
+            raise ConfigError(
+                "this control expects any label, so it tests nothing",
+                field=f"controls.{control.name}.expected",
+                found=", ".join(control.expected) or "none",
+                allowed="the labels that are right",
             )
         asked[key] = control
     if len({control.name for control in form.controls}) < len(form.controls):
@@ -249,46 +197,3 @@ def find_tags(prompt: str) -> tuple[str, ...]:
     them.
     """
     return tuple(dict.fromkeys(_TAG.findall(prompt)))
-
-
-def lint_form(form: RubricForm) -> tuple[str, ...]:
-    """Return what works and costs: a prompt that a server's prefix cache cannot share, words that contain one
-    another.
-    """
-    return (*_lint_order(form), *_lint_words(form))
-
-
-def _lint_order(form: RubricForm) -> Iterator[str]:
-    order = parse_template(form.prompt, form.placeholders).names
-    own = [order.index(slot) for slot in form.hostile]
-    late = [slot for slot in form.slots if slot not in form.hostile and order.index(slot) > min(own)]
-    if late:
-        first = form.hostile[own.index(min(own))]
-        yield (
-            f"candidate first: {{{first}}} stands before {', '.join(f'{{{slot}}}' for slot in late)}, so that the "
-            f"prompts of one task "
-            "share nothing behind it and a server's prefix cache is wasted; put what tasks share first"
-        )
-    begins = form.prompt.find("{" + order[0] + "}")
-    if begins < len(form.prompt) // 4:
-        yield (
-            f"short head: only {begins} of {len(form.prompt)} characters stand before {{{order[0]}}}; put the fixed "
-            f"text first, since "
-            "every call shares it"
-        )
-
-
-def _lint_words(form: RubricForm) -> Iterator[str]:
-    if form.reply.reader == "choice":
-        return  # a whole reply is one word: nothing can be taken for a part of it
-    for word in form.words:
-        inside = [
-            other
-            for other in form.words
-            if other != word and re.search(rf"\b{re.escape(word)}\b", other, re.IGNORECASE)
-        ]
-        if inside:
-            yield (
-                f"labels that overlap: {word} stands within {', '.join(inside)}; a judge that writes freely may "
-                f"be read short"
-            )

@@ -78,10 +78,18 @@ def get_profile(config: RubricConfig, *, field: str = "profile", added: Mapping[
     if config.file is None:
         return find_profile(config.profile, field=field, added=added)
     prefix = field.rpartition(".")[0]
-    form = config.file
-    return make_form_profile(
-        read_rubric_file(Path(form), f"{prefix}.file" if prefix else "file") if isinstance(form, str) else form
-    )
+    key = f"{prefix}.file" if prefix else "file"
+    form = read_rubric_file(Path(config.file), key) if isinstance(config.file, str) else config.file
+    if form.name in PROFILES:
+        raise ConfigError(
+            "this is the name of a rubric of ours",
+            where=form.path,
+            field=key,
+            found=form.name,
+            allowed="a name of your own",
+            remedy="change its owner or version",
+        )
+    return make_form_profile(form)
 
 
 def make_form_profile(form: RubricForm) -> Profile:
