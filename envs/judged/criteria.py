@@ -19,6 +19,8 @@ from gavel.models.types import Receipt
 
 CRITERIA = "criteria"
 """The field of a target with the task's criteria."""
+LEAST_POINTS, MOST_POINTS = 1e-6, 1e6
+"""What points, and the factors and weights of a reward, may be besides 0."""
 
 
 @record
@@ -55,6 +57,20 @@ def read_criteria(raw: Any) -> tuple[Criterion, ...]:
         if not one.text.strip() or not one.id.strip():
             raise TaskError(
                 "this text is blank", field=f"{where}.{'id' if one.text.strip() else 'text'}", allowed="a text"
+            )
+        if one.id != one.id.strip() or not one.id.isprintable():
+            raise TaskError(
+                "this is no id: it stands in the names of checks and of reward.points",
+                field=f"{where}.id",
+                found=repr(one.id),
+                allowed="a text without blanks around it, line ends and unseen characters",
+            )
+        if one.points and not LEAST_POINTS <= abs(one.points) <= MOST_POINTS:
+            raise TaskError(
+                "no sum can be made of such points",
+                field=f"{where}.points",
+                found=f"{one.points:g}",
+                allowed=f"0, or {LEAST_POINTS:g} to {MOST_POINTS:,g}, above or below 0",
             )
         if one.id in seen:
             raise TaskError("two criteria have one id", field=f"{where}.id", found=one.id, allowed="each id once")

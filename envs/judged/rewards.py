@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from gavel.envs.judged.criteria import compute_earned_score
+from gavel.envs.judged.criteria import LEAST_POINTS, MOST_POINTS, compute_earned_score
 from gavel.envs.types import Check, Outcome, Reward, RewardError
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
@@ -106,12 +106,20 @@ def graded(config: GradedConfig) -> GradedReward:
     """Make the policy.
 
     Raises:
-        ConfigError: a weight or factor below 0.
+        ConfigError: a weight or factor below 0, or one of which no sum can be made.
     """
-    for key, values in (("weights", config.weights), ("tags", config.tags)):
+    groups = (("weights", config.weights), ("tags", config.tags), ("points", config.points))
+    for key, values in groups:
         for name, value in values.items():
-            if value < 0:
+            if value < 0 and key != "points":
                 raise ConfigError(
                     "this may not be negative", field=f"reward.{key}.{name}", found=f"{value:g}", allowed="0 or more"
+                )
+            if value and not LEAST_POINTS <= abs(value) <= MOST_POINTS:
+                raise ConfigError(
+                    "no sum can be made of this",
+                    field=f"reward.{key}.{name}",
+                    found=f"{value:g}",
+                    allowed=f"0, or {LEAST_POINTS:g} to {MOST_POINTS:,g}",
                 )
     return GradedReward(config)

@@ -8,7 +8,7 @@ from typing import Any
 from gavel.envs.interfaces.nemo_gym.rows import read_messages
 from gavel.envs.judged.criteria import CRITERIA, read_criteria
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
-from gavel.envs.judged.target import TURNS
+from gavel.envs.judged.target import TURNS, check_target
 from gavel.envs.sources import Licence, read_json_cell, read_optional_id
 from gavel.envs.types import Task, TaskError
 from gavel.models.errors import shorten_value
@@ -92,22 +92,51 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     target = dict(given or {})
     reference = next((field for field in KNOWN if row.get(field) is not None), None)
     if reference is not None:
-        target.setdefault("reference", read_json_cell(row[reference]))
+        _set_once(target, "reference", reference, read_json_cell(row[reference]))
     if row.get(TURNS) is not None:
-        target.setdefault(TURNS, read_json_cell(row[TURNS]))
-    criteria = next((field for field in CRITERIA_FIELDS if row.get(field) is not None), None)
-    if criteria is not None:
-        target.setdefault(CRITERIA, _read_criteria(read_json_cell(row[criteria])))
+        _set_once(target, TURNS, TURNS, read_json_cell(row[TURNS]))
+    criteria = [field for field in CRITERIA_FIELDS if row.get(field) is not None]
+    if criteria:
+        _set_once(target, CRITERIA, criteria[0], _read_criteria(read_json_cell(row[criteria[0]])))
         read_criteria(target[CRITERIA])
-    return target, ("target", TURNS, *(field for field in (reference, criteria) if field is not None))
+    if criteria[1:]:
+        raise TaskError(
+            "a row has its criteria once", field=criteria[1], found=", ".join(criteria), remedy="keep one of them"
+        )
+    check_target(target, {}, {})
+    return target, ("target", TURNS, *([reference] if reference else []), *criteria)
+
+
+def _set_once(target: dict[str, Any], name: str, field: str, value: Any) -> None:
+    """Set a field of a target that a row's own field gives.
+
+    Raises:
+        TaskError: the target has another value already.
+    """
+    if target.setdefault(name, value) != value:
+        raise TaskError(
+            f"this row says it twice, and not alike: in {field} and in target.{name}",
+            field=field,
+            found=shorten_value(value),
+            allowed=shorten_value(target[name]),
+            remedy="keep one of them",
+        )
 
 
 def _read_criteria(given: Any) -> Any:
     """Return criteria in our words: an id for each (its place, from ``c1``), and ``text``, which data sets also call
-    ``criterion``.
+    ``criterion`` or ``title``.
+
+    Raises:
+        TaskError: a criterion has its text twice.
     """
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         return given  # refused with its field
+    for place, one in enumerate(given):
+        if len(texts := [name for name in one if name == "text" or name in _WORDS]) > 1:
+            raise TaskError(
+                "a criterion has its text once", field=f"{CRITERIA}.{place}.{texts[1]}", found=", ".join(texts)
+            )
     return [
         {"id": f"c{place}", **{_WORDS.get(name, name): value for name, value in one.items()}}
         for place, one in enumerate(given, start=1)

@@ -16,6 +16,7 @@ from tests.support.rubric_files import write_rubric
 from gavel.envs.judged.environment import JudgedConfig, JudgedEnvironment, build
 from gavel.envs.judged.metrics import summarize
 from gavel.envs.judged.rewards import GradedConfig, graded
+from gavel.envs.judged.source import PlainRows
 from gavel.envs.play import EpisodePlayer
 from gavel.envs.tasks import read_tasks
 from gavel.envs.types import Digests, Finish, Outcome, RewardError, Task, TaskError, Timing, Transcript
@@ -279,6 +280,13 @@ def test_rows_in_the_form_of_healthbench_are_read(tmp_path: Path) -> None:
         ([{"id": "a", "text": "x", "points": "5"}], "target.criteria.0.points"),
         ([{"id": "a"}], "target.criteria.0.text"),
         ([{"id": "a", "text": "x", "weight": 1}], "target.criteria.0.weight"),
+        ([{"id": " a", "text": "x"}], "target.criteria.0.id"),
+        ([{"id": "a\nb", "text": "x"}], "target.criteria.0.id"),
+        ([{"id": "a\u200b", "text": "x"}], "target.criteria.0.id"),
+        ([{"id": "a", "text": "x", "points": 1e308}], "target.criteria.0.points"),
+        ([{"id": "a", "text": "x", "points": 5e-324}], "target.criteria.0.points"),
+        ([{"id": "a", "text": "x", "points": float("nan")}], "target.criteria.0.points"),
+        ([{"id": "a", "text": "x", "points": 0}, {"id": "b", "text": "x", "points": -1}], "target.criteria"),
     ],
 )
 def test_criteria_that_cannot_be_used_are_refused_by_field(
@@ -288,6 +296,43 @@ def test_criteria_that_cannot_be_used_are_refused_by_field(
     with pytest.raises(TaskError) as refused:
         made.parse_target({"criteria": criteria})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"criteria": [{"text": "x", "criterion": "y"}]}, "criteria.0.criterion"),
+        ({"criteria": [{"text": "x"}], "rubrics": [{"criterion": "y"}]}, "rubrics"),
+        ({"criteria": [{"text": "x"}], "target": {"criteria": [{"id": "q", "text": "y"}]}}, "criteria"),
+        ({"reference": "x", "target": {"reference": "y"}}, "reference"),
+        ({"turns": ["x"], "target": {"turns": ["y"]}}, "turns"),
+        ({"turns": "x"}, "target.turns"),
+        ({"turns": ["x", " "]}, "target.turns"),
+    ],
+)
+def test_a_row_that_says_a_thing_twice_or_amiss_is_refused_while_it_is_prepared(
+    fields: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(TaskError) as refused:
+        PlainRows().adapt({"id": "1", "prompt": "p", **fields}, "r")
+    assert refused.value.field == field
+
+
+def test_ten_thousand_criteria_are_graded_and_rewarded_in_order(tmp_path: Path) -> None:
+    criteria = [{"id": f"c{place}", "text": f"t{place}", "points": 1} for place in range(10_000)]
+    met = {f"t{place}" for place in range(0, 10_000, 2)}
+    outcome, judge, _ = grade(criteria_rubric(tmp_path, 100), says(met), criteria)
+    assert len(judge.asked) == 100
+    assert [check.name for check in outcome.checks] == [f"r/c{place}" for place in range(10_000)]
+    assert graded(GradedConfig()).reward(outcome).value == 0.5
+
+
+@pytest.mark.parametrize("key", ["points", "tags", "weights"])
+def test_points_and_factors_of_which_no_sum_can_be_made_are_refused(key: str) -> None:
+    for value in (1e308, 1e-300):
+        with pytest.raises(ConfigError, match="no sum") as refused:
+            graded(GradedConfig(**{key: {"x": value}}))
+        assert refused.value.field == f"reward.{key}.x"
 
 
 # The rubric's side.
