@@ -10,6 +10,7 @@ import pytest
 from tests.envs.interfaces.nemo_rl_support import ROOT, task, write_tasks
 from tests.launch.test_nemo_rl_launch import checkout, emitted
 
+from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.nemo_rl.arithmetic import describe_arithmetic, divide_gpus, find_contradictions
@@ -309,3 +310,18 @@ def test_recipes_of_nemo_rl_can_be_started_from(recipe: str, tmp_path: Path) -> 
     made = emitted(tmp_path, root=Path(ROOT), recipe=recipe)
     assert made["policy"]["model_name"]
     assert set(made["env"]) == {"gavel_abstention"}
+
+
+@pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        None,
+        "grpo_math_8B",
+        "grpo-nanov3-30BA3B-4n4g-megatron_async_colocated",
+        "grpo-qwen3-30ba3b-10n8g-megatron-cp2-r3-async",
+    ],
+)
+def test_asynchronous_recipes_ask_for_nothing_that_is_refused(recipe: str | None, tmp_path: Path) -> None:
+    made = emitted(tmp_path, root=Path(ROOT), recipe=recipe, kind="grpo_async", nodes=2, gpus_per_node=8)
+    assert refuse_mode(made, "grpo_async") == []

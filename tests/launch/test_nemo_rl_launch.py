@@ -291,16 +291,23 @@ Path(config.gavel.run_dir, "ran").write_text(Path.cwd().name)
 """
 
 
+ASYNC = f"""{SCRIPT}
+from nemo_rl.algorithms.async_utils import AsyncTrajectoryCollector
+assert AsyncTrajectoryCollector.__ray_metadata__.class_name == "GavelCollector"
+"""
+
+
 @pytest.mark.skipif(not ROOT, reason="NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL")
-async def test_the_stock_script_runs_registered_and_hooked(tmp_path: Path) -> None:
-    root = checkout(tmp_path / "nemo", SCRIPT)
+@pytest.mark.parametrize(("kind", "script"), [("grpo", SCRIPT), ("grpo_async", ASYNC)])
+async def test_the_stock_script_runs_registered_and_hooked(kind: str, script: str, tmp_path: Path) -> None:
+    root = checkout(tmp_path / "nemo", script)
     (root / "nemo_rl").symlink_to(Path(ROOT, "nemo_rl"))
     # This interpreter may be older than NeMo-RL wants.
     (tmp_path / "sitecustomize.py").write_text(
         "import typing, typing_extensions\ntyping.TypedDict = typing_extensions.TypedDict\n"
     )
     with serving(model="judge-abstention") as server:
-        config = emitted(tmp_path, url=server.base_url, root=root)
+        config = emitted(tmp_path, url=server.base_url, root=root, kind=kind, gpus_per_node=2)
         path = tmp_path / "run" / "nemo_rl.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(config))
