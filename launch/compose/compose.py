@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gavel.envs.registry import check_reward
+from gavel.launch.compose.environments import join_environments, split_words
 from gavel.launch.compose.overrides import GroupChoice, Removal, Setting, read_override, read_value
 from gavel.launch.compose.rubric_files import bind_rubric_files, find_meant_groups, read_rubric_files
 from gavel.launch.compose.run_sections import check_begun, read_own_sections
@@ -54,6 +55,10 @@ def compose_config(
     Raises:
         ConfigError: a word, key, type, choice or service that does not fit; names the key and the nearest valid ones.
     """
+    if verb == "train":
+        shared, own = split_words(overrides)
+        if own:
+            return join_environments(shared, own, lambda words: compose_config(verb, words, config_dirs, runs))
     spec = find_verb(verb)
     schema = _get_schema(verb)
     folders = search_path(config_dirs)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from gavel.judges.types import Judging, RubricConfig
 from gavel.models.codec import record, to_plain
 
 PlacementMode = Literal["external", "same_node", "het", "shared"]
@@ -45,6 +46,23 @@ class TrainerOptions:
     def nemo_rl(self) -> bool:
         """Whether NeMo-RL does the training."""
         return self.kind in ("grpo", "grpo_async", "single_controller")
+
+
+@record
+class TrainedOptions:
+    """One of several environments of a training: ``env`` and ``reward`` with their options, what it binds, its task
+    files, and the ``weight`` of its samples in the loss beside the others'.
+    """
+
+    env: Mapping[str, Any]
+    reward: Mapping[str, Any]
+    rubrics: Mapping[str, RubricConfig]
+    judging: Judging
+    tasks: str | None = None
+    limit: int | None = None
+    validation: str | None = None
+    validation_limit: int | None = None
+    weight: float = 1.0
 
 
 @record

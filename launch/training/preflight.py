@@ -19,7 +19,7 @@ import yaml
 import gavel
 from gavel.envs.interfaces.nemo_rl.contract import TESTED
 from gavel.judges.certificate import require_certificate
-from gavel.launch.assembly.assemble import Assembly, assemble_run
+from gavel.launch.assembly.assemble import Assembly, assemble_run, split_environments
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training import layout as layouts
 from gavel.launch.training.container import list_container_findings
@@ -84,15 +84,17 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
         assembly = assemble_run(_drop_credentials(config), with_policy=False)
     except GavelError as failed:
         found.append(str(failed))
-    found += list_task_findings(config, assembly)
+    parts = _assemble_parts(config, assembly)
+    for part_name, (part, made) in parts.items():
+        found += list_task_findings(part, made, f"envs.{part_name}." if part_name else "")
     found += [str(failed) for failed in _check_trainer(config)]
     services = {} if assembly is None else {name: config.service_table[name] for name in assembly.services}
     found += [str(failed) for failed in (*_check_places(config, run), *list_container_findings(config, services, run))]
     layout, name, text = None, "", ""
     certified, judged = _Certified(), True
     if assembly is not None:
-        found += [str(failed) for failed in _check_turns(assembly)]
-        judged = has_judged_task(config, assembly)
+        found += [str(failed) for _, made in parts.values() if made for failed in _check_turns(made)]
+        judged = any(made is None or has_judged_task(part, made) for part, made in parts.values())
         if judged and any(service.is_none for service in assembly.services.values()):
             found.append(
                 str(
@@ -116,6 +118,17 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
     return Checked(
         assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged
     )
+
+
+def _assemble_parts(config: TrainConfig, assembly: Assembly | None) -> dict[str, tuple[TrainConfig, Assembly | None]]:
+    """Return each environment of a training with its own parts, None where they could not be assembled."""
+    parts = split_environments(_drop_credentials(config))
+    if "" in parts:
+        return {"": (config, assembly)}
+    return {
+        name: (part, assemble_run(part, with_policy=False) if assembly is not None else None)
+        for name, part in parts.items()
+    }
 
 
 def _check_turns(assembly: Assembly) -> Iterator[GavelError]:
@@ -146,7 +159,9 @@ def _is_said(finding: str, found: list[str]) -> bool:
 
 
 def _make_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
-    if not config.tasks.path or (config.trainer.nemo_rl and not config.trainer.nemo_rl_root):
+    if any(not part.tasks.path for part in split_environments(config).values()) or (
+        config.trainer.nemo_rl and not config.trainer.nemo_rl_root
+    ):
         return "", "", []  # found already
     try:
         name, text = make_trainer_config(config, assembly, layout, run)
@@ -243,6 +258,13 @@ def _check_places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
 
 def _check_trainer(config: TrainConfig) -> Iterator[GavelError]:
     chosen = config.trainer
+    if config.envs and not chosen.nemo_rl:
+        yield ConfigError(
+            "this trainer trains in one environment",
+            field="trainer.kind",
+            found=f"{chosen.kind}, and {len(config.envs)} environments",
+            allowed="grpo, grpo_async, single_controller",
+        )
     if chosen.kind == "command":
         if not chosen.command:
             yield ConfigError("no command is named", field="trainer.command", remedy="trainer.command=[WORD,…]")

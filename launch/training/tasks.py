@@ -25,23 +25,25 @@ PACKAGE = "pkg:"
 _SHOWN = 3
 
 
-def list_task_findings(config: TrainConfig, assembly: Assembly | None) -> list[str]:
-    """Return what is wrong with both task files; bindings are looked at where the parts could be assembled."""
+def list_task_findings(config: TrainConfig, assembly: Assembly | None, prefix: str = "") -> list[str]:
+    """Return what is wrong with both task files of an environment, whose keys begin with ``prefix``; bindings are
+    looked at where the parts could be assembled.
+    """
     if not config.tasks.path:
         return [
             str(
                 ConfigError(
                     "no tasks are named",
-                    field="tasks.path",
+                    field=f"{prefix}tasks.path",
                     allowed="a tasks.jsonl, as `gavel prepare` writes it",
-                    remedy="set tasks.path=…",
+                    remedy=f"set {prefix}tasks.path=…",
                 )
             )
         ]
     found = []
     for key, tasks in (("tasks", config.tasks), ("validation", config.validation)):
         if tasks.path:
-            found += [str(failed) for failed in _check_file(key, tasks, config, assembly)]
+            found += [str(failed) for failed in _check_file(f"{prefix}{key}", tasks, config, assembly)]
     return found
 
 
@@ -67,7 +69,7 @@ def _check_file(key: str, tasks: TasksConfig, config: TrainConfig, assembly: Ass
             remedy=f"make it: {_make_prepare_command(path, config)}",
         )
         return
-    yield from _check_manifest(key, path, config, required=key == "tasks" and config.hygiene_required)
+    yield from _check_manifest(key, path, config, required=key.endswith("tasks") and config.hygiene_required)
     if assembly is None:
         return
     try:

@@ -13,11 +13,18 @@ import yaml
 
 from gavel.envs.assembly import Assembly, Parts
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
-from gavel.launch.assembly.assemble import make_parts
+from gavel.launch.assembly.assemble import assemble_run, make_parts, split_environments
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.config.task_paths import resolve_task_path
 from gavel.launch.training.layout import Layout
-from gavel.launch.training.nemo_rl.config import SECTION, Overlaid, TrainerConfig, find_overlaid, render_config
+from gavel.launch.training.nemo_rl.config import (
+    SECTION,
+    Overlaid,
+    TrainedEnvironment,
+    TrainerConfig,
+    find_overlaid,
+    render_environments,
+)
 from gavel.models.codec import to_plain
 from gavel.models.service import Service
 
@@ -60,10 +67,29 @@ def make_trainer_config(config: TrainConfig, assembly: Assembly, layout: Layout,
         return "trainer.yaml", str(
             yaml.safe_dump(_make_own(config, assembly, run), sort_keys=False, allow_unicode=True, width=120)
         )
-    parts = _make_parts(config, assembly)
-    return "nemo_rl.yaml", render_config(
-        _make_nemo_rl(config, layout, run), parts, assembly, config.reward, config.failure
-    )
+    environments = _list_environments(config, assembly)
+    return "nemo_rl.yaml", render_environments(_make_nemo_rl(config, layout, run), environments, config.failure)
+
+
+def _list_environments(config: TrainConfig, assembly: Assembly) -> list[TrainedEnvironment]:
+    """Return what each environment of a training is made of; ``assembly`` is the one, or all of them joined."""
+    found = []
+    for name, part in split_environments(config).items():
+        made = assembly if not name else assemble_run(replace(part, dry_run=True), with_policy=False)
+        found.append(
+            TrainedEnvironment(
+                _make_parts(part, made),
+                made,
+                part.reward,
+                str(resolve_task_path(str(part.tasks.path))),
+                str(resolve_task_path(part.validation.path)) if part.validation.path else None,
+                part.tasks.limit,
+                part.validation.limit,
+                config.envs[name].weight if name else 1.0,
+                name or None,
+            )
+        )
+    return found
 
 
 def _make_parts(config: TrainConfig, assembly: Assembly) -> Parts:
@@ -77,23 +103,13 @@ def _make_parts(config: TrainConfig, assembly: Assembly) -> Parts:
 
 def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConfig:
     chosen = config.trainer
-    limits = {
-        f"+data.{split}.limit": tasks.limit
-        for split, tasks in (("train", config.tasks), ("validation", config.validation))
-        if tasks.path and tasks.limit
-    }
-    overrides = {
-        **limits,
-        **(chosen.overrides or {}),
-    }  # limits first: data.train may be replaced by a list of data sets
     assert chosen.kind != "trl"
     assert chosen.kind != "command"
     return TrainerConfig(
         nemo_rl_root=str(chosen.nemo_rl_root),
         run_dir=str(run),
         model=str(chosen.model),
-        tasks=str(resolve_task_path(str(config.tasks.path))),
-        validation=str(resolve_task_path(config.validation.path)) if config.validation.path else None,
+        tasks=str(config.tasks.path),
         kind=chosen.kind,
         async_rollouts=chosen.async_rollouts,
         prompts_per_step=chosen.prompts_per_step,
@@ -108,14 +124,14 @@ def _make_nemo_rl(config: TrainConfig, layout: Layout, run: Path) -> TrainerConf
         val_period=chosen.val_period,
         step_deadline=chosen.step_deadline,
         check_workers=chosen.check_workers,
-        overrides=overrides,
+        overrides=chosen.overrides,
         recipe=chosen.recipe,
     )
 
 
 def list_overlaid(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> list[Overlaid]:
     """Return what a NeMo-RL run changes of its recipe, see ``find_overlaid``."""
-    return find_overlaid(_make_nemo_rl(config, layout, run), assembly)
+    return find_overlaid(_make_nemo_rl(config, layout, run), _list_environments(config, assembly))
 
 
 def _make_own(config: TrainConfig, assembly: Assembly, run: Path) -> dict[str, Any]:

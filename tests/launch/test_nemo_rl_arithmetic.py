@@ -247,7 +247,7 @@ def test_a_value_that_nemo_rl_reads_as_a_number_is_none_of_another_kind(key: str
     assert find_wrong_values({"grpo": {key: value}}) == []
 
 
-def test_one_prompt_with_two_targets_is_found_over_files_and_environments(tmp_path: Path) -> None:
+def test_one_prompt_with_two_targets_is_found_over_files(tmp_path: Path) -> None:
     made = emitted(tmp_path)
     entry = made["data"]["train"]
     row = task("abstention", 1)
@@ -264,7 +264,11 @@ def test_one_prompt_with_two_targets_is_found_over_files_and_environments(tmp_pa
         assert f"other-{name} (data.train[1])" in found
     made["env"]["gavel_other"] = made["env"]["gavel_abstention"]
     made["data"]["train"] = [entry, {**entry, "env_name": "gavel_other"}]  # the same file, graded by two environments
+    assert "one prompt" not in "\n".join(list_findings(made, probe=False, places=False))  # their groups are kept apart
+    made["gavel"]["kind"] = "single_controller"  # but for one trainer
     assert "one prompt and different targets" in "\n".join(list_findings(made, probe=False, places=False))
+    made["data"]["train"] = [{**entry, "weight": 0.5}]
+    assert "data.train[0].weight: 0.5" in "\n".join(list_findings(made, probe=False, places=False))
     made["data"]["train"] = [entry, entry]
     assert "one prompt" not in "\n".join(list_findings(made, probe=False, places=False))
 

@@ -57,9 +57,8 @@ class GavelEnvironment:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config: ActorConfig = read_config(config)
         self._assembly, reward = build_parts(self._config)
-        self._name = self._assembly.environment.name
         folder = Path(self._config.ledger) if self._config.ledger else None
-        self._ledger = Ledger(folder, self._name)
+        self._ledger = Ledger(folder, self._config.name or self._assembly.environment.name)
         digests = Digests(compute_digest(to_plain(self._config)), self._assembly.rubric_digests)
         self._grader = SampleGrader(
             self._assembly.environment,
@@ -163,8 +162,12 @@ class GavelEnvironment:
             environment.use_checkers(RayCheckers(self._config.check_workers))
 
     def _compute_metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        summary = self._assembly.environment.summarize(results)
-        return {name: float(metric.value) for name, metric in summary.metrics.items() if not _SLICE.search(name)}
+        environment = self._assembly.environment
+        return {
+            name.removeprefix(f"{environment.name}/"): float(metric.value)
+            for name, metric in environment.summarize(results).metrics.items()
+            if not _SLICE.search(name)
+        }
 
 
 class Tensors:

@@ -94,8 +94,9 @@ class AsyncDriver(Driver):
         verdicts = decode(list[SampleVerdict | None], [one["verdict"] for one in told])
         check_rewards(batch["total_reward"].tolist(), verdicts)
         tallies = Tallies()
-        ours = [verdict for one, verdict in zip(told, verdicts, strict=True) if one["uid"]]
-        tallies.add_verdicts(ours)
+        mine = [place for place, one in enumerate(told) if one["uid"]]
+        ours = [verdicts[place] for place in mine]
+        tallies.add_verdicts(ours, [batch["task_name"][place] for place in mine] if "task_name" in batch else ())
         figures = [one["figures"] for one in told if one["figures"] is not None]
         tallies.environments += [(one["env"], one["graded"], one["metrics"]) for one in figures]
         rewards = batch["total_reward"][batch[GRADED] != 0].tolist()

@@ -8,13 +8,11 @@ from typing import Any
 
 from gavel.envs.assembly import Assembly, Parts, assemble_parts
 from gavel.envs.failure_policy import FailurePolicy
+from gavel.envs.interfaces.nemo_rl.stamps import PREFIX as PREFIX
 from gavel.envs.registry import check_reward, make_reward
 from gavel.envs.types import RewardPolicy
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, shorten_value
-
-PREFIX = "gavel_"
-"""Our environments' names within NeMo-RL start with it; the built-in ones do not."""
 
 
 @record
@@ -24,7 +22,8 @@ class ActorConfig:
     a restarted actor asks its judge again. ``deadline`` bounds one step of one sample, in seconds. ``policy_model``
     stands in replies. ``check_workers``: Ray workers for CPU-heavy checks, on all nodes; 0 checks in processes beside
     the actor. ``service_keys``: where the user's own config has a service (``general`` -> ``judge``), for errors; the
-    others stand below ``parts.services``.
+    others stand below ``parts.services``. ``name`` tells environments of one training apart, in metrics and in the
+    ledger's files; None is the environment's own name.
     """
 
     parts: Parts
@@ -35,6 +34,7 @@ class ActorConfig:
     policy_model: str = "policy"
     check_workers: int = 0
     service_keys: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:

@@ -25,6 +25,6 @@ def install_single_controller(policy: Mapping[str, Any], failure: FailurePolicy)
     from gavel.envs.interfaces.nemo_rl.single_controller import GavelRolloutImpl
 
     data: Any = import_module("nemo_rl.data.utils")
-    data.setup_response_data = wrap_setup(data.setup_response_data)
+    data.setup_response_data = wrap_setup(data.setup_response_data, apart=False)
     manager: Any = import_module("nemo_rl.experience.rollout_manager")
     manager.AsyncRolloutImpl = partial(GavelRolloutImpl, gavel_policy=dict(policy), gavel_failure=failure)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         split: ``train`` or ``validation``; stands in the ledger.
         multi_turn: whether episodes go on after the first reply, so that turns must be framed.
         limit: takes the first so many rows.
+        weight: of each of its samples in the loss, beside those of other data sets.
         others: further keys of NeMo-RL's own.
 
     Raises:
@@ -44,6 +46,7 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         split: str = "train",
         multi_turn: bool = False,
         limit: int | None = None,
+        weight: float = 1.0,
         **others: Any,  # noqa: ARG002
     ) -> None:
         path = Path(data_path).expanduser().resolve()
@@ -52,8 +55,8 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         self.task_name = f"{env_name}/{split}/{path.stem}-{key}"
         self.dataset = Dataset.from_list([{"task_name": self.task_name, "task": encode_task(task)} for task in tasks])
         self.val_dataset = None
-        self._split, self._multi_turn = split, multi_turn
+        self._make_processor = partial(TaskProcessor, split, multi_turn, weight)
 
     def set_processor(self) -> None:
         """Use our own processor, which needs no registration."""
-        self.processor = TaskProcessor(self._split, self._multi_turn)
+        self.processor = self._make_processor()

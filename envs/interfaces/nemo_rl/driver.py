@@ -24,6 +24,7 @@ from gavel.envs.interfaces.nemo_rl.masking import (
     TOLD,
     compute_graded_accuracy,
     compute_graded_pass_k,
+    list_environments,
     take_out_ungraded,
 )
 from gavel.envs.interfaces.nemo_rl.metrics import Tallies, compute_reward_range
@@ -117,6 +118,7 @@ class Driver:
         self._step = DriverStep()
         self._metrics: dict[str, Any] = {}
         self._graded: Any = None
+        self._environments: Sequence[str] = ()
         self._done: int | None = None
 
     @property
@@ -209,6 +211,10 @@ class Driver:
             self._metrics["reward"] = sum(step.rewards) / len(step.rewards) if step.rewards else float("nan")
         return graded
 
+    def find_environments(self, count: int) -> Sequence[str]:
+        """Return the environments of the newest rollout's samples, if it had ``count``; else none."""
+        return self._environments if len(self._environments) == count else ()
+
     def record_batch(self, batch: Any, mask: Any) -> None:
         """Note the samples and weights that a step trains on.
 
@@ -262,7 +268,7 @@ class Driver:
         import torch
 
         final, _ = rolled
-        self._graded = None
+        self._graded, self._environments = None, ()
         final[GRADED] = torch.ones(len(final["total_reward"]))
         final[TOLD] = [{"uid": "", "verdict": None, "figures": None} for _ in final["total_reward"]]
         return rolled
@@ -286,19 +292,20 @@ class Driver:
         ]
         check_rewards(final["total_reward"].tolist(), verdicts)
         take_out_ungraded(final, torch.tensor(graded, dtype=torch.float32))
-        tallies.add_verdicts(verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine)
+        mine = [place for place, one in enumerate(ours) if one]
+        tallies.add_verdicts([verdicts[place] for place in mine], [final["task_name"][place] for place in mine])
         if validation is not None:
             validation.rewards += final["total_reward"].tolist()
             validation.graded += graded
-            validation.uids += [info[UID] if mine else "" for mine, info in zip(ours, infos, strict=True)]
+            validation.uids += [info[UID] if is_ours(info) else "" for info in infos]
         else:
-            self._graded = final[GRADED]
+            self._graded, self._environments = final[GRADED], list_environments(final)
             final[TOLD] = [
-                {"uid": info[UID] if mine else "", "verdict": to_plain(verdict), "figures": None}
-                for mine, info, verdict in zip(ours, infos, verdicts, strict=True)
+                {"uid": info[UID] if is_ours(info) else "", "verdict": to_plain(verdict), "figures": None}
+                for info, verdict in zip(infos, verdicts, strict=True)
             ]
         watch = self._watches["train" if validation is None else "validation"]
-        watch_over(watch, [verdict for mine, verdict in zip(ours, verdicts, strict=True) if mine])
+        watch_over(watch, [verdicts[place] for place in mine])
         return tallies.compute_metrics()
 
     def _ask_verdicts(

@@ -185,7 +185,7 @@ class SampleGrader:
             TypeError,
         ) as failed:  # a grade that is not stored does not count; TypeError: it is no JSON
             failure = Failure(FailureKind.PERSISTENCE_FAILED, "store", make_encodable(str(failed)))
-            verdict = _make_unstored(sample.uid, sample.turn, self._environment.name, failure, result)
+            verdict = _make_unstored(sample.uid, sample.turn, self._ledger.env, failure, result)
             self._ledger.hold_verdict(verdict)
             return _make_ended(verdict)
         self._results[sample.uid] = result

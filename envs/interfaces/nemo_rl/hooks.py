@@ -17,7 +17,14 @@ from gavel.envs.interfaces.nemo_rl.bounds import wrap_bounded_advantage
 from gavel.envs.interfaces.nemo_rl.components import wrap_component_advantage
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COMPONENTS, LOGGING, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.driver import Driver
-from gavel.envs.interfaces.nemo_rl.masking import wrap_estimator_baseline, wrap_masked_advantage, wrap_whole_groups
+from gavel.envs.interfaces.nemo_rl.masking import (
+    list_environments,
+    separate_prompts,
+    wrap_estimator_baseline,
+    wrap_masked_advantage,
+    wrap_separate_groups,
+    wrap_whole_groups,
+)
 from gavel.envs.interfaces.nemo_rl.prompts import wrap_setup
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, list_unknown_fields
 from gavel.models.errors import ConfigError
@@ -61,7 +68,7 @@ def install_hooks(driver: Driver) -> None:
     require_names()
     modules: list[Any] = [import_module(name) for name in NEEDED]
     rollouts, manager, estimators, data, grpo = modules
-    data.setup_response_data = wrap_setup(data.setup_response_data)
+    data.setup_response_data = wrap_setup(data.setup_response_data, apart=True)
     for module in (rollouts, manager):
         module.calculate_rewards = driver.endings.wrap_rewards(module.calculate_rewards)
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
@@ -69,7 +76,8 @@ def install_hooks(driver: Driver) -> None:
     grpo.validate = driver.wrap_validate(grpo.validate)
     setattr(grpo, LOGGING, driver.wrap_logging(getattr(grpo, LOGGING)))
     grpo.grpo_train = driver.wrap_training(grpo.grpo_train)
-    setattr(grpo, BASELINE, wrap_whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.find_graded))
+    whole = wrap_whole_groups(settle_baseline(getattr(grpo, BASELINE)), driver.find_graded)
+    setattr(grpo, BASELINE, wrap_separate_groups(whole, driver.find_environments))
     setattr(estimators, BASELINE, wrap_estimator_baseline(settle_baseline(getattr(estimators, BASELINE))))
     for estimator in _find_estimators(estimators):
         if estimator.__name__ == COMPONENTS:
@@ -126,7 +134,10 @@ def _find_estimators(module: Any) -> list[Any]:
 
 def _wrap_noted(driver: Driver, compute: Any) -> Any:
     def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, *args: Any, **options: Any) -> Any:
-        driver.record_batch(options.get("repeated_batch"), mask)
+        batch = options.get("repeated_batch")
+        driver.record_batch(batch, mask)
+        if batch is not None and "task_name" in batch:
+            prompt_ids = separate_prompts(prompt_ids, list_environments(batch))
         advantages = compute(self, prompt_ids, rewards, mask, *args, **options)
         driver.finish_step(self)
         return advantages

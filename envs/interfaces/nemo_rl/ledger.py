@@ -80,14 +80,14 @@ class Ledger:
 
     Args:
         folder: made if need be; None keeps everything in memory only.
-        env: the environment's name, first part of the files' names.
+        env: the environment's name among those of a training, first part of the files' names.
 
     Raises:
         PersistenceError: there is a folder, and nothing can be written into it.
     """
 
     def __init__(self, folder: Path | None, env: str) -> None:
-        self._env = env
+        self.env = env
         self._verdicts: OrderedDict[str, SampleVerdict] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int], dict[str, StoredAnswer]] = OrderedDict()
         self._rows: JsonLines | None = None
@@ -110,7 +110,7 @@ class Ledger:
         known = self._verdicts.get(uid)
         if known is not None:
             return known
-        verdict = make_verdict(uid, turn, self._env, result)
+        verdict = make_verdict(uid, turn, self.env, result)
         if self._rows is not None:
             head = {"schema": SCHEMA, "uid": uid, "turn": turn, "split": split}
             self._rows.append(b'%s,"verdict":%s,"result":%s}' % (to_json(head)[:-1], to_json(verdict), to_json(result)))

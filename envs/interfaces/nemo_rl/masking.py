@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.baseline import PARAMETERS, Baseline
+from gavel.envs.interfaces.nemo_rl.stamps import PREFIX
 
 GRADED = "gavel_graded"
 """The batch's column: 1.0 where a sample is graded (or not ours), else 0.0."""
@@ -84,6 +85,38 @@ def wrap_whole_groups(original: Baseline, graded_of: Callable[[Any], Any]) -> Ba
         return base, original(prompts, rewards, counted, **{**options, "leave_one_out_baseline": False})[1]
 
     return compute_whole
+
+
+def list_environments(batch: Any) -> list[str]:
+    """Return the environment of each row of a batch, where it is one of ours; else an empty text."""
+    return [name.partition("/")[0] if (name := str(one)).startswith(PREFIX) else "" for one in batch["task_name"]]
+
+
+def separate_prompts(prompts: Any, environments: Sequence[str]) -> Any:
+    """Return prompts ``[B, tokens]`` by which the groups of different environments differ, whatever they ask: what is
+    graded by different things is never compared.
+    """
+    import torch
+
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(environments))}
+    if len(numbers) < 2:
+        return prompts
+    column = torch.tensor([numbers[name] for name in environments], dtype=prompts.dtype, device=prompts.device)
+    return torch.cat([prompts, column.unsqueeze(-1)], dim=1)
+
+
+def wrap_separate_groups(original: Baseline, environments: Callable[[int], Sequence[str]]) -> Baseline:
+    """Return the trainer's own baseline over groups of one environment each.
+
+    Args:
+        original: takes prompts, and what else there is.
+        environments: gives those of the newest rollout's rows, if it has so many; else none.
+    """
+
+    def compute_separate(prompts: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+        return original(separate_prompts(prompts, environments(len(prompts))), *args, **options)
+
+    return compute_separate
 
 
 def wrap_estimator_baseline(original: Baseline) -> Baseline:

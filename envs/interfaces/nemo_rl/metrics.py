@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gavel.envs.interfaces.nemo_rl.config import PREFIX
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict
 from gavel.models.failures import FailureKind
 
@@ -16,10 +17,15 @@ class Tallies:
 
     verdicts: list[SampleVerdict] = field(default_factory=list)
     cut: int = 0
+    sources: dict[str, list[SampleVerdict | None]] = field(default_factory=dict)
     environments: list[tuple[str, int, Mapping[str, float]]] = field(default_factory=list)
 
-    def add_verdicts(self, verdicts: Iterable[SampleVerdict | None]) -> None:
-        """Count samples; None is one without a verdict."""
+    def add_verdicts(self, verdicts: Sequence[SampleVerdict | None], sources: Sequence[str] = ()) -> None:
+        """Count samples; None is one without a verdict. ``sources`` tell of each which data set it is of (NeMo-RL's
+        ``task_name``), so that those without a verdict can be counted to their environment.
+        """
+        for source, verdict in zip(sources, verdicts, strict=bool(sources)):
+            self.sources.setdefault(source, []).append(verdict)
         for verdict in verdicts:
             if verdict is None:
                 self.cut += 1
@@ -57,7 +63,7 @@ class Tallies:
         return {**found, **_compute_rewards(graded), **self._compute_environment_metrics(graded)}
 
     def _compute_environment_metrics(self, graded: Sequence[SampleVerdict]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        found: dict[str, float] = self._compute_shares()
         for env in dict.fromkeys(verdict.env for verdict in graded):
             labels = Counter(verdict.label for verdict in graded if verdict.env == env)
             found |= {f"env/{env}/label/{label}": count / labels.total() for label, count in labels.items()}
@@ -66,11 +72,28 @@ class Tallies:
         weighed: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for env, count, own in self.environments:
             for name, value in own.items():
-                weighed[f"env/{env}/{name.removeprefix(f'{env}/')}"].append((value, count))
+                weighed[f"env/{env}/{name}"].append((value, count))
         for name, parts in weighed.items():
             weight = sum(count for _, count in parts)
             if weight:
                 found[name] = sum(value * count for value, count in parts) / weight
+        return found
+
+    def _compute_shares(self) -> dict[str, float]:
+        """Return of each environment, where there are several, its samples, how many are not graded, and their mean
+        reward.
+        """
+        by_env: dict[str, list[SampleVerdict | None]] = {}
+        for source, verdicts in self.sources.items():
+            named = next((one.env for one in verdicts if one is not None), source.partition("/")[0])
+            by_env.setdefault(named.removeprefix(PREFIX), []).extend(verdicts)
+        found: dict[str, float] = {}
+        for env, verdicts in by_env.items() if len(by_env) > 1 else ():
+            rewards = [one.reward for one in verdicts if one is not None and one.reward is not None]
+            found[f"env/{env}/samples"] = float(len(verdicts))
+            found[f"env/{env}/ungraded_rate"] = 1 - len(rewards) / len(verdicts)
+            if rewards:
+                found[f"env/{env}/reward"] = _compute_mean(rewards)
         return found
 
 

@@ -11,10 +11,10 @@ from gavel.envs.interfaces.nemo_rl.stamps import make_info
 
 
 class TaskProcessor:
-    """See ``__call__``; ``split`` and ``multi_turn`` as for ``dataset.GavelTasks``."""
+    """See ``__call__``; ``split``, ``multi_turn`` and ``weight`` as for ``dataset.GavelTasks``."""
 
-    def __init__(self, split: str, multi_turn: bool) -> None:
-        self._split, self._multi_turn = split, multi_turn
+    def __init__(self, split: str, multi_turn: bool, weight: float = 1.0) -> None:
+        self._split, self._multi_turn, self._weight = split, multi_turn, weight
         self._frame: tuple[Any, Frame] | None = None
 
     def __call__(
@@ -53,7 +53,7 @@ class TaskProcessor:
             "message_log": [{"role": "user", "content": text, "token_ids": ids}],
             "length": len(ids),
             "extra_env_info": make_info(datum_dict["task"], self._split, self._get_frame(tokenizer), too_long),
-            "loss_multiplier": 0.0 if too_long else 1.0,
+            "loss_multiplier": 0.0 if too_long else self._weight,
             "idx": idx,
             "task_name": datum_dict["task_name"],
         }

@@ -32,8 +32,13 @@ def list_gavel_entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
                 yield f"data.{split}[{place}]", entry
 
 
-def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
+def check_prompts(tokenizer: Any, data: Mapping[str, Any], *, apart: bool) -> None:
     """Render one task of each succession of roles that stands in our files.
+
+    Args:
+        tokenizer: the trainer's.
+        data: the trainer's ``data`` section.
+        apart: whether the trainer keeps the groups of different environments apart.
 
     Raises:
         ConfigError: the chat template refuses it, or cannot frame the turns of a conversation.
@@ -62,10 +67,10 @@ def check_prompts(tokenizer: Any, data: Mapping[str, Any]) -> None:
                     found=f"task {task.task_id} ({', '.join(roles)}): {type(failed).__name__}: {failed}",
                 ) from failed
 
-    _check_merged(tokenizer, trained)
+    _check_merged(tokenizer, trained, apart=apart)
 
 
-def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
+def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]], *, apart: bool) -> None:
     """Compare the tokens of prompts that look alike: what a template or a tokenizer changes can make two of them one
     group.
 
@@ -77,7 +82,7 @@ def _check_merged(tokenizer: Any, trained: list[tuple[str, str, Task]]) -> None:
         alike[make_loose_key(row[2])].append(row)
     for rows in alike.values():
         if len(rows) > 1:
-            for pair in find_shared_prompts(rows, lambda task: _tokenize_prompt(tokenizer, task)):
+            for pair in find_shared_prompts(rows, lambda task: _tokenize_prompt(tokenizer, task), apart=apart):
                 raise make_shared_prompt_error(*pair)
 
 
@@ -88,14 +93,14 @@ def _tokenize_prompt(tokenizer: Any, task: Task) -> Hashable:
     )
 
 
-def wrap_setup(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_setup(original: Callable[..., Any], *, apart: bool) -> Callable[..., Any]:
     """Return NeMo-RL's ``setup_response_data``, which makes actors and datasets, with ``check_prompts`` before it."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)  # its signature, for whoever wraps once more
     def setup_response_data(*args: Any, **options: Any) -> Any:
         arguments = signature.bind(*args, **options).arguments
-        check_prompts(arguments["tokenizer"], arguments["data_config"])
+        check_prompts(arguments["tokenizer"], arguments["data_config"], apart=apart)
         return original(*args, **options)
 
     return setup_response_data

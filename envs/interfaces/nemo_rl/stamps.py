@@ -15,6 +15,8 @@ from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.framing import Frame
 
+PREFIX = "gavel_"
+"""Our environments' names within NeMo-RL start with it; the built-in ones do not."""
 TASK, UID, ENDING, SPLIT, FRAME, HISTORY, TURN, ROLLOUT, TOO_LONG = (
     f"gavel_{name}" for name in ("task", "uid", "ending", "split", "frame", "history", "turn", "rollout", "too_long")
 )

@@ -65,7 +65,7 @@ def encode_task(task: Task) -> str:
 
 
 def find_shared_prompts(
-    tasks: Iterable[tuple[str, str, Task]], key_of: Callable[[Task], Hashable]
+    tasks: Iterable[tuple[str, str, Task]], key_of: Callable[[Task], Hashable], *, apart: bool = False
 ) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:
     """Return pairs of tasks that a trainer would take for one prompt and that are graded by different things.
 
@@ -73,12 +73,13 @@ def find_shared_prompts(
         tasks: where each stands, the environment it belongs to, and the task; of all files and environments of a
             training.
         key_of: what tells prompts apart.
+        apart: whether the trainer keeps the groups of different environments apart.
     """
     known: dict[Hashable, tuple[str, Task, bytes]] = {}
     found = []
     for where, env, task in tasks:
         graded_by = encode_canonical([env, task.verifier, to_plain(task.target)])
-        first = known.setdefault(key_of(task), (where, task, graded_by))
+        first = known.setdefault((env if apart else "", key_of(task)), (where, task, graded_by))
         if first[2] != graded_by:
             found.append(((first[0], first[1]), (where, task)))
     return found

@@ -7,7 +7,8 @@ are written in its language.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,10 +84,32 @@ class Overlaid:
     after: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedEnvironment:
+    """One environment of a training: what it and its judges are made of, its reward's name and options, its task files
+    (``limit``, ``validation_limit``: their first rows) and the weight of its samples in the loss. ``name`` tells it
+    apart from the others; None is its own."""
+
+    parts: Parts
+    assembly: Assembly
+    reward: Mapping[str, Any]
+    tasks: str
+    validation: str | None = None
+    limit: int | None = None
+    validation_limit: int | None = None
+    weight: float = 1.0
+    name: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What NeMo-RL knows it by."""
+        return f"{PREFIX}{self.name or self.assembly.environment.name}"
+
+
 def render_config(
     trainer: TrainerConfig, parts: Parts, assembly: Assembly, reward: Mapping[str, Any], failure: FailurePolicy
 ) -> str:
-    """Return the YAML.
+    """Return the YAML of a training in one environment.
 
     Args:
         trainer: what is trained.
@@ -98,29 +121,32 @@ def render_config(
     Raises:
         ConfigError: the checkout has no exemplar, an override is no key of it, a value cannot be resolved.
     """
+    alone = TrainedEnvironment(parts, assembly, reward, trainer.tasks, trainer.validation)
+    return render_environments(trainer, (alone,), failure)
+
+
+def render_environments(
+    trainer: TrainerConfig, environments: Sequence[TrainedEnvironment], failure: FailurePolicy
+) -> str:
+    """Return the YAML of a training in one environment or several.
+
+    Raises:
+        ConfigError: as ``render_config``; also where two environments have one name.
+    """
     exemplar = _load_recipe(trainer)
     if trainer.kind == "single_controller":
-        trainer = _drop_validation(trainer)
-    name = f"{PREFIX}{assembly.environment.name}"
-    used = Parts(
-        parts.env, {key: parts.services[key] for key in assembly.services}, parts.rubrics, parts.judging, parts.assets
-    )
-    actor = ActorConfig(
-        used,
-        reward,
-        failure,
-        str(_make_path(trainer, "ledger")),
-        trainer.step_deadline,
-        trainer.model,
-        trainer.check_workers,
-        {key: get_config_key(key) for key in used.services},
-    )
+        for one in environments:
+            _refuse_validation(one)
+    keys = [one.key for one in environments]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError("two environments of one training have one name", field="envs", found=twice[0])
     tree = OmegaConf.create(exemplar)
     _replace_section(tree, "data.default", None)
-    _replace_section(tree, "data.train", _make_dataset(trainer, trainer.tasks, "train", name, assembly))
-    _replace_section(tree, "data.validation", _make_validation(trainer, name, assembly))
-    _replace_section(tree, "env", {name: to_plain(actor)})
-    for key, value in _list_choices(trainer, assembly, exemplar).items():
+    _replace_section(tree, "data.train", _join_sets([_make_dataset(trainer, one, "train") for one in environments]))
+    validated = [_make_dataset(trainer, one, "validation") for one in environments if one.validation]
+    _replace_section(tree, "data.validation", _join_sets(validated))
+    _replace_section(tree, "env", {one.key: to_plain(_make_actor(trainer, one, failure)) for one in environments})
+    for key, value in _list_choices(trainer, environments, exemplar).items():
         _set_value(tree, key, value)
     for key, value in _flatten(trainer.overrides or {}).items():
         _override_value(tree, key, value)
@@ -134,6 +160,32 @@ def render_config(
         },
     )
     return to_text(tree)
+
+
+def _make_actor(trainer: TrainerConfig, one: TrainedEnvironment, failure: FailurePolicy) -> ActorConfig:
+    parts = one.parts
+    used = Parts(
+        parts.env,
+        {key: parts.services[key] for key in one.assembly.services},
+        parts.rubrics,
+        parts.judging,
+        parts.assets,
+    )
+    return ActorConfig(
+        used,
+        one.reward,
+        failure,
+        str(_make_path(trainer, "ledger")),
+        trainer.step_deadline,
+        trainer.model,
+        trainer.check_workers,
+        {key: get_config_key(key) for key in used.services},
+        one.name,
+    )
+
+
+def _join_sets(sets: list[dict[str, Any]]) -> Any:
+    return sets if len(sets) > 1 else sets[0] if sets else None
 
 
 def find_recipe(root: Path, kind: Kind, recipe: str | None) -> Path:
@@ -186,7 +238,7 @@ def _load_recipe(trainer: TrainerConfig) -> Any:
     return tree
 
 
-def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
+def find_overlaid(trainer: TrainerConfig, environments: Sequence[TrainedEnvironment]) -> list[Overlaid]:
     """Return what a run changes of its recipe: single keys, by name; data, environments and our own section are its own
     anyway.
 
@@ -195,7 +247,7 @@ def find_overlaid(trainer: TrainerConfig, assembly: Assembly) -> list[Overlaid]:
     """
     exemplar = _load_recipe(trainer)
     flat = {key.lstrip("+"): value for key, value in _flatten(trainer.overrides or {}).items()}
-    wanted = {**_list_choices(trainer, assembly, exemplar), **flat}
+    wanted = {**_list_choices(trainer, environments, exemplar), **flat}
     found = [
         Overlaid(key, _read_key(exemplar, key), value)
         for key, value in wanted.items()
@@ -259,12 +311,12 @@ def _merge_trees(base: Any, top: Any) -> Any:
     return OmegaConf.merge(base, top)
 
 
-def _list_choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> dict[str, Any]:
+def _list_choices(trainer: TrainerConfig, environments: Sequence[TrainedEnvironment], recipe: Any) -> dict[str, Any]:
     """Return what our own keys mean in NeMo-RL's config.
 
     Keys of sections that a recipe may lack are set where it has them.
     """
-    chosen, name = _list_fixed(trainer, assembly), _make_path(trainer).name
+    chosen, name = _list_fixed(trainer, environments), _make_path(trainer).name
     where_there = {
         "policy.optimizer.kwargs.lr": trainer.learning_rate,
         "policy.megatron_cfg.optimizer.lr": trainer.learning_rate,
@@ -280,22 +332,23 @@ def _list_choices(trainer: TrainerConfig, assembly: Assembly, recipe: Any) -> di
     return chosen
 
 
-def _list_fixed(trainer: TrainerConfig, assembly: Assembly) -> dict[str, Any]:
+def _list_fixed(trainer: TrainerConfig, environments: Sequence[TrainedEnvironment]) -> dict[str, Any]:
+    validated = any(one.validation for one in environments)
     size = trainer.prompts_per_step * trainer.generations_per_prompt
     return {
         "grpo.num_prompts_per_step": trainer.prompts_per_step,
         "grpo.num_generations_per_prompt": trainer.generations_per_prompt,
-        "grpo.max_rollout_turns": count_policy_turns(assembly),
+        "grpo.max_rollout_turns": max(count_policy_turns(one.assembly) for one in environments),
         "grpo.max_num_steps": trainer.max_steps,
         "grpo.seed": trainer.seed,
-        "grpo.val_period": trainer.val_period if trainer.validation else 0,
+        "grpo.val_period": trainer.val_period if validated else 0,
         "policy.model_name": trainer.model,
         "policy.train_global_batch_size": size,
         "policy.max_total_sequence_length": trainer.max_total_tokens,
         "policy.generation.max_new_tokens": trainer.max_new_tokens,
         "policy.generation.vllm_cfg.async_engine": trainer.async_rollouts or trainer.kind != "grpo",
         "checkpointing.checkpoint_dir": str(_make_path(trainer, "checkpoints")),
-        "checkpointing.metric_name": "val:accuracy" if trainer.validation else None,
+        "checkpointing.metric_name": "val:accuracy" if validated else None,
         "logger.log_dir": str(_make_path(trainer, "logs")),
         "cluster.gpus_per_node": trainer.gpus_per_node,
         "cluster.num_nodes": trainer.nodes,
@@ -327,33 +380,32 @@ def count_policy_turns(assembly: Assembly) -> int:
     return assembly.environment.info.policy_turns or 1
 
 
-def _make_dataset(trainer: TrainerConfig, tasks: str, split: str, name: str, assembly: Assembly) -> dict[str, Any]:
+def _make_dataset(trainer: TrainerConfig, one: TrainedEnvironment, split: str) -> dict[str, Any]:
+    trained = split == "train"
+    path, limit = (one.tasks, one.limit) if trained else (str(one.validation), one.validation_limit)
     return {
         "dataset_name": DATASET,
-        "data_path": str(Path(tasks).expanduser().resolve()),
-        "env_name": name,
-        "env": assembly.environment.name,
-        "binding": assembly.environment.info.binding,
+        "data_path": str(Path(path).expanduser().resolve()),
+        "env_name": one.key,
+        "env": one.assembly.environment.name,
+        "binding": one.assembly.environment.info.binding,
         "split": split,
-        "multi_turn": count_policy_turns(assembly) > 1,
+        "multi_turn": count_policy_turns(one.assembly) > 1,
         "seed": trainer.seed,
+        **({"limit": limit} if limit else {}),
+        **({"weight": one.weight} if trained and one.weight != 1.0 else {}),
     }
 
 
-def _make_validation(trainer: TrainerConfig, name: str, assembly: Assembly) -> dict[str, Any] | None:
-    return _make_dataset(trainer, trainer.validation, "validation", name, assembly) if trainer.validation else None
-
-
-def _drop_validation(trainer: TrainerConfig) -> TrainerConfig:
-    if trainer.validation is not None:
+def _refuse_validation(one: TrainedEnvironment) -> None:
+    if one.validation is not None:
         raise ConfigError(
             "SingleController has no validation",
             field="trainer.validation",
-            found=trainer.validation,
+            found=one.validation,
             allowed="null",
             remedy="leave it out, and validate with `gavel rollout` on a checkpoint",
         )
-    return trainer
 
 
 def _make_path(trainer: TrainerConfig, *parts: str) -> Path:

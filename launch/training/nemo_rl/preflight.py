@@ -106,6 +106,7 @@ def _check_modes(config: Mapping[str, Any]) -> list[str]:
 def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[str]:
     found, verifiers = [], {name: set[str]() for name in built}
     trained: list[tuple[str, str, Task]] = []
+    single = (config.get(SECTION) or {}).get("kind") == "single_controller"
     for key, entry in list_gavel_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
@@ -122,6 +123,8 @@ def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[s
         except GavelError as failed:
             found.append(f"{key}: {failed}")
             continue
+        if single and entry.get("weight", 1.0) != 1.0:
+            found.append(f"{key}.weight: {entry['weight']}, and SingleController gives every sample weight 1")
         trained += [(key, name, task) for task in tasks if key.startswith("data.train")]
         if name not in built:
             continue
@@ -136,7 +139,7 @@ def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[s
                 found.append(f"{key}: task {task.task_id}: {failed}")
                 break
             verifiers[name].add(task.verifier)
-    shared = find_shared_prompts(trained, make_prompt_key)
+    shared = find_shared_prompts(trained, make_prompt_key, apart=not single)  # its estimator knows no environment
     found += [str(make_shared_prompt_error(*pair)) for pair in shared[:_SHOWN]]
     if len(shared) > _SHOWN:
         found.append(f"data.train: {len(shared) - _SHOWN} more pairs of tasks have one prompt and different targets")
@@ -210,11 +213,12 @@ def _check_shared_ledgers(built: Mapping[str, Built]) -> list[str]:
     for name, one in built.items():
         if one.config.ledger is None:
             continue
-        first = known.setdefault((Path(one.config.ledger).expanduser().resolve(), one.assembly.environment.name), name)
+        own = one.config.name or one.assembly.environment.name
+        first = known.setdefault((Path(one.config.ledger).expanduser().resolve(), own), name)
         if first != name:
             found.append(
                 f"env.{name}.ledger: env.{first} writes the same files into {one.config.ledger}; give each its "
-                f"own folder"
+                f"own folder, or a name of its own (env.{name}.name)"
             )
     return found
 

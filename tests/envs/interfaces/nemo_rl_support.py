@@ -128,15 +128,26 @@ def answer(body: dict[str, Any]) -> str | Answer:
     return vera.reply({**body, "model": vera.JUDGE if model == "judge-vera_mh" else model})
 
 
+def answer_all(body: dict[str, Any]) -> str | Answer:
+    """Play one judge of all three environments, which sees by the prompt whose it is, and every other model."""
+    if body["model"] != "judge-all":
+        return answer(body)
+    text = str(body["messages"])
+    env = "abstention" if "NOT_ATTEMPTED" in text else "instruction_following" if "verdict" in text else "vera_mh"
+    if env == "vera_mh" and RIGHT in text and "Yes" in vera.options_of(body):
+        return vera.verdict("Yes")
+    return answer({**body, "model": f"judge-{env}"})
+
+
 def lose(body: dict[str, Any], _: int) -> str | None:
     """Fail a judge's call about a reply that holds ``LOST``."""
-    return "500" if body["model"].startswith("judge") and LOST in body["messages"][-1]["content"] else None
+    return "500" if body["model"].startswith("judge") and LOST in str(body["messages"]) else None
 
 
 @contextmanager
 def serving(**options: Any) -> Iterator[FaultServer]:
     """Run the server on a loop of its own thread, so that other threads and processes may call it."""
-    server, loop = FaultServer(reply=answer, choose=lose, **options), asyncio.new_event_loop()
+    server, loop = FaultServer(**{"reply": answer, "choose": lose, **options}), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)

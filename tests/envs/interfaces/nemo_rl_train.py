@@ -22,7 +22,8 @@ from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
 from gavel.launch.assembly.assemble import assemble_run, make_parts
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.nemo_rl.config import TrainerConfig, render_config
+from gavel.launch.training.nemo_rl.config import TrainerConfig, render_config, render_environments
+from gavel.launch.training.trainer_config import _list_environments
 
 R, W = f"it is {RIGHT}", "it is not"
 
@@ -32,7 +33,9 @@ def trainer_process() -> Iterator[None]:
     """Make this process what the wrapper entrypoint makes it: registered, with a wide executor, on a Ray of its own."""
     widen_executor()
     with harness.ray_cluster():
-        register_environments(f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh"))
+        register_environments(
+            f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh", "a", "b", "c")
+        )
         yield
     asyncio.set_event_loop_policy(None)
 
@@ -60,9 +63,12 @@ def train(
     more: Sequence[str] = (),
     learner: harness.StandIn | None = None,
     edit: Callable[[Path], None] = lambda _: None,
+    words: Sequence[str] = (),
     **changes: Any,
 ) -> Trained:
-    """One step of ``grpo_train``, the whole way from our YAML; ``prompts`` of the tasks make a batch, 0: all."""
+    """One step of ``grpo_train``, the whole way from our YAML; ``prompts`` of the tasks make a batch, 0: all. ``words``
+    compose a training in several environments in the place of ``env``.
+    """
     import nemo_rl.utils.memory_tracker as memory
 
     memory.memory_summary = lambda **_: ""  # wants a dashboard
@@ -82,11 +88,15 @@ def train(
         max_new_tokens=256,
         overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
     )
-    composition = compose_config("rollout", [*overrides(env, url), *more])
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = render_config(
-        trainer, make_parts(composition), assemble_run(composition, with_policy=False), composition.reward, failure
-    )
+    if words:
+        several = compose_config("train", words)
+        made = _list_environments(several, assemble_run(several, with_policy=False))
+        text = render_environments(trainer, made, failure)
+    else:
+        composition = compose_config("rollout", [*overrides(env, url), *more])
+        assembly = assemble_run(composition, with_policy=False)
+        text = render_config(trainer, make_parts(composition), assembly, composition.reward, failure)
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
     policy = learner or harness.StandIn()
@@ -118,10 +128,9 @@ def _take_step(
     config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
     log = harness.Log()
     generation = harness.StandInGeneration(tokenizer, reply)
-    joins = bool(config.grpo.use_dynamic_sampling)
-    with harness.hooked(
-        Driver(yaml.safe_load(text)["policy"], failure, StepLedger(tmp_path / "run" / "ledger"), joins=joins)
-    ):
+    joins, several = bool(config.grpo.use_dynamic_sampling), len(config.env) > 1
+    steps = StepLedger(tmp_path / "run" / "ledger")
+    with harness.hooked(Driver(yaml.safe_load(text)["policy"], failure, steps, joins=joins, several=several)):
         dataset, val_dataset, task_to_env, val_task_to_env = setup_response_data(tokenizer, config.data, config.env)
         kept, grpo.refit_policy_generation = grpo.refit_policy_generation, lambda *args, **options: {}
         try:

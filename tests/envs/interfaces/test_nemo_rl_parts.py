@@ -155,10 +155,7 @@ def test_metrics_are_over_graded_samples_and_count_the_others_by_kind() -> None:
     tallies.add_verdicts(
         [verdict("a", 1.0, label="correct"), verdict("b", 0.0, label="incorrect"), verdict("c", None), None]
     )
-    tallies.environments += [
-        ("abstention", 2, {"abstention/accuracy": 0.5}),
-        ("abstention", 6, {"abstention/accuracy": 0.9}),
-    ]
+    tallies.environments += [("abstention", 2, {"accuracy": 0.5}), ("abstention", 6, {"accuracy": 0.9})]
     assert tallies.compute_metrics() == {
         "judge/samples": 4.0,
         "judge/graded": 2.0,
@@ -174,6 +171,22 @@ def test_metrics_are_over_graded_samples_and_count_the_others_by_kind() -> None:
         "env/abstention/label/correct": 0.5,
         "env/abstention/label/incorrect": 0.5,
         "env/abstention/accuracy": pytest.approx(0.8),
+    }
+
+
+def test_each_of_several_environments_has_its_own_samples_losses_and_reward() -> None:
+    tallies = Tallies()
+    tallies.add_verdicts(
+        [verdict("a", 1.0), None, None, verdict("b", 0.0)],
+        ["gavel_abstention/train/x", "gavel_abstention/train/x", "gavel_other/train/x", "gavel_abstention/train/y"],
+    )
+    found = {name: value for name, value in tallies.compute_metrics().items() if "label" not in name}
+    assert {name: value for name, value in found.items() if name.startswith("env/")} == {
+        "env/abstention/samples": 3.0,
+        "env/abstention/ungraded_rate": pytest.approx(1 / 3),
+        "env/abstention/reward": 0.5,
+        "env/other/samples": 1.0,  # cut short, all of it: no verdict names it
+        "env/other/ungraded_rate": 1.0,
     }
 
 
