@@ -17,6 +17,7 @@ from gavel.envs.judged.criteria import (
     read_criteria,
 )
 from gavel.envs.judged.labels import PARTIAL, PASSES
+from gavel.envs.judged.rules import RULES, RuleChecks, describe_worth, read_rules
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.panels import PANELS, describe_panel
 from gavel.envs.slot_texts import fill_slots, find_form, format_visible
@@ -48,11 +49,12 @@ TARGET_FORMAT = "judged"
 class JudgedConfig:
     """``rubrics`` are the bindings that grade each task, in the config every one that is declared; ``target`` is the
     kind of each field of a target (``{reference: "text?"}``), None for any; ``max_turns`` bounds the replies of one
-    episode."""
+    episode; ``instructions``: programs check each task's ``target.instructions`` too."""
 
     rubrics: tuple[str, ...] = ()
     target: Mapping[str, str] | None = field(default=None)
     max_turns: int = 1
+    instructions: bool = False
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:
@@ -94,6 +96,7 @@ class JudgedEnvironment:
         self._schema = config.target or {}
         check_schema(self._schema)
         self._forms = {name: _require_form(judge, name) for name in config.rubrics}
+        self._rules = RuleChecks() if config.instructions else None
         self._criteria = any(form.criteria is not None for form in self._forms.values())
         self.info = replace(self.info, count_questions=self._count_questions)
         self._needed = {
@@ -112,6 +115,8 @@ class JudgedEnvironment:
         target = check_target(raw, self._schema, self._needed)
         if self._criteria:
             read_criteria(target.get(CRITERIA))
+        if self._rules is not None:
+            read_rules(target)
         replies = len(target.get(TURNS, [])) + 1
         if replies > self._config.max_turns:
             raise TaskError(
@@ -150,10 +155,11 @@ class JudgedEnvironment:
         turns = task.target.get(TURNS, [])
         if len(transcript.replies) <= len(turns):
             return Observe((Message("user", turns[len(transcript.replies) - 1]),))
+        ruled = {} if self._rules is None else {RULES: await _check_rules(self._rules, task, transcript)}
         found = await asyncio.gather(
             *(self._grade_rubric(name, form, task, transcript) for name, form in self._forms.items())
         )
-        return _make_finish(dict(zip(self._forms, found, strict=True)))
+        return _make_finish(dict(zip(self._forms, found, strict=True)) | ruled)
 
     def summarize(self, results: Sequence[Result]) -> Summary:
         """Return the metrics of ``gavel.envs.judged.metrics``."""
@@ -212,7 +218,8 @@ class JudgedEnvironment:
 
     def _finish_gated(self, label: str, finish_reason: str) -> Finish:
         detail = f"{label} (finish_reason {finish_reason}): no judge was asked"
-        checks = tuple(Check(name, passed=False, score=0.0, detail=detail) for name in self._forms)
+        names = (*self._forms, *((RULES,) if self._rules is not None else ()))
+        checks = tuple(Check(name, passed=False, score=0.0, detail=detail) for name in names)
         return Finish(Outcome(label, checks, {"rule": label}))
 
 
@@ -231,7 +238,28 @@ def build(config: JudgedConfig, judge: Judge, services: Mapping[str, ChatModel])
             remedy="name a rubric of your own: rubrics.helpful.file=helpful.yaml; `gavel new rubric helpful` "
             "writes one",
         )
+    if config.instructions and RULES in config.rubrics:
+        raise ConfigError(
+            "a rubric and the checks of instructions have one name",
+            field=f"judging.bindings.{RULES}",
+            remedy="give the binding another name, or set env.instructions=false",
+        )
     return JudgedEnvironment(config, judge)
+
+
+async def _check_rules(rules: RuleChecks, task: Task, transcript: Transcript) -> GradedReply:
+    """Return what programs find of the newest reply; without its thinking, as everywhere."""
+    target = read_rules(task.target)
+    checks = await rules.check_reply(target, format_visible(transcript.messages[-1]))
+    passed = [check.passed for check in checks]
+    failed, score = None, None
+    if None in passed:
+        detail = next(check.detail for check in checks if check.passed is None)
+        failed = JudgeFailure(FailureKind.VERIFIER_ERROR, detail)
+    else:
+        items = zip(target.instructions, passed, strict=True)
+        score = compute_earned_score([(item.weight, False, bool(one)) for item, one in items])
+    return GradedReply(checks, "", (), _find_label([score]), score=score, worth=describe_worth(target), failed=failed)
 
 
 def _require_form(judge: Judge, name: str) -> RubricForm:
@@ -255,7 +283,9 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
         "labels": {name: one.label for name, one in known.items()},
         "scores": {name: one.score for name, one in known.items() if one.score is not None},
         "reasons": {name: one.reasoning for name, one in known.items() if one.reasoning},
-        "judge_reply": "\n\n".join(f"{name}: {one.raw}" if len(found) > 1 else one.raw for name, one in found.items()),
+        "judge_reply": "\n\n".join(
+            f"{name}: {one.raw}" if len(found) > 1 else one.raw for name, one in found.items() if name != RULES
+        ),
     }
     if votes := {name: panel for one in found.values() for name, panel in one.votes.get(PANELS, {}).items()}:
         details[PANELS] = votes
@@ -265,7 +295,8 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
         details["judge_flags"] = flags
     failed = next((one.failed for one in found.values() if one.failed is not None), None)
     if failed is not None:
-        return Finish(Outcome("", checks, details, Failure(failed.kind, "judge", failed.reason)), receipts=receipts)
+        stage = "verifier" if failed.kind is FailureKind.VERIFIER_ERROR else "judge"
+        return Finish(Outcome("", checks, details, Failure(failed.kind, stage, failed.reason)), receipts=receipts)
     (label, *others) = details["labels"].values()
     if others:
         label = _find_label([one.score for one in found.values()])

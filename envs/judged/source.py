@@ -8,6 +8,7 @@ from typing import Any
 from gavel.envs.interfaces.nemo_gym.rows import read_messages
 from gavel.envs.judged.criteria import CRITERIA, read_criteria
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
+from gavel.envs.judged.rules import RULES, read_rules
 from gavel.envs.judged.target import TURNS, check_target
 from gavel.envs.sources import Licence, read_json_cell, read_optional_id
 from gavel.envs.types import Task, TaskError
@@ -26,7 +27,8 @@ _IDS = ("id", "task_id", "prompt_id")
 
 class PlainRows:
     """Adapts ``prompt`` (or ``question``, or ``messages``), ``system``, ``reference`` (or ``answer``), ``target``,
-    ``turns``, ``criteria`` (or ``rubrics``, as in HealthBench) and an id; every other field is kept as metadata."""
+    ``turns``, ``criteria`` (or ``rubrics``, as in HealthBench), ``instructions`` that programs check, and an id; every
+    other field is kept as metadata."""
 
     name = "rows"
     env = NAME
@@ -103,8 +105,13 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
         raise TaskError(
             "a row has its criteria once", field=criteria[1], found=", ".join(criteria), remedy="keep one of them"
         )
+    rules = read_json_cell(row.get(RULES))
+    ruled = isinstance(rules, list) and any(isinstance(one, Mapping) and "instruction_id" in one for one in rules)
+    if ruled:  # other fields of this name are texts, such as an answer's rules of style
+        _set_once(target, RULES, RULES, rules)
+        read_rules(target)
     check_target(target, {}, {})
-    return target, ("target", TURNS, *([reference] if reference else []), *criteria)
+    return target, ("target", TURNS, *([reference] if reference else []), *criteria, *([RULES] if ruled else []))
 
 
 def _set_once(target: dict[str, Any], name: str, field: str, value: Any) -> None:

@@ -10,6 +10,8 @@ from gavel.models.errors import ConfigError, find_nearest, shorten_value
 
 TURNS = "turns"
 """The field of a target with what the user says after each reply."""
+OWN_FIELDS = (TURNS, "criteria", "instructions", "language")
+"""Fields that a schema need not describe: the environment reads them itself."""
 
 
 def _is_number(value: Any) -> bool:
@@ -68,7 +70,7 @@ def check_target(raw: Mapping[str, Any], schema: Mapping[str, str], needed: Mapp
                 found=shorten_value(target.get(name)),
                 allowed=kind,
             )
-    if schema and (unknown := [name for name in target if name not in schema and name != TURNS]):
+    if schema and (unknown := [name for name in target if name not in schema and name not in OWN_FIELDS]):
         raise TaskError(
             "the target has no such field",
             field=f"target.{unknown[0]}",
