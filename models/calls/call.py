@@ -112,7 +112,7 @@ class Call:
         Raises:
             ModelFailure: the reply is there but unusable; asking again at once would not help.
         """
-        text = decoded.text if decoded.text is not None else (decoded.refusal or "")
+        text = decoded.text or decoded.refusal or ""
         if self.kind.plan.unwrap_choice:
             text = unwrap_choice(text)
         problem = _find_problem(self.request, self.names, decoded, text, get_config_key(self._name))
@@ -222,7 +222,7 @@ def _find_problem(
         said = describe_incomplete(finish, text, decoded.reasoning, decoded.usage)
         limited = role == "simulator" and finish == LENGTH and request.sampling.max_response_tokens is not None
         return kind, said + (f"; raise its output limit, for example by {key}.thinking_tokens" if limited else "")
-    if decoded.text is None and decoded.refusal is not None:
+    if decoded.refusal is not None:  # beside a text, too: nobody knows which of them counts
         return kind, "the model refused to answer"
     if not text.strip():
         return kind, "the reply is empty" + ("; its text stands in the reasoning field" if decoded.reasoning else "")

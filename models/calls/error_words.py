@@ -60,7 +60,11 @@ WORDINGS: tuple[Wording, ...] = (
         r"\bqueue\b.{0,80}?(?:\bfull\b|too long|maximum|exceed)|(?:full|exceeds?|maximum)\b.{0,80}?\bqueue\b",
     ),
     # A limit of calls that comes as a broken server.
-    _make_wording("paced", _WRAPPED, r"\brate[ _-]?limit|\b(?:daily|hourly|per[ -]?minute|per[ -]?day) limit"),
+    _make_wording(
+        "paced",
+        _WRAPPED,
+        r"\brate[ _-]?limit|\b(?:daily|hourly|per[ -]?minute|per[ -]?day) limit|\bresource_exhausted\b|\bthrottling\b",
+    ),
     # A spent quota: the same words are a minute's limit at DashScope and a dead account at OpenAI; their links tell.
     _make_wording(
         "paced",

@@ -80,8 +80,21 @@ FINISH_WORDS: dict[str, str] = {
     "function_call": TOOLS,
     "tool_use": TOOLS,
     FILTERED: FILTERED,
-    "safety": FILTERED,
-    "refusal": FILTERED,
+    **dict.fromkeys(
+        (
+            "content_filtered",
+            "safety",
+            "refusal",
+            "sensitive",
+            "prohibited_content",
+            "blocklist",
+            "spii",
+            "recitation",
+            "guardrail_intervened",
+            "error_toxic",
+        ),
+        FILTERED,
+    ),
 }
 """How a reply ended, in the words of servers and in ours; compared in lower case."""
 
@@ -91,8 +104,11 @@ one nobody knows), or none, says that the engine gave up on the call: that is it
 
 
 def finish_word(word: str) -> str:
-    """Return our word for how a reply ended; one that the table does not know is passed on as it is."""
-    return FINISH_WORDS.get(word.strip().lower(), word)
+    """Return our word for how a reply ended; one that the table does not know is passed on as it is.
+
+    Google's form of the API says what was found behind the word: ``content_filter: SAFETY``.
+    """
+    return FINISH_WORDS.get(word.partition(":")[0].strip().lower(), word)
 
 
 RESPONSES_LACKS = frozenset(("seed", "stop"))

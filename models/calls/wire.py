@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from gavel.models.calls.quirks import LENGTH, RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
+from gavel.models.calls.quirks import FILTERED, LENGTH, RESERVED_FIELDS, RESPONSES_LACKS, STOP, TOOLS, finish_word
 from gavel.models.calls.request_form import BY_MODEL, RequestForm, make_form
 from gavel.models.errors import ConfigError
 from gavel.models.receipts import call_seed
@@ -249,6 +249,7 @@ def decode_body(data: bytes, *, responses: bool) -> Decoded:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise BadBody(f"the body is not JSON: {error}") from None
+    body = _unlist_error(body)
     if not isinstance(body, dict):
         raise BadBody(f"the body is a {type(body).__name__}, not an object")
     return decode_document(body, responses=responses)
@@ -262,18 +263,36 @@ def decode_document(body: dict[str, Any], *, responses: bool) -> Decoded:
     """
     if body.get("error") or body.get("object") == "error":
         raise read_error(body)
+    if not body.get("output" if responses else "choices") and any(body.get(key) for key in _BARE_ERROR):
+        raise read_error(body)  # an error without a wrapping of its own, as some providers' own APIs have it
     return (_decode_responses if responses else _decode_chat)(body)
+
+
+_ERROR_WORDS = ("code", "type", "status", "message", "detail", "errors")
+"""Members of an error object that say what is wrong."""
+_BARE_ERROR = ("code", "message", "detail", "errors")
+"""Those of a body that is an error object itself; a reply has none of them."""
+
+
+def _unlist_error(body: Any) -> Any:
+    """Take an error object out of the list that Google sends it in."""
+    listed = isinstance(body, list) and bool(body) and isinstance(body[0], dict) and bool(body[0].get("error"))
+    return body[0] if listed else body
 
 
 def read_error(body: Mapping[str, Any]) -> BadBody:
     """Return what the error object of a body says; of a gateway's, also what the provider behind it said
-    (``metadata.raw``).
+    (``metadata.raw``), and what a content filter's inner error is named.
     """
     error = body.get("error", body)
+    while isinstance(error, dict) and isinstance(error.get("error"), dict):
+        error = error["error"]
     if not isinstance(error, dict):
         words = [str(body[key]) for key in ("error_type", "error") if body.get(key)]
         return BadBody(": ".join(words), error=": ".join(words))
-    words = [str(error[key]) for key in ("code", "type", "message", "detail") if error.get(key)]
+    words = [str(error[key]) for key in _ERROR_WORDS if error.get(key)]
+    if isinstance(inner := error.get("innererror"), dict) and inner.get("code"):
+        words.append(str(inner["code"]))
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and metadata.get("raw"):
         words.append(_read_raw_reason(metadata["raw"]))
@@ -306,8 +325,7 @@ def read_error_text(data: bytes) -> str:
         body = orjson.loads(data)
     except orjson.JSONDecodeError:
         return " ".join(data[:1200].decode("utf-8", "replace").split())[:300]
-    if isinstance(body, list) and body and isinstance(body[0], dict):  # Google's form
-        body = body[0]
+    body = _unlist_error(body)
     return read_error(body).reason[:300] if isinstance(body, dict) else str(body)[:300]
 
 
@@ -315,22 +333,36 @@ def _decode_chat(body: dict[str, Any]) -> Decoded:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadBody("the reply has no choices")
-    if choices[0].get("error"):  # a gateway whose provider broke off: what text there is was never finished
-        raise read_error(choices[0])
-    message = choices[0].get("message")
+    choice = choices[0]
+    finish = _read_chat_finish(choice)
+    message = choice.get("message")
+    if message is None and finish == FILTERED:  # what a filter withholds, some leave out altogether
+        message = {}
     if not isinstance(message, dict):
         raise BadBody("the reply's first choice has no message")
-    finish = _read_text(choices[0].get("finish_reason")) or ""
-    text, thought = _read_content(message.get("content"))
+    # A gateway whose provider broke off: what text there is was never finished.
+    if (broken := next((part for part in (choice, message) if part.get("error")), None)) is not None:
+        raise read_error(broken)
+    text, thought, refused = _read_content(message.get("content"))
     return Decoded(
         text,
-        finish_word(finish),
+        finish,
         _read_text(body.get("model")),
         _read_text(body.get("id")),
         _read_usage(body.get("usage"), "prompt", "completion"),
         _read_text(message.get("reasoning_content")) or _read_text(message.get("reasoning")) or thought,
-        _read_text(message.get("refusal")),
+        _read_text(message.get("refusal")) or refused,
     )
+
+
+def _read_chat_finish(choice: Mapping[str, Any]) -> str:
+    """Return how a choice ended; a filter that says so anywhere has withheld it, whatever ``finish_reason`` says."""
+    words = [finish_word(_read_text(choice.get(key)) or "") for key in ("finish_reason", "native_finish_reason")]
+    checks = choice.get("content_filter_results")
+    filtered = isinstance(checks, dict) and any(
+        isinstance(check, dict) and check.get("filtered") is True for check in checks.values()
+    )
+    return FILTERED if filtered or FILTERED in words else words[0]
 
 
 def _decode_responses(body: dict[str, Any]) -> Decoded:
@@ -387,18 +419,26 @@ _TEXT_PARTS = ("text", "output_text")
 """Types of the parts that are the answer; others (``reasoning``, ``thinking``, ``refusal``) are not."""
 
 
-def _read_content(value: object) -> tuple[str | None, str | None]:
-    """Return a message's text and what it holds of thinking; some gateways send a message in parts."""
+def _read_content(value: object) -> tuple[str | None, str | None, str | None]:
+    """Return a message's text, what it holds of thinking, and a refusal; some gateways send a message in parts.
+
+    Raises:
+        BadBody: the content is neither a text nor a list of parts, or a part of text has none.
+    """
     if value is None or isinstance(value, str):
-        return value, None
-    parts = _list_parts(value)
-    if not parts and value != []:
+        return value, None, None
+    if not isinstance(value, list):
         raise BadBody(f"the reply's content is a {type(value).__name__} without text")
-    texts = [
-        part["text"] for part in parts if part.get("type", "text") in _TEXT_PARTS and isinstance(part.get("text"), str)
-    ]
+    parts = [{"text": part} if isinstance(part, str) else part for part in value]
+    if not all(isinstance(part, dict) for part in parts):
+        raise BadBody("the reply's content is a list of parts that are none")
+    said = [part.get("text") for part in parts if part.get("type", "text") in _TEXT_PARTS]
+    texts = [text for text in said if isinstance(text, str)]
+    if len(texts) < len(said):
+        raise BadBody("the reply's content has a part of text without text")
     thought = [text for part in parts if part.get("type") in ("reasoning", "thinking") for text in _read_thoughts(part)]
-    return "".join(texts) if texts else None, "\n".join(thought) or None
+    refusals = [str(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
+    return "".join(texts) if texts else None, "\n".join(thought) or None, "\n".join(refusals) or None
 
 
 def _read_thoughts(part: Mapping[str, Any]) -> list[str]:
