@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from gavel.judges.answers import get_current_log, make_answer_key
 from gavel.judges.bindings import Binding, add_members, advise_limit
@@ -53,6 +54,7 @@ class BoundJudges:
     ) -> None:
         self._bindings, self._models, self._fresh = add_members(bindings), models, fresh
         self._guarded: dict[tuple[str, SpecialTokens], Rubric] = {}
+        self._guarding: dict[tuple[str, type], bool] = {}  # a test of a protocol takes as long as a whole prompt
 
     def rubric(self, binding: str) -> Rubric:
         """Return the rubric a binding grades with.
@@ -127,13 +129,17 @@ class BoundJudges:
     async def _guard_rubric(self, binding: Binding, model: ChatModel) -> tuple[Rubric, str]:
         """Return the rubric for the model that is asked, and what its receipts say of the model's special tokens."""
         rubric = binding.rubric
-        if not (isinstance(rubric, TokenGuarding) and rubric.guards_tokens and isinstance(model, TellingTokens)):
+        kind = (binding.name, type(model))
+        if kind not in self._guarding:
+            guards = isinstance(rubric, TokenGuarding) and rubric.guards_tokens
+            self._guarding[kind] = guards and isinstance(model, TellingTokens)
+        if not self._guarding[kind]:
             return rubric, ""
-        found = await model.read_special_tokens()
+        found = await cast("TellingTokens", model).read_special_tokens()
         if not found.tokens:
             return rubric, ""
         if (key := (binding.name, found)) not in self._guarded:
-            self._guarded[key] = rubric.guard_tokens(found.tokens)
+            self._guarded[key] = cast("TokenGuarding", rubric).guard_tokens(found.tokens)
         return self._guarded[key], found.note
 
     def _make_request(

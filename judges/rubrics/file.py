@@ -115,16 +115,13 @@ def _read_text(path: Path, field: str, where: str = "") -> str:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
     except OSError as failed:
-        around = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = [name for name in find_nearest(path.name, around) if name != path.name]
+        near = _find_near(path)
         raise ConfigError(
             "this file of a rubric cannot be read",
             where=where,
             field=field,
             found=f"{path}: {failed.strerror or failed}",
-            remedy=f"did you mean {path.parent / near[0]}?"
-            if near
-            else "check the path; `gavel new rubric NAME` writes one",
+            remedy=f"did you mean {near}?" if near else "check the path; `gavel new rubric NAME` writes one",
         ) from None
     if len(data) > _LARGEST:
         raise ConfigError(
@@ -137,6 +134,17 @@ def _read_text(path: Path, field: str, where: str = "") -> str:
         raise ConfigError(
             "this file is not UTF-8", where=f"{path}:{line}", field=field, allowed="UTF-8", remedy="save it as UTF-8"
         ) from None
+
+
+def _find_near(path: Path) -> Path | None:
+    """Return a file that may be meant: of the same name in a folder beside it, or of a name like it."""
+    try:
+        around = sorted(path.parent.iterdir())
+    except OSError:
+        return None
+    inside = [folder / path.name for folder in around if (folder / path.name).is_file()]
+    names = [file.name for file in around if file.is_file() and file != path]
+    return next(iter([*inside, *(path.parent / name for name in find_nearest(path.name, names))]), None)
 
 
 def _load_yaml(text: str, path: Path) -> tuple[yaml.Node, Mapping[str, Any]]:

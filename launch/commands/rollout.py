@@ -177,7 +177,9 @@ def _read_tasks(config: RolloutConfig, assembly: Assembly) -> TaskFile:
             "no tasks are named",
             field="tasks.path",
             allowed="a tasks.jsonl, or a source file of the environment",
-            remedy="set tasks.path=…, or try experiment=demo",
+            remedy=f"did you mean tasks.path={config.run.dir}?"
+            if config.run.dir and Path(config.run.dir).expanduser().is_file()
+            else "set tasks.path=…, or try experiment=demo",
         )
     tasks = read_tasks(resolve_task_path(config.tasks.path), assembly.environment, limit=config.tasks.limit)
     if not tasks.tasks:
@@ -185,6 +187,10 @@ def _read_tasks(config: RolloutConfig, assembly: Assembly) -> TaskFile:
         raise InputError(
             f"no row of this file is a valid task ({len(tasks.bad)} are not); the first:\n{first}",
             where=str(tasks.path),
+            remedy=""
+            if config.env["name"] == "judged"
+            else f"these are rows for env={config.env['name']}; others, with a prompt of your own: `gavel new rubric "
+            "NAME`, then rubrics.NAME.file=…",
         )
     return tasks
 

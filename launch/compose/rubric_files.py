@@ -15,6 +15,7 @@ from gavel.judges.rubrics.file import read_rubric_file
 from gavel.judges.types import RubricConfig
 from gavel.launch.compose.overrides import GroupChoice, Removal, Setting
 from gavel.launch.config.groups import list_choices
+from gavel.models.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -34,9 +35,22 @@ def find_meant_groups(
         verb: the verb.
         words: the command's words.
         folders: the config folders.
+
+    Raises:
+        ConfigError: a rubric is set to a text.
     """
     chosen = {word.group for word in words if isinstance(word, GroupChoice)}
     settings = {word.key: word.text for word in words if isinstance(word, Setting)}
+    for key, text in settings.items():
+        name = key.removeprefix("rubrics.")
+        if key.startswith("rubrics.") and "." not in name and text and text[0] not in "{$" and text != "null":
+            raise ConfigError(
+                "a rubric's file is named by a key of its own",
+                field=key,
+                found=text,
+                allowed=f"{key}.file=FILE.yaml, or {key}.profile=PROFILE",
+                remedy=f"write {key}.{'file' if text.endswith(('.yaml', '.yml')) else 'profile'}={text}",
+            )
     named = {key.split(".")[1] for key in settings if key.startswith("rubrics.") and key.endswith(".file")}
     if not named - set(list_choices("env", folders)):
         return []

@@ -272,3 +272,33 @@ def test_rows_in_the_form_of_healthbench_prepare_grade_and_rescore_without_a_cal
     assert main(["rescore", str(run), "reward=graded", "reward.points.c3=0", f"into={tmp_path / 'other'}"]) == 0
     assert rows(tmp_path / "other")[0]["reward"]["value"] == 0.625
     assert main(["verify", str(run)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "remedy"),
+    [
+        (["rubrics.helpful.file=helpful.yaml"], "rubrics.helpful.file", "did you mean {folder}/mine/helpful.yaml?"),
+        (["rubrics.helpful.file=mine/helpfull.yaml"], "rubrics.helpful.file", "mine/helpful.yaml?"),
+        (["rubrics.helpful=mine/helpful.yaml"], "rubrics.helpful", "write rubrics.helpful.file=mine/helpful.yaml"),
+        (["rubrics.helpful=acme/x-v1"], "rubrics.helpful", "write rubrics.helpful.profile=acme/x-v1"),
+        (["rows.csv", "rubrics.helpful.file=mine/helpful.yaml"], "tasks.path", "did you mean tasks.path=rows.csv?"),
+        (["tasks.path=rows.csv"], "", "rubrics.NAME.file"),
+    ],
+)
+def test_what_a_newcomer_writes_first_is_told_the_right_words(
+    words: list[str],
+    field: str,
+    remedy: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "mine").mkdir()
+    write_rubric(tmp_path / "mine")
+    (tmp_path / "rows.csv").write_text("question,answer\nWhat is 2+2?,4\n")
+    monkeypatch.chdir(tmp_path)
+    models = ["policy.base_url=http://h/v1", "policy.model=p", "judge.base_url=http://h/v1", "judge.model=j"]
+    assert main(["rollout", *words, *models]) == 2
+    said = capsys.readouterr().err
+    assert field in said
+    assert remedy.replace("{folder}/", "") in said
