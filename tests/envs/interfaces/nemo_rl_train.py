@@ -34,7 +34,7 @@ def trainer_process() -> Iterator[None]:
     widen_executor()
     with harness.ray_cluster():
         register_environments(
-            f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh", "a", "b", "c")
+            f"gavel_{env}" for env in ("abstention", "instruction_following", "vera_mh", "a", "b", "c", "z")
         )
         yield
     asyncio.set_event_loop_policy(None)
@@ -89,19 +89,25 @@ def train(
         overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
     )
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    if words:
-        several = compose_config("train", words)
-        made = _list_environments(several, assemble_run(several, with_policy=False))
-        text = render_environments(trainer, made, failure)
-    else:
-        composition = compose_config("rollout", [*overrides(env, url), *more])
-        assembly = assemble_run(composition, with_policy=False)
-        text = render_config(trainer, make_parts(composition), assembly, composition.reward, failure)
+    text = render_test_config(trainer, failure, [*overrides(env, url), *more], words)
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
     policy = learner or harness.StandIn()
     metrics = _take_step(tmp_path, text, policy, failure, reply, prompts or tasks)
     return Trained(policy.trained, metrics, tmp_path / "run")
+
+
+def render_test_config(
+    trainer: TrainerConfig, failure: FailurePolicy, alone: Sequence[str], several: Sequence[str]
+) -> str:
+    """The YAML of a training in one environment, or in those that ``several`` compose."""
+    if several:
+        config = compose_config("train", several)
+        made = _list_environments(config, assemble_run(config, with_policy=False))
+        return render_environments(trainer, made, failure)
+    composition = compose_config("rollout", alone)
+    assembly = assemble_run(composition, with_policy=False)
+    return render_config(trainer, make_parts(composition), assembly, composition.reward, failure)
 
 
 def _take_step(

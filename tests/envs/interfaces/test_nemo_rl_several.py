@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.support.runs import rows
 if not ROOT:
     pytest.skip("NEMO_RL_ROOT names no checkout of NVIDIA-NeMo/RL", allow_module_level=True)
 
+from tests.envs.interfaces.nemo_rl_async import Script, train_async
+from tests.envs.interfaces.nemo_rl_exact import wanted_advantages
 from tests.envs.interfaces.nemo_rl_train import R, W, train, trainer_process
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,7 +32,7 @@ def ray() -> Iterator[None]:
 
 
 def words(tmp_path: Path, url: str) -> list[str]:
-    """A training in all three environments."""
+    """A training in all three environments, with a task of each."""
     found = [
         f"judge.base_url={url}",
         "judge.model=judge-all",
@@ -84,3 +87,45 @@ def test_three_environments_in_one_step_are_graded_grouped_and_told_apart(tmp_pa
     assert sorted(row["weight"] for row in steps if row["uid"] in uids["c"]) == [0.0, 1.0, 1.0, 1.0]
     models = {request.body["model"] for request in server.requests}
     assert models == {"judge-all", "simulator-model"}
+
+
+@pytest.mark.timeout(600)
+def test_three_environments_train_asynchronously_too(tmp_path: Path) -> None:
+    # The loader shuffles nothing: the first step has one prompt of each; what a fourth adds is drawn ahead.
+    more = write_tasks(tmp_path / "more.jsonl", "abstention", 12)
+    ahead = [
+        "env@envs.z=abstention",
+        f"envs.z.tasks.path={more}",
+        "envs.z.rubrics.abstention.profile=gavel/qa-abstention-v1",
+    ]
+    with serving(reply=answer_all) as server:
+        done = train_async(
+            tmp_path, server.base_url, Script([[R, f"{R} {LOST}", W, R, W, R, *["yes"] * 9]]), steps=1, prompts=3,
+            generations=4, tasks=1, words=[*words(tmp_path, server.base_url), *ahead],
+        )  # fmt: skip
+    found = done.metrics["train", 1]
+    assert {name: found[f"env/{name}/samples"] for name in NAMES} == {"a": 4, "b": 4, "c": 4}
+    assert found["judge/samples"] == 12
+    ledger = done.folder / "ledger"
+    steps = rows(ledger, "steps.jsonl")
+    (step,) = done.steps
+    results = {name: [row["result"] for row in rows(ledger, f"{name}.rows.jsonl")] for name in NAMES}
+    rewards = {
+        name: [one["reward"]["value"] for one in made if one["status"] == "graded"] for name, made in results.items()
+    }
+    assert sorted(row["weight"] for row in steps) == sorted(row.weight for row in step)
+    for name, values in rewards.items():
+        assert done.metrics["train", 1][f"env/{name}/reward"] == pytest.approx(sum(values) / len(values))
+        assert done.metrics["train", 1][f"env/{name}/ungraded_rate"] == 1 - len(values) / 4
+    lost = sum(4 - len(values) for values in rewards.values())
+    assert lost == found["judge/ungraded"] == sum(row.weight == 0 for row in step) >= 1
+    # Each environment's four replies are one group: its advantages are those of its graded rewards.
+    wanted = sorted(
+        one
+        for values in rewards.values()
+        for one in [
+            *wanted_advantages([Fraction(value) for value in values], None, leave_one_out=True, normalize=True),
+            *[0.0] * (4 - len(values)),
+        ]
+    )
+    assert sorted(row.advantage for row in step) == pytest.approx(wanted, abs=1e-5)
