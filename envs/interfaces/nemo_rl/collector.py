@@ -20,6 +20,7 @@ from nemo_rl.algorithms.async_utils.trajectory_collector import AsyncTrajectoryC
 from nemo_rl.experience import rollouts
 
 from gavel.envs.interfaces.nemo_rl.endings import Endings
+from gavel.envs.interfaces.nemo_rl.gathering import StepGatherer
 from gavel.envs.interfaces.nemo_rl.masking import REPORT_SECONDS, TOLD, take_out_ungraded
 from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, is_ours, list_rows
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
@@ -41,7 +42,7 @@ class GavelCollector(STOCK):  # type: ignore[misc]  # NeMo-RL has no types for u
         self._samples = Samples()
         self._endings = Endings(self.master_config.policy)
         self._endings.use_tokenizer(self.tokenizer)
-        rollouts.calculate_rewards = self._endings.wrap_rewards(rollouts.calculate_rewards)
+        rollouts.calculate_rewards = self._endings.wrap_rewards(StepGatherer(rollouts.calculate_rewards))
 
     async def _collect_rollout_batch(self, repeated_batch: Any, **options: Any) -> None:
         """Stamp before the first of several attempts: a row that is sent again is the same sample."""

@@ -17,6 +17,7 @@ from gavel.envs.interfaces.nemo_rl.bounds import wrap_bounded_advantage
 from gavel.envs.interfaces.nemo_rl.components import wrap_component_advantage
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COMPONENTS, LOGGING, NEEDED, TESTED
 from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.gathering import StepGatherer
 from gavel.envs.interfaces.nemo_rl.masking import (
     list_environments,
     separate_prompts,
@@ -69,8 +70,8 @@ def install_hooks(driver: Driver) -> None:
     modules: list[Any] = [import_module(name) for name in NEEDED]
     rollouts, manager, estimators, data, grpo = modules
     data.setup_response_data = wrap_setup(data.setup_response_data, apart=True)
-    for module in (rollouts, manager):
-        module.calculate_rewards = driver.endings.wrap_rewards(module.calculate_rewards)
+    rollouts.calculate_rewards = driver.endings.wrap_rewards(StepGatherer(rollouts.calculate_rewards))
+    manager.calculate_rewards = driver.endings.wrap_rewards(manager.calculate_rewards)
     for name in ("run_multi_turn_rollout", "run_async_multi_turn_rollout"):
         setattr(grpo, name, driver.wrap_rollout(getattr(grpo, name)))
     grpo.validate = driver.wrap_validate(grpo.validate)

@@ -1,13 +1,16 @@
-"""How fast a step of many samples is judged inside NeMo-RL's own synchronous rollout; needs ``NEMO_RL_ROOT``."""
+"""How fast a step of many samples is judged inside NeMo-RL's own rollouts; needs ``NEMO_RL_ROOT``."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -43,9 +46,12 @@ class Speed:
 
 
 def measure(
-    folder: Path, tokenizer: Any, *, prompts: int = 64, generations: int = 32, steps: int = 3
+    folder: Path, tokenizer: Any, *, way: str = "sync", prompts: int = 64, generations: int = 32, steps: int = 3
 ) -> Iterator[Speed]:
     """Yield the speeds of some steps of ``prompts * generations`` samples, all graded by one judge call each.
+
+    ``way``: ``sync`` and ``async`` are the rollouts of ``grpo_train``, ``collector`` is the one in the collector of
+    ``async_grpo_train``, without Ray's actor around it.
 
     Registered environments and a running Ray are taken for granted.
     """
@@ -73,12 +79,19 @@ def measure(
                     return f"{RIGHT} {step} {count}"
 
                 before = ray.get(handle.usage.remote())
-                with _timed(driver) as spent:
-                    final, metrics = harness.roll("sync", harness.Canned(tokenizer, reply), batch, tokenizer, handles)
+                engine = harness.Canned(tokenizer, reply)
+                if way == "collector":
+                    collector = _make_collector(engine, tokenizer, handles)
+                    with _timed(collector, "_settle_group") as spent:
+                        weighed = asyncio.run(_collect(collector, batch, generations))
+                else:
+                    with _timed(driver, "_settle_batch") as spent:
+                        final, _ = harness.roll(way, engine, batch, tokenizer, handles)
+                    weighed = float(final["loss_multiplier"].sum())
                 whole = time.perf_counter() - asked[-1]
                 after = ray.get(handle.usage.remote())
                 count = len(asked)
-                assert final["loss_multiplier"].sum() == metrics["judge/calls"] == count
+                assert weighed == count
                 yield Speed(
                     count / spent.wall,
                     count / whole,
@@ -95,32 +108,77 @@ def measure(
 class _Spent:
     wall: float = 0.0
     cpu: float = 0.0
+    until: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``work``, whose time is added here."""
+        """Return ``work``, whose time is added here; where several are at work at once, from the first to the last."""
 
         def timed(*args: Any, **options: Any) -> Any:
-            wall, cpu = time.perf_counter(), time.thread_time()
+            wall, cpu = self.enter(), time.thread_time()
             try:
                 return work(*args, **options)
             finally:
-                self.wall, self.cpu = self.wall + time.perf_counter() - wall, self.cpu + time.thread_time() - cpu
+                self.leave(wall)
+                self.cpu += time.thread_time() - cpu
 
-        return timed
+        async def timed_call(*args: Any, **options: Any) -> Any:
+            wall = self.enter()
+            try:
+                return await work(*args, **options)
+            finally:
+                self.leave(wall)
+
+        return timed_call if inspect.iscoroutinefunction(work) else timed
+
+    def enter(self) -> float:
+        """Begin to wait; return since when."""
+        return time.perf_counter()
+
+    def leave(self, begun: float) -> None:
+        """End a wait that began then."""
+        now = time.perf_counter()
+        with self.lock:
+            self.wall += max(now - max(begun, self.until), 0.0)
+            self.until = max(self.until, now)
 
 
 @contextmanager
-def _timed(driver: Any) -> Iterator[_Spent]:
-    """Time what the rollout waits for: its environments' step, and the driver's settling of verdicts."""
+def _timed(owner: Any, settle: str) -> Iterator[_Spent]:
+    """Time what the rollout waits for: its environments' step, and the settling of verdicts."""
     import nemo_rl.experience.rollouts as rollouts
 
     spent, kept = _Spent(), rollouts.calculate_rewards
-    rollouts.calculate_rewards, driver._settle_batch = spent.on(kept), spent.on(driver._settle_batch)
+    rollouts.calculate_rewards = spent.on(kept)
+    setattr(owner, settle, spent.on(getattr(owner, settle)))
     try:
         yield spent
     finally:
         rollouts.calculate_rewards = kept
-        del driver._settle_batch
+        delattr(owner, settle)
+
+
+def _make_collector(engine: Any, tokenizer: Any, handles: dict[str, Any]) -> Any:
+    """The asynchronous trainer's collector with what a rollout needs of it."""
+    from gavel.envs.interfaces.nemo_rl.collector import GavelCollector
+
+    collector: Any = GavelCollector.__new__(GavelCollector)
+    collector.policy_generation, collector.tokenizer, collector.task_to_env = engine, tokenizer, handles
+    collector.master_config = SimpleNamespace(policy={"max_total_sequence_length": 2048})
+    collector._max_rollout_turns, collector._deduplicate_multimodal_data = 1, False
+    return collector
+
+
+async def _collect(collector: Any, batch: Any, generations: int) -> float:
+    """Roll a batch out as the collector does; return the weight of all samples."""
+    from gavel.envs.interfaces.nemo_rl.stamps import Samples, list_rows
+
+    batch = batch.copy()
+    batch["extra_env_info"] = Samples().stamp_infos(batch["extra_env_info"], list_rows(batch))
+    groups = collector._iter_rollout_groups(
+        repeated_batch=batch, num_generations=generations, use_nemo_gym=False, task_index_to_group_index={}
+    )
+    return sum([float(group.final_batch["loss_multiplier"].sum()) async for group in groups])
 
 
 async def _ask(url: str, count: int) -> float:
