@@ -10,8 +10,11 @@ visible character).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from gavel.judges.lookalikes import fold_lookalikes
 
 Keep = Callable[[re.Match[str]], bool]
 
@@ -124,17 +127,24 @@ own.
 
 _TOKEN = re.compile(_TOKENS, re.IGNORECASE)
 _BRACKETS = str.maketrans(
-    "<>[]\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9\u02c2\u02c3\u276e\u276f\u1438\u1433",
-    "‹›⟦⟧" + "‹›" * 8,
+    "<>[]\uff3b\uff3d\uff1c\uff1e\ufe64\ufe65\u2329\u232a\u3008\u3009\u27e8\u27e9\u02c2\u02c3\u276e\u276f\u1438\u1433",
+    "‹›⟦⟧⟦⟧" + "‹›" * 8,
 )
 _ROUNDS = 8
 """Tokens may stand inside one another; no form above nests deeper than three times."""
 _SUSPECT = (
-    "\r<◁\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438\\[\\]\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\r<◁\uff3b\uff3d\uff1c\ufe64\u2329\u3008\u27e8\u02c2\u276e\u1438\\[\\]\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _PLAIN = re.compile(f"[^{_SUSPECT}]*")
 """A text without any character that a rule could touch; most answers are, and one scan tells."""
+
+_NEAR_SEAM = 160
+"""Characters on either side of a slot's end in which a mark is looked for that neither side has alone; no mark is
+longer."""
+_OPENED = re.compile(f"(?:{_LEFT}|[\\[\\]◁])[^<>\\[\\]▷]*\\Z")
+_ACCENTS = "[\u0300-\u036f\u0483-\u0489\u20d0-\u20f0]{0,3}"
+"""Marks over, under and through a letter, which a reader reads as the letter."""
 
 _PHRASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     # flag, words of which the text must hold one (lower case; a quick look before the slow one), what it looks for
@@ -164,9 +174,10 @@ _PHRASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
 class Neutraliser:
     """Makes texts harmless for one template.
 
-    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them and the case of their
-    letters do not matter, since they do not matter to a reader either. ``tokens`` are further texts that may not stand
-    in a slot: the special tokens of the judge's own tokenizer (``gavel.models.calls.special_tokens``).
+    ``delimiters`` are the template's own tags (``<candidate>``, ``</candidate>``). Blanks in them, the case of their
+    letters and letters that look alike do not matter, since they do not matter to a reader either. ``tokens`` are
+    further texts that may not stand in a slot: the special tokens of the judge's own tokenizer
+    (``gavel.models.calls.special_tokens``).
     """
 
     delimiters: tuple[str, ...]
@@ -180,12 +191,10 @@ class Neutraliser:
             if not re.fullmatch(r"</?[a-z_]+>", tag):
                 raise ValueError(f"delimiter {tag!r}; allowed: tags such as <name> and </name>")
         names = sorted({tag.strip("</>") for tag in self.delimiters})
-        wide = "|".join("".join(map(_match_any_width, name)) for name in names)
-        slash = (
-            r"\s*+(?:[/／⁄∕╱]\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
-        )
-        own = rf"{_LEFT}{slash}(?:{wide})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
-        tokens = "|".join(map(re.escape, sorted(self.tokens, key=len, reverse=True)))
+        accented = "|".join(_ACCENTS.join(name) + _ACCENTS for name in names)
+        slash = r"\s*+(?:/\s*+)?"  # possessive: blanks are never given back, so that a long run of them is read once
+        own = rf"{_LEFT}{slash}(?:{accented})(?:\s[^<>\n]{{0,80}})?{slash}{_RIGHT}" if names else ""
+        tokens = "|".join(re.escape(fold_lookalikes(token)) for token in sorted(self.tokens, key=len, reverse=True))
         object.__setattr__(self, "_extra", re.compile(tokens or r"(?!)", re.IGNORECASE))
         object.__setattr__(self, "_own", re.compile(own or r"(?!)", re.IGNORECASE))
         object.__setattr__(self, "_markup", re.compile("|".join(filter(None, (tokens, _TOKENS, own))), re.IGNORECASE))
@@ -202,30 +211,76 @@ class Neutraliser:
             return text
         cleaned, _ = _clean_characters(text)
         for _ in range(_ROUNDS):
-            softened = self._markup.sub(_soften_match, cleaned)
+            softened = _soften_marks(self._markup, cleaned)
             if softened == cleaned:
                 return cleaned
             cleaned = softened
         return cleaned.translate(_BRACKETS)
 
+    def join_parts(self, parts: Sequence[str]) -> str:
+        """Join a template's texts, at even places, and the cleaned slots between them; a mark that arises where they
+        meet is made harmless in what the slots hold of it.
+        """
+        seams = list(accumulate(map(len, parts)))[:-1]
+        text = "".join(parts)
+        for place in range(len(seams) - 1, -1, -1):  # the last first: what is put in moves only what follows
+            before = parts[place][-_NEAR_SEAM:]
+            plain = _PLAIN.fullmatch(before) if place % 2 else not _OPENED.search(before)
+            for _ in range(_ROUNDS if self.tokens or not plain else 0):
+                if (mark := self._find_mark_over(text, seams[place])) is None:
+                    break
+                start, end = mark
+                softened = _soften_slots(text[start:end], start, seams)
+                if softened == text[start:end]:  # its brackets are the template's own
+                    break
+                text = text[:start] + softened + text[end:]
+        return text
+
+    def _find_mark_over(self, text: str, seam: int) -> tuple[int, int] | None:
+        """Return where a mark begins and ends that goes over a seam."""
+        begin = max(seam - _NEAR_SEAM, 0)
+        found = self._markup.finditer(fold_lookalikes(text[begin : seam + _NEAR_SEAM]))
+        marks = ((begin + mark.start(), begin + mark.end()) for mark in found)
+        return next(((start, end) for start, end in marks if start < seam < end), None)
+
     def find_flags(self, text: str) -> tuple[str, ...]:
         """Name what is hostile in ``text`` for this template, each name once."""
         flags = find_hostile(text)
-        if "chat_template_token" not in flags and self.tokens and self._extra.search(_clean_characters(text)[0]):
+        if (
+            "chat_template_token" not in flags
+            and self.tokens
+            and self._extra.search(fold_lookalikes(_clean_characters(text)[0]))
+        ):
             flags = (*flags, "chat_template_token")
-        if _PLAIN.fullmatch(text) is None and self._own.search(_clean_characters(text)[0]):
+        if _PLAIN.fullmatch(text) is None and self._own.search(fold_lookalikes(_clean_characters(text)[0])):
             flags = (*flags, "template_delimiter")
         return flags
 
 
-def _match_any_width(letter: str) -> str:
-    return f"[{letter}{chr(ord(letter) + 0xFEE0)}]"
+def _soften_marks(marks: re.Pattern[str], text: str) -> str:
+    pieces, position = [], 0
+    for mark in marks.finditer(fold_lookalikes(text)):
+        pieces += [text[position : mark.start()], _soften_mark(text[mark.start() : mark.end()])]
+        position = mark.end()
+    return "".join([*pieces, text[position:]]) if pieces else text
 
 
-def _soften_match(match: re.Match[str]) -> str:
-    softened = match[0].translate(_BRACKETS)
+def _soften_mark(mark: str) -> str:
+    softened = mark.translate(_BRACKETS)
     # A token of a tokenizer may have no bracket: a mark within it keeps it from being read as one, and shows it still.
-    return softened if softened != match[0] else f"{match[0][:1]}\u00b7{match[0][1:]}"
+    return softened if softened != mark else f"{mark[:1]}\u00b7{mark[1:]}"
+
+
+def _soften_slots(mark: str, start: int, seams: Sequence[int]) -> str:
+    """Soften a mark that begins at ``start``, but for what of it is the template's: before an even number of seams."""
+    softened = "".join(
+        letter.translate(_BRACKETS) if sum(seam <= place for seam in seams) % 2 else letter
+        for place, letter in enumerate(mark, start)
+    )
+    if softened != mark or mark.translate(_BRACKETS) != mark:
+        return softened
+    cut = next(seam for seam in seams if start < seam < start + len(mark)) - start
+    return f"{mark[:cut]}\u00b7{mark[cut:]}"
 
 
 def _clean_characters(text: str) -> tuple[str, list[str]]:
@@ -253,8 +308,9 @@ def find_hostile(text: str) -> tuple[str, ...]:
     found: list[str] = []
     if not _PLAIN.fullmatch(text):
         text, found = _clean_characters(text)
-        if _TOKEN.search(text):
-            found.append("chat_template_token")
+    text = fold_lookalikes(text)
+    if "chat_template_token" not in found and _TOKEN.search(text):
+        found.append("chat_template_token")
     lower = text.lower()
     found += [
         name for name, words, pattern in _PHRASES if any(word in lower for word in words) and pattern.search(text)

@@ -46,9 +46,10 @@ class PromptRubric:
         Raises:
             InputError: a slot is missing or unknown.
         """
-        if self.neutraliser is not None:
-            slots = {name: self.neutraliser.clean_text(text) for name, text in slots.items()}
-        return (Message("user", self.template.fill(self.prepare(slots))),)
+        if self.neutraliser is None:
+            return (Message("user", self.template.fill(self.prepare(slots))),)
+        cleaned = {name: self.neutraliser.clean_text(text) for name, text in slots.items()}
+        return (Message("user", self.neutraliser.join_parts(self.template.fill_parts(self.prepare(cleaned)))),)
 
     @property
     def guards_tokens(self) -> bool:

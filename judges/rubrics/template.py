@@ -25,13 +25,17 @@ class Template:
         Raises:
             InputError: a slot has no value, or a value no slot.
         """
+        return "".join(self.fill_parts(values))
+
+    def fill_parts(self, values: Mapping[str, str]) -> list[str]:
+        """Return the pieces of ``fill``: the template's own at even places, values between them; as ``fill``."""
         if values.keys() != self.slots:
             check_slots(self.slots, values)
         parts = [self.texts[0]]
         for name, text in zip(self.names, self.texts[1:], strict=True):
             parts.append(values[name])
             parts.append(text)
-        return "".join(parts)
+        return parts
 
 
 def parse_template(text: str, slots: Set[str]) -> Template:
