@@ -9,6 +9,7 @@ says.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from gavel.envs.instruction_following.code_text import is_code
 from gavel.envs.instruction_following.languages import BULLETS, TIGHT_BULLETS, Language
 from gavel.envs.instruction_following.line_marks import settle_marks
 from gavel.envs.instruction_following.structure import HEADING, RULE, read_structure
-from gavel.envs.instruction_following.text import extract_visible, is_seen
+from gavel.envs.instruction_following.text import begins_seen, extract_visible, is_seen
 
 _LOOSE = re.escape("".join(mark for mark in BULLETS if mark not in TIGHT_BULLETS))
 _BULLET = re.compile(
@@ -32,9 +33,14 @@ _NUMBER = regex.compile(
     r")(?(bold)[*_]{0,3}|(?![*_]{1,3}(?:\s|$)))\s*"
 )
 """A number that opens an item; emphasis that closes behind it must have opened before it."""
+_PLAIN_ITEM = re.compile(r"( *)(?:([-*+])|[0-9]{1,3}[.)]) +(?=[A-Za-z0-9])")
+"""The most common items."""
 _CHECK_BOX = re.compile(r"\[[ xX✓✔]\](?:\s+|$)")
 _NUMBER_STARTS = "0123456789(*_"
 """What of ASCII a number begins with."""
+_ORNAMENTS = f" {BULLETS}"
+_PLAIN_STARTS = frozenset(string.ascii_letters) - frozenset("ivx")
+"""Letters that open an item only where a mark stands right behind them."""
 _QUOTE = re.compile(r"(?: {0,3}+> ?+)++")
 _TITLE = re.compile(r"[#*_\s]*<<(.*)>>[*_\s]*")
 _INDENT = re.compile(r"[ \t\u3000\u00a0]*")
@@ -85,7 +91,7 @@ def _drop_empty_items(found: list[Block]) -> list[Block]:
     One that holds only a list of its own stays.
     """
     for place, block in enumerate(found):
-        if block.kind == "item" and not is_seen(extract_visible(block.text)):
+        if block.kind == "item" and not (begins_seen(block.text) or is_seen(extract_visible(block.text))):
             below = found[place + 1] if place + 1 < len(found) else None
             if below is None or below.kind != "item" or below.level <= block.level:
                 block.kind, block.text, block.marker = "rule", "", ""
@@ -106,24 +112,29 @@ class _Prose:
 
     def add_block(self, block: Block) -> None:
         """Take a block that is not prose."""
-        _mark_title(block)
+        if block.kind == "heading":
+            mark_title(block)
+            self.indents.clear()
         self.blocks.append(block)
         self.current, self.fresh = None, True
-        if block.kind == "heading":
-            self.indents.clear()
 
     def read_lines(self, lines: list[str], start: int, end: int) -> None:
         """Read some lines."""
         for number in range(start, end):
-            line = content = lines[number]
-            if not line[:1].isalpha():  # else nothing stands before the text, the most common
+            line = lines[number]
+            if not line:
+                self.current, self.fresh = None, True
+            elif _is_plain_start(line):
+                self._add_text(line, line, number)
+            elif item := _PLAIN_ITEM.match(line):
+                self._start_item(line[item.end() :], number, item.end(1), "bullet" if item[2] else "number")
+            else:
                 if ">" in line and (quote := _QUOTE.match(line)):
                     line = line[quote.end() :]
-                content = line.lstrip()
-            if content:
-                self._read_line(line, content, number)
-            else:
-                self.current, self.fresh = None, True
+                if content := line.lstrip():
+                    self._read_line(line, content, number)
+                else:
+                    self.current, self.fresh = None, True
 
     def _read_line(self, line: str, content: str, number: int) -> None:
         first = content[0]
@@ -135,9 +146,12 @@ class _Prose:
             if content.startswith("[", width) and (box := _CHECK_BOX.match(content, width)) is not None:
                 width = box.end()
             indent = len(line) - len(content)
-            depth = self._compute_depth(_count_columns(line[:indent]) if indent else 0)
-            self._start_block(Block("item", content[width:], number, number + 1, depth, kind))
-        elif self.current is not None:
+            self._start_item(content[width:], number, _count_columns(line[:indent]) if indent else 0, kind)
+        else:
+            self._add_text(line, content, number)
+
+    def _add_text(self, line: str, content: str, number: int) -> None:
+        if self.current is not None:
             self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
             self.current.end = number + 1
         else:
@@ -150,6 +164,9 @@ class _Prose:
         self.blocks.append(block)
         self.current = block
 
+    def _start_item(self, text: str, number: int, indent: int, marker: Marker) -> None:
+        self._start_block(Block("item", text, number, number + 1, self._compute_depth(indent), marker))
+
     def _compute_depth(self, indent: int) -> int:
         while self.indents and indent < self.indents[-1]:
             self.indents.pop()
@@ -158,9 +175,14 @@ class _Prose:
         return len(self.indents)
 
 
+def _is_plain_start(line: str) -> bool:
+    """Tell whether a line begins with a letter of ASCII that opens no item, the most common."""
+    return line[0] in _PLAIN_STARTS and line[1:2] not in ".)"
+
+
 def _is_ornament(content: str) -> bool:
     """Tell whether a line is nothing but marks that open items (• • •): it separates what stands around it."""
-    return content[0] in BULLETS and len(content) > 2 and not content.strip(f" {BULLETS}")
+    return content[0] in BULLETS and content[-1] in BULLETS and len(content) > 2 and not content.strip(_ORNAMENTS)
 
 
 def _read_mark(content: str, number: int) -> Block | None:
@@ -175,7 +197,7 @@ def _read_mark(content: str, number: int) -> Block | None:
     return None
 
 
-def _mark_title(block: Block) -> None:
+def mark_title(block: Block) -> None:
     """Make a heading that holds ``<<…>>`` a title as well: it keeps its level."""
     if block.kind == "heading" and "<<" in block.text and _TITLE.fullmatch(block.text):
         block.kind = "title"

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 
 from gavel.envs.instruction_following import text as texts
 from gavel.envs.instruction_following.block import Block
 from gavel.envs.instruction_following.blocks import parse_blocks, read_layout
 from gavel.envs.instruction_following.languages import Language
+from gavel.envs.instruction_following.plain_blocks import read_plain_blocks
 from gavel.envs.instruction_following.sentences import find_end_marks, split_sentences
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """Prose between blank lines: a paragraph, a list, or a lead-in with its list.
-
-    ``text`` is the Markdown without the first list marker; ``blocks`` are the places of its blocks in the document.
-    """
-
-    text: str
-    blocks: tuple[int, ...]
 
 
 class Document:
@@ -51,18 +40,10 @@ class Document:
         return self.source.split("\n")
 
     @cached_property
-    def _layout(self) -> tuple[list[str], list[Block]]:
-        return read_layout(self.source)
-
-    @property
-    def structure(self) -> list[Block]:
-        """The blocks that Markdown finds besides prose: code, tables, headings, rules."""
-        return self._layout[1]
-
-    @cached_property
     def blocks(self) -> list[Block]:
         """All blocks in order."""
-        return parse_blocks(*self._layout, self.language)
+        found = read_plain_blocks(self.lines, self.language)
+        return parse_blocks(*read_layout(self.source), self.language) if found is None else found
 
     def list_blocks(self, *kinds: str) -> list[Block]:
         """Return the blocks of some kinds."""
@@ -97,35 +78,38 @@ class Document:
         return "\n".join([seen for block, seen in pairs if block.kind in ("paragraph", "item")])
 
     @cached_property
-    def paragraphs(self) -> list[Paragraph]:
-        """The paragraphs: no headings, titles, tables, rules or code, nothing without a word; a list without blank
-        lines between its items is one."""
+    def paragraphs(self) -> list[list[int]]:
+        """For each paragraph the places of its blocks: a paragraph, a list, or a lead-in with its list.
+
+        No headings, titles, tables, rules or code, nothing without a word; a list without blank lines between its items
+        is one.
+        """
         groups: list[list[int]] = []
         for place, block in enumerate(self.blocks):
             if block.kind in ("paragraph", "item"):
                 if block.first or not groups:
                     groups.append([])
                 groups[-1].append(place)
-        return [
-            self._make_paragraph(group)
-            for group in groups
-            if any(texts.has_word(self._visible[place]) for place in group)
-        ]
+        seen = self._visible
+        return [group for group in groups if any(texts.has_word(seen[place]) for place in group)]
 
-    def _make_paragraph(self, group: list[int]) -> Paragraph:
+    def list_paragraph_texts(self) -> list[str]:
+        """Return the Markdown of each paragraph, without the first list marker."""
+        return [self._join_paragraph(group) for group in self.paragraphs]
+
+    def _join_paragraph(self, group: list[int]) -> str:
         first, *others = (self.blocks[place] for place in group)
-        rest = "".join(f"\n{line}" for block in others for line in self.lines[block.line : block.end])
-        return Paragraph(first.text + rest, tuple(group))
+        return first.text + "".join([f"\n{line}" for block in others for line in self.lines[block.line : block.end]])
 
     @property
     def sentences_of_paragraphs(self) -> list[int]:
         """For each paragraph how many sentences it has."""
-        return [sum(len(self._sentences[place]) for place in paragraph.blocks) for paragraph in self.paragraphs]
+        return [sum([len(self._sentences[place]) for place in group]) for group in self.paragraphs]
 
     @property
     def words_of_paragraphs(self) -> list[int]:
         """For each paragraph how many words it has."""
-        return [sum(len(self._block_words[place]) for place in paragraph.blocks) for paragraph in self.paragraphs]
+        return [sum([len(self._block_words[place]) for place in group]) for group in self.paragraphs]
 
     @cached_property
     def sentences(self) -> list[str]:

@@ -20,7 +20,11 @@ import sentencex
 
 from gavel.envs.instruction_following.languages import END_MARKS, Language
 from gavel.envs.instruction_following.stops import is_abbreviation, is_ordinary
-from gavel.envs.instruction_following.text import has_word
+from gavel.envs.instruction_following.text import begins_seen, has_word
+
+_ASCII_MARKS = ".!?"
+_PLAIN_BREAK = re.compile(r" (?=[A-Z])(?<=[.!?] )")
+_LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![A-Za-z]')|(?![A-Za-z]))")
 
 _REACH = 64
 """How far to either side the end of a sentence is looked at."""
@@ -38,13 +42,14 @@ _QUOTES = "\"'“”„«»‹›「」『』’"
 _PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "（": "）", "［": "］", "【": "】"})
 _AFTER_BRACKET = " )]）］】\"'”’»*_"
 _ELLIPSIS = re.compile(r"…\s+(?=[\"“«»„¿¡(\[]*([^\W\d_]))")
-_WORD_STOP = regex.compile(r"[\p{L}\p{M}\p{Nd}](?=\.[\"'”’»)]*\s+[\"“«»„¿¡(\[]*[\p{L}\p{Nd}])")
-_SMALL_START = regex.compile(r"(?<=[\p{L}\p{M}\p{Nd}]\.\s|[!?]\s)[\p{Nd}\p{Ll}]")
+_WORD_STOP = regex.compile(r"\.(?<=[\p{L}\p{M}\p{Nd}].)(?=[\"'”’»)]*\s+[\"“«»„¿¡(\[]*[\p{L}\p{Nd}])")
+_SMALL_START = regex.compile(r"((?:\.(?<=[\p{L}\p{M}\p{Nd}]\.)|[!?])\s)[\p{Nd}\p{Ll}]")
 _WANTS_CAPITALS = "de"
 _MASK = "ж"
 """Stands for the last letter or digit before a full stop, so that the library does not know the word; in capitals for
 what opens brackets or a quotation, within which it would end no sentence, and in German for a digit or a small letter,
 which begins none to it."""
+_SHOUTED = tuple((word, f"{word[:-2]}{_MASK}{word[-1]}") for word in ("Yum!", "Yum?", "Yahoo?"))
 _BRACKET_STOP = re.compile(rf"[{re.escape(END_MARKS)}][\"'”’»」』]?[)\]）］】][\"'”’»*_]*(\s*)")
 _CLOSING = re.compile(r"[)\]）］】]")
 _ENCLOSING = re.compile(r"[\"'“”„«»‹›‘‚「『《〈（(\[［【]")
@@ -69,8 +74,10 @@ def split_sentences(text: str, language: Language) -> list[str]:
     if "\n" in text:
         text = _BREAK.sub(" " if language.spaced else "", text)
     text = text.strip()
-    if not has_word(text):
+    if not (begins_seen(text) or has_word(text)):
         return []
+    if language.cased and text.isascii() and (plain := _split_plain(text, language)) is not None:
+        return plain
     if not _MARKS.search(text, 0, len(text) - 1):  # one sentence, whatever the language
         return [text]
     return _cut_text(text, _find_ends(text, language))
@@ -81,6 +88,25 @@ def _cut_text(text: str, ends: Iterable[int]) -> list[str]:
     for end in ends:
         found.append(text[start:end].strip())
         start = end
+    return found
+
+
+def _split_plain(text: str, language: Language) -> list[str] | None:
+    """Return the sentences where every mark but the last stands behind an ordinary word and before a capital, as most
+    do; None elsewhere.
+    """
+    body = text.rstrip(_ASCII_MARKS)
+    marks = body.count(".") + body.count("!") + body.count("?")
+    if not marks:
+        return [text]
+    if '"' in text or len(text) > _WINDOW or "Yahoo!" in text or ("'" in text and _LOOSE_APOSTROPHE.search(text)):
+        return None
+    found = _PLAIN_BREAK.split(text)
+    if len(found) != marks + 1:
+        return None
+    for one in found[:-1]:
+        if not (is_ordinary(one[one.rfind(" ") + 1 : -1], language) if one[-1] == "." else one[-2:-1].isalpha()):
+            return None
     return found
 
 
@@ -118,8 +144,8 @@ def _find_library_ends(text: str, code: str) -> set[int]:
     """
     text, position = text if text.isascii() else _BLANK.sub(" ", text), 0
     if code == _WANTS_CAPITALS:
-        text = _SMALL_START.sub(_MASK.upper(), text)
-    text = _WORD_STOP.sub(_MASK, text)
+        text = _SMALL_START.sub(rf"\1{_MASK.upper()}", text)
+    text = _mask_words(text)
     if _ENCLOSING.search(text):
         text = _OPENING.sub(_MASK.upper(), text).translate(_CLOSED)
     text = text if text.isascii() else _NOTE.sub(_replace_by_quotes, text)
@@ -132,6 +158,19 @@ def _find_library_ends(text: str, code: str) -> set[int]:
         found.update(position + end for end in ends)
         position += ends[-1] if ends else len(window)
     return found
+
+
+def _mask_words(text: str) -> str:
+    """Replace the last character of each word that a full stop follows, and of those whose mark the library takes for
+    a part of them.
+    """
+    for word, masked in _SHOUTED if "Y" in text else ():
+        text = text.replace(word, masked)
+    parts, done = [], 0
+    for stop in _WORD_STOP.finditer(text):
+        parts.append(text[done : stop.start() - 1])
+        done = stop.start()
+    return _MASK.join([*parts, text[done:]])
 
 
 def _replace_by_quotes(note: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from gavel.models.texts.quoting import find_code_spans, find_fences
 
+_LINK_SIGN = re.compile(r"\][(:]")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _DEFINITION = re.compile(
     r"^ {0,3}\[(?!\^)([^\[\]\n]{1,200})\]:[ \t]+(?:#|<[^<>\n]*>|[a-z][a-z0-9+.-]{1,20}:|//?[\w.-]|www\.)\S*"
@@ -75,7 +76,7 @@ _INLINE = frozenset((
 
 def show_html(text: str) -> str:
     """Return what a reader sees of a reply's HTML, as Markdown; a reply without any is returned as it is."""
-    if "<" not in text and "&" not in text and "](" not in text and "]:" not in text:
+    if "<" not in text and "&" not in text and not ("]" in text and _LINK_SIGN.search(text)):
         return text
     return _change_outside_code(text, _show_markup)
 

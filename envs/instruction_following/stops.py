@@ -71,11 +71,15 @@ def is_abbreviation(words: list[str], tail: str, after: str, language: Language)
     return not joined and _is_initial(word, before, follows, starts=starts, language=language)
 
 
+@lru_cache(maxsize=8192)
 def is_ordinary(word: str, language: Language) -> bool:
     """Tell whether a word is one of plain letters that no abbreviation ends in: ``is_abbreviation`` is false, whatever
     stands around it.
     """
-    if not (word.isascii() and word.isalpha() and language.cased) or len(word) == 1 or word.isupper():
+    letters = word if word.isalpha() else word.replace("-", "")
+    if "'" in letters and not language.elides:
+        letters = letters.replace("'", "")
+    if not (letters.isascii() and letters.isalpha() and language.cased) or len(word) == 1 or word.isupper():
         return False
     return word.lower() not in language.last_parts and not word.endswith(language.compounds)
 

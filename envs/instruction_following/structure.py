@@ -9,6 +9,7 @@ prose, whatever lists it holds.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 
 from markdown_it import MarkdownIt
@@ -17,7 +18,7 @@ from markdown_it.token import Token
 from gavel.envs.instruction_following.block import Block
 from gavel.envs.instruction_following.code_text import is_code, is_prose
 from gavel.envs.instruction_following.languages import END_MARKS
-from gavel.envs.instruction_following.text import extract_visible, is_seen
+from gavel.envs.instruction_following.text import begins_seen, extract_visible, is_seen
 
 _PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "reference"])
 _PARSER.core.ruler.enableOnly(
@@ -37,8 +38,9 @@ _LIKELY = re.compile(
 """Lines that could begin or make code, a table, a heading or a rule, wherever they stand."""
 _PLAIN_ITEM = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)]) [^\W\d_]")
 """The most common item: none of the above, and no rule."""
+_LETTERS = frozenset(string.ascii_letters)
 _BARE = re.compile(r" *(?:[-*+]|\d{1,9}[.)])$")
-_ITEM = re.compile(r" *(?:[-*+]|\d{1,9}[.)]) +(?=[^\s>*+\-\d])")
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) +(?=[^\s>*+\-\d])")
 _DEEP = "    "
 _TABLE_ROW = re.compile(r"\|[^\\]*\|$")
 _TABLE_RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+$")
@@ -48,33 +50,59 @@ _OPENERS = frozenset(" \t-+*>0123456789")
 
 def read_structure(lines: Sequence[str]) -> Iterator[Block]:
     """Yield code, tables, headings and rules of a reply, in order. ``lines`` have no blanks at their ends."""
-    first, place, after_blank, likely = 0, 0, True, False
-    while place < len(lines):
-        line = lines[place]
-        if not line:
-            place, after_blank = place + 1, True
+    done = 0
+    for place in _list_odd_lines(lines):
+        if place < done:
             continue
-        if after_blank and line[0] not in _OPENERS:
-            if likely:
-                yield from _parse_lines(lines, first, place)
-            first, likely = place, False
-        if line[0].isalpha() or _PLAIN_ITEM.match(line):
-            pass  # prose, the most common
-        elif (block := _read_plain(lines, place, after_blank)) is not None:
-            if likely:
-                yield from _parse_lines(lines, first, place)
-            found, place = block
+        line, after_blank = lines[place], place == done or not lines[place - 1]
+        if (block := read_plain_block(lines, place, after_blank)) is not None:
+            found, done = block
             yield from found
-            first, after_blank, likely = place, True, False
-            continue
-        elif line[0] == " " and _INDENTED_FENCE.match(line):  # could go on to the end
-            place, likely = len(lines), True
-            break
-        elif not likely:
-            likely = _is_likely(line, "" if after_blank else lines[place - 1])
-        place, after_blank = place + 1, False
-    if likely:
-        yield from _parse_lines(lines, first, place)
+        elif _opens_fence(line) or _is_likely(line, "" if after_blank else lines[place - 1]):
+            first, done = _find_piece_start(lines, done, place), _find_piece_end(lines, place)
+            yield from _parse_lines(lines, first, done)
+
+
+def _list_odd_lines(lines: Sequence[str]) -> list[int]:
+    """Return the lines that are neither blank nor prose at first sight."""
+    return [place for place, line in enumerate(lines) if line and line[0] not in _LETTERS and not _is_prose_line(line)]
+
+
+def _is_prose_line(line: str) -> bool:
+    """Tell whether a line begins like most: with a letter, or as an item of words."""
+    return line[0].isalpha() or _PLAIN_ITEM.match(line) is not None
+
+
+def _opens_fence(line: str) -> bool:
+    """Tell whether a line opens a fence that could go on to the end."""
+    return line[0] == " " and _INDENTED_FENCE.match(line) is not None
+
+
+def _find_piece_start(lines: Sequence[str], done: int, place: int) -> int:
+    """Return the last line up to a place that no list and no quotation before it can reach."""
+    for start in range(place, done, -1):
+        if not lines[start - 1] and lines[start] and lines[start][0] not in _OPENERS:
+            return start
+    return done
+
+
+def _find_piece_end(lines: Sequence[str], place: int) -> int:
+    """Return the next line behind a place that begins something of its own."""
+    if _opens_fence(lines[place]):
+        return len(lines)
+    after_blank = False
+    for end in range(place + 1, len(lines)):
+        line = lines[end]
+        if line:
+            if after_blank and line[0] not in _OPENERS:
+                return end
+            if not _is_prose_line(line):
+                if read_plain_block(lines, end, after_blank) is not None:
+                    return end
+                if _opens_fence(line):
+                    return len(lines)
+        after_blank = not line
+    return len(lines)
 
 
 def _is_likely(line: str, before: str) -> bool:
@@ -94,7 +122,7 @@ def _is_deeper(before: str, line: str) -> bool:
     return item is not None and item.end() > len(line) - len(line.lstrip(" "))
 
 
-def _read_plain(lines: Sequence[str], place: int, after_blank: bool) -> tuple[list[Block], int] | None:
+def read_plain_block(lines: Sequence[str], place: int, after_blank: bool) -> tuple[list[Block], int] | None:
     """Return what a line without indentation begins, whatever stands before, and where it ends; None where it begins
     nothing.
     """
@@ -189,7 +217,7 @@ def _parse_tokens(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[Blo
 
 def _make_heading(content: str, start: int, end: int, level: int) -> Block:
     """Return a heading; one without a word shows nothing, and is a rule."""
-    if is_seen(extract_visible(content).strip("#*_ ")):
+    if begins_seen(content) or is_seen(extract_visible(content).strip("#*_ ")):
         return Block("heading", content, start, end, level)
     return Block("rule", "", start, end)
 

@@ -18,6 +18,7 @@ from gavel.envs.instruction_following.shown import show_html
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_LINK_END = re.compile(r"\]\(")
 _LINK = re.compile(r"[!\[](?:(?<=!)\[|(?<=\[))([^\[\]\n]*)\]\([^()\n]*\)")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,40}\](?::\s)?")
 _CODE = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+(?<!`)\1(?!`)")
@@ -30,8 +31,12 @@ _MARKDOWN = re.compile(r"[*_`~\[<\\]")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_ODD_LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029]")
+"""What of it is no plain line end: a set alone is found in a third of the time."""
 
 _SOFT_BREAK = regex.compile(r"(?<=[\p{Han}\p{Hiragana}\p{Katakana}ー])\n(?=[\p{Han}\p{Hiragana}\p{Katakana}ー])")
+_BLANK_AT_END = re.compile(r" \n")
+_PLAIN_ASCII = b"\t\n" + bytes(range(32, 127))
 _GAPS = "\u00a0\u2007\u2009\u202f"
 _GROUP = rf"(?<=(?<![\p{{N}}.,])\p{{N}}{{1,3}})[{_GAPS}'’](?=\p{{N}}{{3}}(?!\p{{N}}))"
 """What separates the thousands of a number; an ordinary blank does not, because 2020 2021 2022 are three."""
@@ -49,18 +54,28 @@ _ASCII_WORD = re.compile(
     r"(?:https?://|www\.)[^\s<>\"()]*[^\W_]/?|[A-Za-z0-9]\w*(?:['\-.@&]\w+|(?<=[0-9])[,:][0-9]\w*)*", re.ASCII
 )
 """The same of ASCII, in a third of the time."""
-_UNUSUAL = re.compile(r"[:*/](?<=[A-Za-z].)(?:(?<=/)-)?[a-z]")
-_GROUPED = re.compile(r"[,:](?<=[0-9].)[0-9]")
-_JOINERS = "'-.@&"
-"""What joins a word of ASCII, where a letter, a digit or ``_`` stands on both sides."""
+_UNUSUAL = tuple(
+    (mark, re.compile(pattern))
+    for mark, pattern in (
+        (":", r":(?<=[A-Za-z]:)[a-z]"),
+        ("*", r"\*(?<=[A-Za-z]\*)[a-z]"),
+        ("/", r"/(?<=[A-Za-z]/)-?[a-z]"),
+    )
+)
+"""Words of both sexes; each pattern begins with its mark, which is how the engine finds it soonest."""
+_GROUPED = re.compile(r",[0-9](?<=[0-9],.)")
+_TIMED = re.compile(r":[0-9](?<=[0-9]:.)")
+_JOINERS = b"'-.@&"
+"""What joins a word of ASCII, where a letter or a digit stands on both sides."""
+_NO_JOINERS = bytes(place for place in range(256) if place not in _JOINERS)
+_LOOSE_JOINER = re.compile(rb"['\-.@&](?:(?<![A-Za-z0-9].)|(?![A-Za-z0-9]))")
 _SEPARATOR = "\1"
 _SEPARATED = f" {_SEPARATOR} "
 """Stands between texts of ASCII that are read in one go; no text holds it (it is hidden)."""
 _APART_ASCII = (
-    bytes(place if chr(place).isalnum() or chr(place) in f"_{_JOINERS}{_SEPARATOR}" else 32 for place in range(128))
-    + b" " * 128
+    bytes(place if chr(place).isalnum() or place in _JOINERS or place == 1 else 32 for place in range(128)) + b" " * 128
 )
-"""Blanks for all that no word of ASCII holds, addresses and grouped digits aside."""
+"""Blanks for all that no word of ASCII holds, addresses, grouped digits and ``_`` aside."""
 _BETWEEN = "\n\f\n"
 """What stands between texts that are read in one go: no text holds it (it is hidden), and no link, emphasis or word
 reaches across.
@@ -90,20 +105,33 @@ def compose_text(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", _SURROGATES.sub("\ufffd", text))
 
 
+def is_plain(text: str) -> bool:
+    """Tell whether a text is printable ASCII, tabs and line ends: all of it shows, and is as it stays."""
+    return text.isascii() and not text.encode().translate(None, _PLAIN_ASCII)
+
+
 def normalise_text(text: str) -> str:
     """Return the text composed, with plain line ends and without blanks at the ends of lines."""
-    if _LINE_END.search(text):
+    if _ODD_LINE_END.search(text):
         text = _LINE_END.sub(_replace_line_end, text)
-    return "\n".join([line.rstrip() for line in compose_text(text).split("\n")])
+    return _rstrip_lines(compose_text(text))
+
+
+def _rstrip_lines(text: str) -> str:
+    return "\n".join([line.rstrip() for line in text.split("\n")])
 
 
 def _replace_line_end(mark: re.Match[str]) -> str:
     return "\n\n" if mark[0] == "\u2029" else "\n"
 
 
+def _rstrip_plain(text: str) -> str:
+    return _rstrip_lines(text) if "\t" in text or _BLANK_AT_END.search(text) else text.rstrip(" ")
+
+
 def show_reply(response: str) -> str:
     """Return a reply as a reader sees it: normal, without what does not show, its HTML as Markdown."""
-    text = strip_hidden(normalise_text(response))
+    text = _rstrip_plain(response) if is_plain(response) else strip_hidden(normalise_text(response))
     shown = show_html(text)
     return text if shown is text else normalise_text(strip_hidden(shown))
 
@@ -135,9 +163,9 @@ def extract_visible(markdown: str) -> str:
     """Return what a reader sees of a line or paragraph: emphasis and tags removed, links reduced to their text."""
     if not _MARKDOWN.search(markdown):
         return markdown
-    if "](" in markdown:
+    if "[" in markdown and _LINK_END.search(markdown):
         markdown = _LINK.sub(r"\1", markdown)
-    if "[^" in markdown:
+    if "^" in markdown:
         markdown = _FOOTNOTE.sub("", markdown)
     if "<" in markdown:
         markdown = _TAG.sub("", markdown)
@@ -151,14 +179,14 @@ def _resolve_emphasis(run: re.Match[str]) -> str:
     """
     text, (start, end), marks = run.string, run.span(), run[0]
     before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
-    if before == "\\" or (before.isspace() and after.isspace()):
+    if before == "\\":
         return marks
-    inside = (
-        before.isdigit() and after.isdigit()
-        if marks[0] == "*" and len(marks) == 1
-        else before.isalnum() and after.isalnum()
-    )
-    return marks if inside and marks[0] in "*_" and (marks[0] == "_" or len(marks) == 1) else ""
+    if before.isspace() or after.isspace():
+        return marks if before.isspace() and after.isspace() else ""
+    if marks[0] == "_" or marks == "*":
+        inside = before.isalnum() and after.isalnum() if marks[0] == "_" else before.isdigit() and after.isdigit()
+        return marks if inside else ""
+    return ""
 
 
 def join_lines(text: str) -> str:
@@ -213,7 +241,7 @@ def words_of_each(pieces: Sequence[str], language: Language) -> list[list[str]]:
 
 def _is_unusual(text: str) -> bool:
     """Tell whether a text may hold words that ``_ASCII_WORD`` does not know."""
-    return not text.isascii() or _UNUSUAL.search(text) is not None
+    return not text.isascii() or any(mark in text and pattern.search(text) for mark, pattern in _UNUSUAL)
 
 
 def _ascii_words(text: str) -> list[list[str]]:
@@ -221,27 +249,26 @@ def _ascii_words(text: str) -> list[list[str]]:
 
     They are cut at blanks, which is faster, where no word holds anything but letters, digits and joiners.
     """
-    if "://" in text or "www." in text or _GROUPED.search(text):
+    if "_" in text or ("/" in text and "://" in text) or "www." in text or _has_joined_digits(text):
         return [_ASCII_WORD.findall(piece) for piece in text.split(_SEPARATED)]
-    found = text.encode().translate(_APART_ASCII).decode().replace(". ", " ").split()
-    whole: list[list[str]] = [[]]
-    done = 0
-    for place in [place for place, word in enumerate(found) if not word.isalnum()]:
-        whole[-1] += found[done:place]
-        if found[place] == _SEPARATOR:
-            whole.append([])
-        else:
-            whole[-1] += _ASCII_WORD.findall(found[place])
-        done = place + 1
-    whole[-1] += found[done:]
-    return whole
+    written = text.encode().translate(_APART_ASCII).replace(b". ", b"  ")
+    if written.translate(None, _NO_JOINERS):
+        written = _LOOSE_JOINER.sub(b" ", written)
+    return [piece.split() for piece in written.decode().split(_SEPARATOR)]
+
+
+def _has_joined_digits(text: str) -> bool:
+    """Tell whether a comma or a colon may stand within a number."""
+    return ("," in text and _GROUPED.search(text) is not None) or (":" in text and _TIMED.search(text) is not None)
 
 
 def visible_of_each(markdown: Sequence[str]) -> list[str]:
     """Return ``extract_visible`` of each of some texts."""
-    if any("^" in text for text in markdown):  # a footnote's mark takes the blank behind it
+    joined = _BETWEEN.join(markdown)
+    if "^" in joined:  # a footnote's mark takes the blank behind it
         return [extract_visible(text) for text in markdown]
-    return extract_visible(_BETWEEN.join(markdown)).split(_BETWEEN) if markdown else []
+    seen = extract_visible(joined)
+    return list(markdown) if seen is joined else seen.split(_BETWEEN)
 
 
 def find_spans(text: str, language: Language) -> Iterator[tuple[int, int]]:
@@ -264,6 +291,12 @@ def is_seen(text: str) -> bool:
     if text.isascii():  # nothing but letters, digits and marks shows there
         return _ASCII_SEEN.search(text) is not None
     return _SEEN.search(text) is not None
+
+
+def begins_seen(text: str) -> bool:
+    """Tell whether a text begins with a letter or a digit of ASCII, which shows whatever Markdown stands behind it."""
+    first = text[:1]
+    return first.isascii() and first.isalnum()
 
 
 def split_graphemes(text: str) -> list[str]:

@@ -113,7 +113,7 @@ def _check_nested(document: Document, arguments: Arguments) -> CheckVerdict:
 
 
 def _check_table(document: Document, arguments: Arguments) -> CheckVerdict:
-    tables = [block for block in document.structure if block.kind == "table"]
+    tables = document.list_blocks("table")
     passed = any(table.rows >= arguments["min_rows"] and table.columns >= arguments["min_cols"] for table in tables)
     return CheckVerdict(
         passed, f"tables: {', '.join(f'{table.rows} x {table.columns}' for table in tables[:5]) or 'none'}"
@@ -125,7 +125,8 @@ def _check_paragraph_size(document: Document, arguments: Arguments) -> CheckVerd
         return CheckVerdict(False, "no paragraph")
     limit: int = arguments["max_chars"]
     return check_none_wrong(
-        (one.text for one in document.paragraphs if len(one.text) > limit), f"paragraphs of {limit} characters at most"
+        (text for text in document.list_paragraph_texts() if len(text) > limit),
+        f"paragraphs of {limit} characters at most",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gavel.envs.instruction_following import structure, text
+from gavel.envs.instruction_following import blocks, plain_blocks, sentences, structure, text
 from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.stops import is_abbreviation, is_ordinary
 
@@ -112,3 +112,51 @@ def test_a_full_stop_behind_an_ordinary_word_is_never_part_of_it() -> None:
                 if is_ordinary(word, language):
                     before = [draw.choice(("der", "am", "44", "J.", "see")), word]
                     assert not is_abbreviation(before, f"{' '.join(before)}.", after, language)
+
+
+STOPPED = (
+    "cat", "The", "Dr", "etc", "no", "No", "I", "A", "mich", "so", "Yum", "Yahoo", "don't", "it's", "'", "(",
+    "[", ")", "]", "...", "?!", "!", "?", ".", ". ", ". ", ". ", ". ", "! ", "? ", " ", " ", " ", "A ", "The ",
+    "Then ", "we ", "Go", "x", ",", "-", "3", "3.14", "e.g.", "U.S.", "*", "_", "/", ":", "Bahnhofstr",
+    "Art", "kg", "TV", "am", "Mon", "well-known", "J-P", "l'avv", "dell'art",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [code for code, language in LANGUAGES.items() if language.cased])
+def test_sentences_of_plain_text_are_those_that_the_library_finds(code: str) -> None:
+    language, draw, plain = LANGUAGES[code], random.Random(7), 0
+    for _ in range(2500):
+        written = "".join(draw.choice(STOPPED) for _ in range(draw.randrange(2, 16))).strip()
+        found = sentences._split_plain(written, language) if text.has_word(written) else None
+        if found is not None:
+            plain += len(found) > 1
+            assert found == sentences._cut_text(written, sentences._find_ends(written, language))
+    assert plain > 20
+
+
+LINES = (
+    "word", "Word two", "The end.", "", "", "", "- item", "* a", "1. x", "2) y", "  - sub", "    - deep",
+    "    code", "# H", "## <<T>>", "---", "***", "| a | b |\n|---|---|\n| c | d |", "```py\nx = 1\n```", "```",
+    "> q", ">", "  text", "-", "1.", "5 apples", "é", "好", "一、x", "“q”", "¿x", '"Q', "[x] y", "(a) b", "*em*",
+    "**Bold** x", "**1. a**", "- **b** c", "- 5 apples", "1. 5# x", "-     x", "a. b", "I. d", "P.S. x",
+    "3. Oktober", "• • •", "— oh", "- [ ] c", "<<t>>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["en", "de", "fre", "zh"])
+def test_blocks_of_plain_replies_are_those_of_the_long_way(code: str) -> None:
+    language, draw, read = LANGUAGES[code], random.Random(8), 0
+    plain = [line for line in LINES if plain_blocks.read_plain_blocks(["word", "", *line.split("\n")], language)]
+    for number in range(4000):
+        lines = "\n".join(draw.choice(plain if number % 2 else LINES) for _ in range(draw.randrange(1, 14))).strip("\n")
+        found = plain_blocks.read_plain_blocks(lines.split("\n"), language)
+        if found is not None:
+            read += 1
+            assert found == blocks.parse_blocks(*blocks.read_layout(lines), language), lines
+    assert read > 1000
+
+
+def test_a_title_in_a_heading_ends_the_lists_above_it() -> None:
+    for written in ("- a\n## <<T>>\n  - b", "> - a\n\n- a\n## <<T>>\n  - b"):
+        found = blocks.parse_blocks(*blocks.read_layout(written), ENGLISH)
+        assert found[-1].level == 1

@@ -190,3 +190,10 @@ def test_reported_sentence_ends_are_found() -> None:
         != row["right_verdict"]
     ]
     assert (len(rows) > 0, wrong) == (True, [])
+
+
+@pytest.mark.parametrize("code", [code for code, language in LANGUAGES.items() if language.spaced])
+def test_exclamations_that_the_library_takes_for_names_end_sentences(code: str) -> None:
+    for exclaimed in ("Yum! It is good.", "We said Yum! Then we left.", "Yum? Really.", "Was it Yahoo? It was."):
+        assert len(split_sentences(exclaimed, LANGUAGES[code])) == 2
+    assert len(split_sentences("They asked Yahoo! Answers about it.", LANGUAGES[code])) == 1
