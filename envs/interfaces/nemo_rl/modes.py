@@ -68,6 +68,11 @@ REFUSED = (
         "data_plane.enabled: false, "
         "or use SingleController", ("grpo", "grpo_async"),
     ),
+    RefusedMode("on_policy_distillation.enabled", "it takes no reward at all, so that nothing would be graded for"),
+    RefusedMode(
+        "loss_fn.positive_example_nll_weight",
+        "it is of PPO: GRPO hands its loss no reward, so that it would do nothing; set it to 0",
+    ),
     RefusedMode("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
     RefusedMode("grpo.invalid_tool_call_advantage", _GYM, asked=_is_set),
     RefusedMode("grpo.malformed_thinking_advantage", _GYM, asked=_is_set),
