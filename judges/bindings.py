@@ -4,7 +4,7 @@ is taken.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gavel.judges.assets import AssetStore
@@ -152,14 +152,22 @@ def add_members(bindings: Mapping[str, Binding]) -> dict[str, Binding]:
 
 def _check_known(name: str, choices: Iterable[str], field: str, what: str) -> None:
     if name not in (names := list(choices)):
-        near = find_nearest(name, names)
         raise ConfigError(
             f"there is no such {what}",
             field=field,
             found=name,
             allowed=", ".join(names) or "(none is declared)",
-            remedy=f"did you mean `{near[0]}`?" if near else f"declare the {what} or name one of these",
+            remedy=_advise_name(name, names, field, what),
         )
+
+
+def _advise_name(name: str, names: Sequence[str], field: str, what: str) -> str:
+    if what == "service" and "," in name:
+        return f"several judges are a list: {field}=[{name}]"
+    if what == "service" and name == "judge":
+        return "in this table the config's `judge` is called `general`"
+    near = find_nearest(name, names)
+    return f"did you mean `{near[0]}`?" if near else f"declare the {what} or name one of these"
 
 
 def _check_all_used(names: Iterable[str], used: set[str], group: str, what: str) -> None:

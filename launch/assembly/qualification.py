@@ -72,7 +72,7 @@ def _make_standing(name: str, binding: Binding, certificates: Path) -> Standing:
     except CertificateError as failed:
         return Standing(name, judge, "unknown", f"judge of {name}: {failed.problem} ({failed.where})")
     if certificate is None:
-        how = "`gavel probe` with the same env=… and judge=… says whether its grades can be trusted"
+        how = "`gavel probe` with the same env=…, rubrics and judge=… says whether its grades can be trusted"
         return Standing(name, judge, "never probed", f"judge of {name}: never probed; {how}")
     reasons = list_shortcomings(certificate, Qualification())
     if reasons:

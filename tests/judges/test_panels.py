@@ -234,6 +234,8 @@ def bind(tmp_path: Path, config: BindingConfig, profile: str | None = None, **se
         (BindingConfig(("a", "a"), "r"), "judge", "count twice"),
         (BindingConfig(("a", "twin"), "r"), "judge", "count twice"),
         (BindingConfig(("a", "zz"), "r"), "judge", "no such service"),
+        (BindingConfig("a,b", "r"), "judge", r"a list: judging.bindings.x.judge=\[a,b\]"),
+        (BindingConfig(("judge", "a"), "r"), "judge", "`judge` is called `general`"),
         (BindingConfig(("a", "b"), "r", quorum=3), "quorum", "out of range"),
         (BindingConfig(("a", "b"), "r", quorum=0), "quorum", "out of range"),
         (BindingConfig(("a", "b"), "r", combine="first", quorum=1), "quorum", "no effect with combine=first"),
