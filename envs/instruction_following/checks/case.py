@@ -205,13 +205,13 @@ _LAST: Mapping[str, Callable[[str], bool]] = MappingProxyType(
 
 def _count_upper_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     if document.prose.isascii():
-        return sum([word.isupper() for word in document.words])
+        return sum(map(str.isupper, document.words))
     return sum(map(_is_all_upper, document.words))
 
 
 def _count_lower_words(document: Document, arguments: Arguments) -> int:  # noqa: ARG001
     if document.prose.isascii():
-        return sum([word.islower() for word in document.words])
+        return sum(map(str.islower, document.words))
     return sum(map(_is_all_lower, document.words))
 
 

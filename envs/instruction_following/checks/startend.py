@@ -32,11 +32,13 @@ def _check_start(document: Document, arguments: Arguments) -> CheckVerdict:
     phrase = _fold_line(arguments["start_phrase"])
     bare = _strip_opening(phrase)
     text = document.folded_source
-    wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
-    passed = any(_is_start(whole, phrase) for whole in wholes) or (
-        bool(bare) and _is_start(_strip_opening(document.folded), bare)
+    passed = (
+        _is_start(text, phrase)
+        or _is_start(document.folded, phrase)
+        or (_is_markup(phrase) and _is_start(document.folded_literal, phrase))
+        or (bool(bare) and _is_start(_strip_opening(document.folded), bare))
+        or _is_start(_tighten_marks(document.folded), _tighten_marks(phrase))
     )
-    passed = passed or _is_start(_tighten_marks(document.folded), _tighten_marks(phrase))
     return CheckVerdict(passed, f"begins with {text[:40]!r}")
 
 
@@ -66,11 +68,17 @@ def _is_start(text: str, phrase: str) -> bool:
 
 def _check_end(document: Document, arguments: Arguments) -> CheckVerdict:
     phrase, text = _fold_line(arguments["end_phrase"]), document.folded_source
-    wholes = (text, document.folded, *((document.folded_literal,) if _is_markup(phrase) else ()))
-    tight = _tighten_marks(phrase)
-    passed = any(_is_end(read, phrase) for whole in wholes for read in _list_endings(whole, phrase))
-    passed = passed or any(_is_end(read, tight) for read in _list_endings(_tighten_marks(document.folded), tight))
+    passed = (
+        _ends_in(text, phrase)
+        or _ends_in(document.folded, phrase)
+        or (_is_markup(phrase) and _ends_in(document.folded_literal, phrase))
+        or _ends_in(_tighten_marks(document.folded), _tighten_marks(phrase))
+    )
     return CheckVerdict(passed, f"ends with {text[-40:]!r}")
+
+
+def _ends_in(text: str, phrase: str) -> bool:
+    return any(_is_end(read, phrase) for read in _list_endings(text, phrase))
 
 
 def _list_endings(text: str, phrase: str) -> tuple[str, ...]:
