@@ -284,6 +284,7 @@ _TABLE = (
             _RUN, ("trainer.nemo_rl_root=DIR", "your checkout of NVIDIA-NeMo/RL"), ("trainer.model=NAME", "the policy"),
             ("trainer.overrides.…", "any other key of NeMo-RL, such as trainer.overrides.grpo.max_num_epochs=1"),
             ("tasks.path=FILE", "the tasks; validation.path=FILE for validation"),
+            ("envs.NAME.weight=X", "several environments, each with env@envs.NAME=CHOICE envs.NAME.tasks.path=FILE"),
             ("placement.mode=MODE", "external, same_node, het (its own part of a Slurm job), shared (one judge for "
                                     "many runs)"),
             ("cluster.nodes=N", "also gpus_per_node, account, partition, time, container, …"),

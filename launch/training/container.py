@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import gavel
+from gavel.launch.assembly.assemble import split_environments
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.config.training_schema import ClusterConfig
 from gavel.launch.training.render import find_ray_sub
@@ -72,8 +73,11 @@ def _list_places(config: TrainConfig, run: Path) -> list[tuple[str, object]]:
         ("run.dir", run),
         ("placement.folder", config.placement.folder),
         ("trainer.nemo_rl_root", config.trainer.nemo_rl_root),
-        ("tasks.path", config.tasks.path),
-        ("validation.path", config.validation.path),
+        *(
+            (f"{f'envs.{name}.' if name else ''}{key}.path", tasks.path)
+            for name, part in split_environments(config).items()
+            for key, tasks in (("tasks", part.tasks), ("validation", part.validation))
+        ),
         ("assets.cache", config.assets.cache),
         ("assets.mirror", config.assets.mirror if str(config.assets.mirror or "").startswith(_PATHS) else None),
     ]

@@ -117,3 +117,10 @@ def test_what_is_wrong_with_one_is_told_with_its_name_and_other_trainers_train_i
     assert "envs.b.tasks.path: no tasks are named" in found
     assert "envs.c.tasks.path: there is no such file" in found
     assert "this trainer trains in one environment" in found
+
+
+def test_a_container_must_see_the_tasks_of_each(tmp_path: Path) -> None:
+    said = words(tmp_path, "cluster=slurm", "cluster.container=image.sqsh", "cluster.mounts=['/elsewhere:/elsewhere']")
+    found = "\n".join(check_run(compose_config("train", said), tmp_path / "run").findings)
+    for name in "abc":
+        assert f"envs.{name}.tasks.path: the container does not see this place" in found
