@@ -84,7 +84,23 @@ class BoundJudges:
         return await _replay_answer(rubric, query, key) or await self._ask_model(binding, query, key)
 
     def _ask_as(self, name: str) -> Callable[[JudgeQuery], Awaitable[Grade]]:
-        return lambda query: self.grade(replace(query, binding=name))
+        """Return what asks one member of a panel; a failure that the panel may go on without is kept like an answer, so
+        that every receipt of a row stands in its journal.
+        """
+
+        async def ask_member(query: JudgeQuery) -> Grade:
+            query = replace(query, binding=name)
+            try:
+                return await self.grade(query)
+            except JudgeFailure as failed:
+                digest = self._get_binding(name).rubric.digest
+                key = make_answer_key(query, digest)
+                if failed.receipts and failed.receipts != _list_earlier_receipts(key):
+                    raw = failed.raw or ""
+                    _keep_answer(StoredAnswer(key, name, query.slots, digest, raw, failed.receipts, unread=True))
+                raise
+
+        return ask_member
 
     def _get_binding(self, name: str) -> Binding:
         try:

@@ -28,7 +28,10 @@ class _NoModel:
         self.name = name
 
     async def complete(self, request: ChatRequest) -> Completion:  # noqa: ARG002
-        raise ModelFailure(FailureKind.CANCELLED, f"what {self.name} replied is not stored under this version's rubric")
+        # not `cancelled`: a member of a panel that failed has no stored reply, and the panel went on without it
+        raise ModelFailure(
+            FailureKind.JUDGE_FAILED, f"what {self.name} replied is not stored under this version's rubric"
+        )
 
 
 @dataclass(slots=True)

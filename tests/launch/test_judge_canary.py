@@ -33,7 +33,7 @@ def wrong(body: dict[str, Any]) -> str:
     return word(STRICT, "incorrect")
 
 
-def config_of(tmp_path: Path, *urls: str) -> str:
+def config_of(tmp_path: Path, *urls: str, more: tuple[str, ...] = ()) -> str:
     """The config of a trainer whose judge is at ``urls``."""
     named = "[" + ",".join(f"'{url}'" for url in urls) + "]"
     words = [
@@ -43,6 +43,7 @@ def config_of(tmp_path: Path, *urls: str) -> str:
         "judge.model=fake",
         "judge.attempts=1",
         "judge.cache=false",
+        *more,
     ]
     checked = check_run(compose_config("train", words), tmp_path / "run")
     assert checked.findings == ()
@@ -79,6 +80,25 @@ async def test_a_replica_that_grades_the_golden_control_wrongly_is_named_with_bo
             (told,) = said
         assert two.base_url in told
         assert "must be correct, and is incorrect" in told
+
+
+async def test_of_a_panel_each_member_grades_the_golden_control_and_the_canaries_are_the_whole_ones(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    right = knowing(STRICT, tmp_path)
+    async with FaultServer(reply=right) as one, FaultServer(reply=right) as two:
+        second = ("mode=external", f"base_url={two.base_url}", "model=second", "attempts=1")
+        panel = ("judging.bindings.abstention.judge=[general,second]", *(f"services.second.{word}" for word in second))
+        text = config_of(tmp_path, one.base_url, more=panel)
+        await ask_golden(text, tmp_path, said.append, required=True)
+        assert (one.count, two.count) == (1, 1)
+        async with prepare_canaries(text, tmp_path / "run", 1, RULES, {}, said.append) as watched:
+            assert watched is not None
+            assert await watched.ask_first() is None
+        assert (one.count, two.count) == (1 + COUNT, 1 + COUNT)
+    assert said == []
+    assert [len(found.report.labels) for found in read_rounds(tmp_path / "run")] == [COUNT]
 
 
 async def test_a_judge_that_cannot_be_asked_stops_the_start_even_where_no_certificate_is_required(

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.fault_server import server_process
+from tests.support.faults import Answer
 from tests.support.rubric_files import write_rubric
 from tests.support.runs import rows
 
@@ -19,11 +20,13 @@ from gavel.launch.cli.command_line import main
 CANDIDATES = ("Paris", "Red", "Eight", "Down", "Split")
 
 
-def reply(body: dict[str, Any]) -> str:
+def reply(body: dict[str, Any]) -> str | Answer:
     """Answer as a policy with the question's own word, or as one of three judges: ``strict`` never says fair,
     ``unsure`` says nothing of what is down.
     """
     text, model = body["messages"][-1]["content"], body["model"]
+    if model == "down":
+        return Answer("good", model="another")  # not the model that was asked: its reply counts for nothing
     if model == "policy-model":
         return next(word for word in CANDIDATES if word in text)
     if "<criteria>" in text:
@@ -128,6 +131,26 @@ def test_a_panel_grades_by_its_quorum_keeps_every_receipt_and_a_split_row_has_no
     assert count_judges(panel) == before
     assert main(["regrade", str(panel)]) == 3  # tried again: its answers are known, so nobody is asked
     assert count_judges(panel) == before
+
+
+@pytest.mark.parametrize("combine", ["majority", "first"])
+def test_a_member_that_is_down_leaves_the_panel_and_the_run_verifies_all_the_same(
+    combine: str, words: list[str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    down = [*add_services(url, "down", "strict"), "services.down.attempts=1"]
+    judges = ["judging.bindings.helpful.judge=[down,general,strict]", f"judging.bindings.helpful.combine={combine}"]
+    assert main(["rollout", *words, *down, *judges, f"run.dir={run}"]) == (3 if combine == "majority" else 0)
+    found = {row["task_id"]: row for row in rows(run)}
+    assert found["Paris"]["outcome"]["label"] == "good"
+    services = [receipt["service"] for receipt in found["Paris"]["receipts"] if receipt["role"] == "judge"]
+    assert services == (["down", "general", "strict"] if combine == "majority" else ["down", "general"])
+    if combine == "majority":  # two are left, who differ on these
+        errors = [orjson.loads(line) for line in (run / "errors.jsonl").read_bytes().splitlines()]
+        assert {error["task_id"] for error in errors} == {"Red", "Split"}
+    capsys.readouterr()
+    assert main(["verify", str(run)]) == 0
+    assert f"{len(found)} outcomes from stored replies" in capsys.readouterr().out
 
 
 def test_a_member_that_is_added_is_the_only_one_that_is_asked(words: list[str], url: str, tmp_path: Path) -> None:
