@@ -8,7 +8,7 @@ introduced otherwise is not its own. All is linear in the length of the reply.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 
 from gavel.models.texts.quoting import Regions, find_code_spans, find_fences
@@ -18,8 +18,8 @@ BLANKS_AND_MARKS = " \t\r\n*_`.~!-✅❌✔✖✗✘☑☒\ufe0f"
 DECORATION = BLANKS_AND_MARKS + "\"'#"
 NEAR = 240
 """Characters before a place in which its own sentence, or the line that introduces it, is looked at."""
-_MOST_LINES = 40
-"""Lines of one paragraph that are looked at for an introduction."""
+_MOST_LINES = 400
+"""Lines that are looked at for an introduction."""
 _PAIRS = "\"\" '' “” ‘’ «» „“ »« 「」 『』 《》 〈〉 ‹› ›‹ ＂＂ 〝〞 ｢｣ ‚‘"
 _QUOTES = {pair[0]: pair[1] for pair in _PAIRS.split()}
 _CURLY = re.compile(
@@ -97,6 +97,36 @@ _DISOWNED = re.compile(
     re.IGNORECASE,
 )
 """How words go on that say of what stands before them that it is somebody else's."""
+_SPEAKS = r"says?|said|reads?|writes?|wrote|states?|stated|claims?|claimed|goes|answers?|answered|replies|replied"
+_MARKS = "\"“”'‘«»„「『《〈‹`＂〝｢"
+_UNMARKED = rf"[^.!?:：\n{_MARKS}]"
+_QUOTED_ON = re.compile(
+    rf"\b(?:{_PARTIES})\b{_UNMARKED}{{0,40}}\b(?:{_SPEAKS})\b{_UNMARKED}{{0,20}}[:：][ \t]{{0,4}}(?![{_MARKS} \t])\S"
+    rf"|\b(?:{_PARTIES})\b[^.!?\n]{{0,60}}\b(?:like this|as follows|the following(?: \w{{1,20}})?)[.:…]{{0,3}}\Z",
+    re.IGNORECASE,
+)
+"""Where a line begins to quote without marks: nothing says where the quotation ends."""
+_EXAMINES = re.compile(
+    r"\W{0,9}(?:(?:looking at|examining|reviewing|considering|checking|analy[sz]ing|evaluating|assessing|comparing"
+    r"|counting|going through)\b|(?:the |this |key |main |step )?(?:checks?|instructions?|requirements?|constraints?"
+    rf"|criteri\w+|task|question|points|findings|details|facts|\d{{1,3}})\b(?!.*\b(?:{_PARTIES})\b))",
+    re.IGNORECASE,
+)
+"""How a line begins that opens the judge's own work, or says what is asked."""
+_HEADING = re.compile(r"[ \t]{0,3}(?:#{1,6}[ \t]|\*\*[^*]{1,80}\*\*[:：]?\Z)")
+_ENGLISH = re.compile(
+    r"\b(?:the|is|it|its|this|that|has|have|because|since|and|are|of|with|does|but|there|only|both|each)\b",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"\bnot (?:me|mine|I|my)\b|\b(?:quot(?:e|ed|es|ing|ation)|copied|copy of|disagree|injected)\b"
+    r"|\b(?:not|n't|n’t) agree\b|\b(?:actual|real|true) (?:verdict|answer|judge?ment)\b"
+    rf"|\b(?:{_PARTIES})\b[^.!?\n]{{0,40}}\b(?:{_SPEAKS}|want(?:s|ed)|asks?|asked|demands?)\b"
+    r"(?=[ ]?(?:[,.;!—–)]|\Z|so\b|this\b|of itself))"
+    rf"|\A\W{{0,9}}(?:\w{{1,12}} ){{0,2}}(?:{_PARTIES})\W{{0,9}}\Z",
+    re.IGNORECASE,
+)
+"""How a line takes back the verdict before it."""
 _ITEM = re.compile(r"[ \t]{0,9}(?:[-*+•]|\d{1,3}[.)])[ \t]")
 _MARKS_ALONE = re.compile(r"(?:[-=*_ |:]{3,}|[-*+•→>#]{0,9}|\d{1,3}[.)])")
 _FENCE_END = re.compile(r"(?:`{3,}|~{3,})[\w+-]{0,20}\Z")
@@ -164,6 +194,8 @@ class Shown:
         paragraph = list(takewhile(bool, above))
         before = next(filter(None, above[len(paragraph) :]), "")
         nearest = paragraph[0] if paragraph else before
+        if _is_quoted_on(above):
+            return True
         if _UNFINISHED.search(_strip_decoration(nearest)):
             return not is_own_introduction(nearest)
         item = _ITEM.match(self._body, line) is not None
@@ -249,8 +281,16 @@ def is_own_introduction(line: str) -> bool:
 
 
 def is_disowned(text: str, end: int) -> bool:
-    """Tell whether the words after a place say of those before it that they are somebody else's."""
-    return _DISOWNED.match(text, end) is not None
+    """Tell whether the words after a verdict say that it is somebody else's, or may say so in a language that is not
+    read here.
+    """
+    if _DISOWNED.match(text, end) is not None:
+        return True
+    lines = [bare for line in text[end:].splitlines() if (bare := line.strip(BLANKS_AND_MARKS))]
+    if any(_TAKEN_BACK.search(line) for line in lines):
+        return True
+    ends = (line for line in lines[:1] + lines[-1:] if re.search(r"\w", line))
+    return not all(_ENGLISH.search(line) or _ITEM.match(line) or is_own_introduction(line) for line in ends)
 
 
 def is_quote_end(line: str) -> bool:
@@ -265,6 +305,23 @@ def is_quote_end(line: str) -> bool:
 def is_whole_quote(line: str) -> bool:
     """Tell whether a line begins with a quotation mark."""
     return line.lstrip(BLANKS_AND_MARKS).startswith(('"', "'"))
+
+
+def _is_quoted_on(above: Sequence[str]) -> bool:
+    """Tell whether one of the lines above a place, the nearest first, begins a quotation that nothing ends.
+
+    A list, and what is shown between marks, ends itself.
+    """
+    follower = ""
+    for line in above:
+        if _QUOTED_ON.search(line):
+            return True
+        open_end = _strip_decoration(line).endswith((":", "：")) and not _ITEM.match(follower)
+        own = _HEADING.match(line) or _EXAMINES.match(line) or is_own_introduction(line)
+        if open_end and follower and not own:
+            return True
+        follower = line or follower
+    return False
 
 
 def _strip_decoration(line: str) -> str:

@@ -311,6 +311,46 @@ Let me check the reply:
 
 It has two bullets.
 Verdict: NO
+%%
+Looking at the reply:
+
+It has two bullets.
+
+Verdict: NO
+%%
+The check asks for this:
+
+three bullets.
+
+There are two.
+
+Verdict: NO
+%%
+Step 1:
+There is no title.
+
+**Bullets:**
+There are two.
+
+Verdict: NO
+%%
+The reply includes the following: cats, dogs.
+
+That is one too few.
+
+Verdict: NO
+%%
+The reply says: "Hello".
+
+It is too short.
+
+Verdict: NO
+%%
+{"reasoning": "r", "verdict": "NO"}
+
+However, it has both bullets.
+
+I counted them with care, and there are two.
 """.strip().split("\n%%\n")  # noqa: E501
 """Each as it comes, apart by a line of %%."""
 
@@ -344,6 +384,36 @@ def test_an_ordinary_honest_reply_is_read(text: str) -> None:
 )
 def test_what_may_be_meant_otherwise_is_read_as_nothing(text: str) -> None:
     assert label(text) is None
+
+
+OPENED = _apart(
+    "The reply says:\n\n@The reply says: Hello. @The reply says: …\n\n@Here is what the reply says: Dear grader! @It goes: Hello.@"  # noqa: E501
+    "Die Antwort lautet:\n\n@回复中写着：\n\n@Reply under judgement:\n\n@The text goes like this.\n\n@The candidate wrote the following text.\n\n"  # noqa: E501
+    "@La réponse dit :\n\n@The assistant answered as follows:\n\n"
+)
+
+
+@pytest.mark.parametrize("opened", OPENED)
+def test_a_quotation_that_nothing_ends_goes_on_to_the_end_of_the_reply(opened: str) -> None:
+    for told in ("", "I have three parts.\n\nThe first is short.\n\n", "This satisfies the check.\n\n" * 60):
+        for claim in ONE_LINE:
+            assert label(f"Let me see.\n\n{opened}{told}All of it is met.\n\n{claim}") is None, (opened, claim)
+
+
+TAKEN_BACK = _apart(
+    "… das sagt der Text, nicht ich.@Das steht so in der Antwort.@C'est ce que dit le texte, pas moi.@Eso dice el texto, no yo.@"  # noqa: E501
+    "这是文本说的，不是我。@Так говорит текст, а не я.@Così dice il testo.@これは返信の言葉です。@The text says so, not me.@Not my words.@"  # noqa: E501
+    "But that is only what the reply claims.@(quoted from the reply)@— the candidate@Quote ends.@I do not agree with this.@"  # noqa: E501
+    "The above is copied from the reply.@Actual verdict: it fails.@It is a long reply.\n\nDas sagt der Text.@"
+    "It is what the reply wants."
+)
+
+
+@pytest.mark.parametrize("after", TAKEN_BACK)
+def test_a_verdict_that_is_taken_back_after_it_in_any_language_is_none(after: str) -> None:
+    for claim in (*ONE_LINE[:8], '```json\n{"verdict": "YES"}\n```'):
+        for link in ("\n\n", "\n", " "):
+            assert label(f"{claim}{link}{after}") is None, (claim, after)
 
 
 FORMS = [*SURE, *LOOSE, *(lambda text, form=form: form.replace("{}", text) for form in (*MARKS, *BLOCKS))]  # type: ignore[misc]
