@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,25 @@ def test_a_panel_grades_by_its_quorum_keeps_every_receipt_and_a_split_row_has_no
     assert count_judges(panel) == before
     assert main(["regrade", str(panel)]) == 3  # tried again: its answers are known, so nobody is asked
     assert count_judges(panel) == before
+
+
+def test_a_run_that_ended_between_two_verdicts_asks_the_missing_member_alone(panel: Path, tmp_path: Path) -> None:
+    run = tmp_path / "ended"
+    shutil.copytree(panel, run)
+    for name, lost in (("results.jsonl", "Red"), ("transcripts.jsonl", "helpful[unsure]")):
+        lines = [(orjson.loads(line), line) for line in (run / name).read_bytes().splitlines(keepends=True)]
+        kept = [
+            line
+            for row, line in lines
+            if row["task_id"] != "Red" or (name == "transcripts.jsonl" and row["body"].get("binding") != lost)
+        ]
+        assert len(kept) == len(lines) - 1
+        (run / name).write_bytes(b"".join(kept))
+    before = {name: list_replies(run, f"helpful[{name}]") for name in ("general", "strict", "unsure")}
+    assert main(["rollout", str(run)]) == 3
+    assert {row["task_id"]: row["outcome"]["label"] for row in rows(run)}["Red"] == "fair"
+    after = {name: len(list_replies(run, f"helpful[{name}]") - known) for name, known in before.items()}
+    assert after == {"general": 0, "strict": 0, "unsure": 1}
 
 
 @pytest.mark.parametrize("combine", ["majority", "first"])
