@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.masking import GRADED, TOLD, compare_parts
+from gavel.models.errors import ConfigError
 
 PREFIX = "reward/"
 """NeMo-RL's own, of the columns that its estimator takes for components."""
@@ -25,6 +26,9 @@ def wrap_component_advantage(original: Callable[..., Any], *, several: bool) -> 
     Args:
         original: the estimator's method; it demands two components.
         several: whether several environments are trained on: a step may then hold samples of a single component.
+
+    Raises:
+        ConfigError: when called, no sample has a second component.
     """
 
     def compute_advantage(
@@ -39,7 +43,9 @@ def wrap_component_advantage(original: Callable[..., Any], *, several: bool) -> 
         if not bool(counted.any()):
             return found
         values, present = read_components(repeated_batch)
-        if several and len(values) < 2:
+        if len(values) < 2:
+            if not several:
+                raise _make_error(list(values))
             values[_NONE] = torch.zeros_like(rewards)
             present[_NONE] = torch.zeros_like(rewards)
         kept = {name: column[counted].to(rewards.dtype) for name, column in values.items()}
@@ -50,6 +56,16 @@ def wrap_component_advantage(original: Callable[..., Any], *, several: bool) -> 
         return found
 
     return compute_advantage
+
+
+def _make_error(names: list[str]) -> ConfigError:
+    return ConfigError(
+        "GDPO compares the components of a reward, and the rewards of this environment have one",
+        field="grpo.adv_estimator.name",
+        found=f"gdpo, and {', '.join(names) or 'no component'}",
+        allowed="a reward of several components (tiered; graded, of several rubrics), or several environments",
+        remedy="grpo.adv_estimator.name: grpo",
+    )
 
 
 def read_components(batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,6 +22,7 @@ from tests.envs.interfaces.nemo_rl_train import R, W, train, trainer_process
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.masking import GRADED, TOLD
+from gavel.models.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SETTINGS = {"use_leave_one_out_baseline": True, "normalize_rewards": True, "reward_weights": None}
@@ -100,7 +101,7 @@ def test_two_environments_with_a_component_each_are_compared_apart_in_any_step()
     )
     alone = hooked([0, 0], rows[:2], normalize_rewards=False, several=True)
     assert alone == pytest.approx([1 / math.sqrt(2), -1 / math.sqrt(2)], abs=1e-5)
-    with pytest.raises(ValueError, match="GDPO requires multiple reward components"):
+    with pytest.raises(ConfigError, match="the rewards of this environment have one"):
         hooked([0, 0], rows[:2])
     assert hooked([0, 0], [None, None], several=True) == [0.0, 0.0]
 

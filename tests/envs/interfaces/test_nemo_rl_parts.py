@@ -174,6 +174,17 @@ def test_metrics_are_over_graded_samples_and_count_the_others_by_kind() -> None:
     }
 
 
+def test_a_stop_names_the_newest_ungraded_sample_also_where_it_is_of_an_earlier_step() -> None:
+    watch = FailureWatch(FailurePolicy(max_ungraded_fraction=0.4, window=4, minimum=2))
+    watch_over(watch, [verdict("a", None)])
+    with pytest.raises(TrainingStopped, match="the newest: judge_failed"):
+        watch_over(watch, [verdict("b", 1.0)])  # the second row, at which the share is known, is a graded one
+    cut = FailureWatch(FailurePolicy(max_ungraded_fraction=0.4, window=4, minimum=4))
+    watch_over(cut, [verdict("a", 1.0), verdict("b", None), None])
+    with pytest.raises(TrainingStopped, match="the newest: its episode was cut"):
+        watch_over(cut, [verdict("c", 1.0)])
+
+
 def test_each_of_several_environments_has_its_own_samples_losses_and_reward() -> None:
     tallies = Tallies()
     tallies.add_verdicts(
