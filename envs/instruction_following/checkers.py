@@ -17,17 +17,14 @@ import collections
 import contextlib
 import os
 import queue
-import select
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from gavel.envs.instruction_following.fast import FastJob, FastVerdict
-from gavel.envs.instruction_following.worker import read_frame, write_frame
+from gavel.envs.instruction_following.fast import FastJob, FastVerdict, run_jobs
+from gavel.models.texts.textwork import JobFailed, TextWorker, pack_job, take_worker
 
 MOST_WORKERS = 8
 PATIENCE_S = 60.0
@@ -40,49 +37,16 @@ CHARACTERS_AT_ONCE = 40_000
 Verdicts = tuple[FastVerdict, ...]
 
 _TRIES = 2
-_COMMAND = "from gavel.envs.instruction_following.worker import main; main()"
 
 
 class WorkerLost(Exception):
     """A worker died or hung over a job, twice."""
 
 
-@dataclass(slots=True)
-class _Worker:
-    process: subprocess.Popen[bytes]
-
-    @classmethod
-    def start(cls) -> _Worker:
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        return cls(
-            subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
-            )
-        )
-
-    def ask_jobs(self, jobs: Sequence[FastJob]) -> list[Verdicts]:
-        """Return the verdicts of each job.
-
-        Raises:
-            EOFError, OSError: the worker died or hung; it cannot be used again.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        write_frame(self.process.stdin, [tuple(job) for job in jobs])
-        answered = select.poll()
-        answered.register(self.process.stdout, select.POLLIN)
-        if not answered.poll(PATIENCE_S * 1000):
-            raise TimeoutError
-        return [tuple(FastVerdict(*verdict) for verdict in verdicts) for verdicts in read_frame(self.process.stdout)]
-
-    def stop_process(self) -> None:
-        """Stop the process and wait for it."""
-        self.process.kill()
-        for stream in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):  # what was not sent to a dead worker is lost with it
-                if stream is not None:
-                    stream.close()
-        self.process.wait()
+def _ask_worker(worker: TextWorker, jobs: Sequence[FastJob]) -> list[Verdicts]:
+    """Return the verdicts of each job; as ``TextWorker.run_job``."""
+    answers = worker.run_job(pack_job(run_jobs, [tuple(job) for job in jobs]), PATIENCE_S)
+    return [tuple(FastVerdict(*verdict) for verdict in verdicts) for verdicts in answers]
 
 
 @dataclass(slots=True)
@@ -104,7 +68,7 @@ class _Pool:
     waiting: collections.deque[_Waiting] = field(default_factory=collections.deque)
     at_work: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    idle: queue.SimpleQueue[_Worker] = field(default_factory=queue.SimpleQueue)
+    idle: queue.SimpleQueue[TextWorker] = field(default_factory=queue.SimpleQueue)
     closed: bool = False
 
     def put_job(self, waiting: _Waiting) -> bool:
@@ -149,11 +113,13 @@ class _Pool:
     def _answer_jobs(self, jobs: list[FastJob]) -> list[Verdicts | BaseException]:
         """Return the verdicts or the failure of each job; where several fail together, each is tried alone."""
         if len(jobs) > 1:
-            worker = self._take_worker()
+            worker = take_worker(self.idle)
             try:
-                verdicts = worker.ask_jobs(jobs)
+                verdicts = _ask_worker(worker, jobs)
             except (EOFError, OSError):
                 worker.stop_process()
+            except JobFailed:
+                self._return_worker(worker)
             else:
                 self._return_worker(worker)
                 return [*verdicts]
@@ -167,28 +133,20 @@ class _Pool:
 
     def _run_job(self, job: FastJob) -> Verdicts:
         for _ in range(_TRIES):
-            worker = self._take_worker()
+            worker = take_worker(self.idle)
             try:
-                (verdicts,) = worker.ask_jobs([job])
+                (verdicts,) = _ask_worker(worker, [job])
             except (EOFError, OSError):
                 worker.stop_process()
                 continue
+            except JobFailed as failed:
+                self._return_worker(worker)
+                raise failed.error from None
             self._return_worker(worker)
             return verdicts
         raise WorkerLost(f"a worker process died or hung over a reply of {len(job.reply)} characters, twice")
 
-    def _take_worker(self) -> _Worker:
-        """Return an idle worker, or a new one; those that have died since they were used cost no try."""
-        while True:
-            try:
-                worker = self.idle.get_nowait()
-            except queue.Empty:
-                return _Worker.start()
-            if worker.process.poll() is None:
-                return worker
-            worker.stop_process()
-
-    def _return_worker(self, worker: _Worker) -> None:
+    def _return_worker(self, worker: TextWorker) -> None:
         if self.closed:
             worker.stop_process()
         else:

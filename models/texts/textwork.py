@@ -13,12 +13,14 @@ import functools
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ async def run_on_text(length: int, function: Callable[..., T], *arguments: Any) 
     if length < LONG:
         return function(*arguments)
     try:
-        job = pickle.dumps((function, arguments), protocol=pickle.HIGHEST_PROTOCOL)
+        job = pack_job(function, *arguments)
     except (pickle.PicklingError, AttributeError, TypeError):
         return await asyncio.to_thread(function, *arguments)
     return await asyncio.get_running_loop().run_in_executor(
@@ -56,38 +58,97 @@ def describe_too_long(length: int) -> str:
     return f"the reply has {length:,} characters, and no more than {LONGEST:,} are read"
 
 
+@dataclass(frozen=True, slots=True)
+class TextWorker:
+    """A process that answers one job after the other, until the pipe that feeds it ends."""
+
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls) -> TextWorker:
+        """Start a process."""
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        command = [sys.executable, "-P", "-c", _COMMAND]
+        return cls(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables))
+
+    def run_job(self, job: bytes, patience_s: float | None = None) -> Any:
+        """Return what a job of ``pack_job`` returns.
+
+        Raises:
+            JobFailed: it raised.
+            EOFError, OSError: the process died, or did not answer for ``patience_s`` seconds (None: however long); it
+                cannot be used again.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        _write_frame(self.process.stdin, job)
+        if patience_s is not None:
+            answered = select.poll()
+            answered.register(self.process.stdout, select.POLLIN)
+            if not answered.poll(patience_s * 1000):
+                raise TimeoutError
+        # The pipe is private: both ends are ours.
+        failed, value = pickle.loads(_read_frame(self.process.stdout))
+        if failed is not None:
+            raise JobFailed(failed)
+        return value
+
+    def stop_process(self) -> None:
+        """Stop the process and wait for it."""
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):  # what was not sent to a dead worker is lost with it
+                if stream is not None:
+                    stream.close()
+        self.process.wait()
+
+
+class JobFailed(Exception):
+    """A job raised ``error``, which may be an ``OSError`` too; its process goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def pack_job(function: Callable[..., Any], *arguments: Any) -> bytes:
+    """Return ``function(*arguments)`` as a job.
+
+    Raises:
+        PicklingError, AttributeError, TypeError: it cannot be sent to another process.
+    """
+    return pickle.dumps((function, arguments), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def take_worker(idle: queue.SimpleQueue[TextWorker]) -> TextWorker:
+    """Return an idle worker that lives, or a new one."""
+    with contextlib.suppress(queue.Empty):
+        while (worker := idle.get_nowait()).process.poll() is not None:
+            worker.stop_process()
+        return worker
+    return TextWorker.start()
+
+
 class _Workers:
     """Processes that wait for jobs, and the threads that wait for them."""
 
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gavel-text")
-        self.idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        self.idle: queue.SimpleQueue[TextWorker] = queue.SimpleQueue()
         self._end = weakref.finalize(self, _stop_workers, self.idle, self.threads)
 
     def run_job(self, job: bytes, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker = self._take_worker()
+        worker = take_worker(self.idle)
         try:
-            assert worker.stdin is not None
-            assert worker.stdout is not None
-            _write_frame(worker.stdin, job)
-            done, value = pickle.loads(_read_frame(worker.stdout))  # the pipe is private: both ends are ours
+            value = worker.run_job(job)
         except (EOFError, OSError):
-            _stop_worker(worker)
+            worker.stop_process()
             return function(*arguments)
+        except JobFailed as failed:
+            self.idle.put(worker)
+            raise failed.error from None
         self.idle.put(worker)
-        if not done:
-            raise value
         return value
-
-    def _take_worker(self) -> subprocess.Popen[bytes]:
-        with contextlib.suppress(queue.Empty):
-            while (worker := self.idle.get_nowait()).poll() is not None:
-                _stop_worker(worker)
-            return worker
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
-        )
 
 
 @functools.cache
@@ -95,18 +156,9 @@ def _get_workers() -> _Workers:
     return _Workers()
 
 
-def _stop_worker(worker: subprocess.Popen[bytes]) -> None:
-    worker.kill()
-    for stream in (worker.stdin, worker.stdout):
-        with contextlib.suppress(OSError):
-            if stream is not None:
-                stream.close()
-    worker.wait()
-
-
-def _stop_workers(idle: queue.SimpleQueue[subprocess.Popen[bytes]], threads: ThreadPoolExecutor) -> None:
+def _stop_workers(idle: queue.SimpleQueue[TextWorker], threads: ThreadPoolExecutor) -> None:
     while not idle.empty():
-        _stop_worker(idle.get_nowait())
+        idle.get_nowait().stop_process()
     threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -125,12 +177,13 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 
 def _answer_job(job: bytes) -> bytes:
+    answer: tuple[Exception | None, Any]
     try:
         function, arguments = pickle.loads(job)
-        value = True, function(*arguments)
+        answer = None, function(*arguments)
     except Exception as failed:  # noqa: BLE001 - whatever the function raises is raised again where it was asked for
-        value = False, failed
-    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        answer = failed, None
+    return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def main() -> None:

@@ -31,9 +31,9 @@ async def test_a_function_that_cannot_be_handed_over_still_runs() -> None:
 async def test_a_worker_that_dies_costs_nothing_but_time() -> None:
     pid = await run_on_text(LONG, os.getpid)
     worker = _get_workers().idle.get_nowait()
-    assert worker.pid == pid
-    worker.kill()
-    worker.wait()
+    assert worker.process.pid == pid
+    worker.process.kill()
+    worker.process.wait()
     _get_workers().idle.put(worker)
     assert await run_on_text(LONG, len, "abc") == 3
 

@@ -18,6 +18,7 @@ from tests.support.processes import alive, wait_until
 from gavel.envs.instruction_following import checkers as module
 from gavel.envs.instruction_following.checkers import Checkers, WorkerLost
 from gavel.envs.instruction_following.fast import FastJob, run_fast
+from gavel.models.texts import textwork
 
 COMMA, WORDS = (
     ("punctuation:no_comma", {}),
@@ -90,7 +91,7 @@ async def test_a_worker_that_dies_is_replaced_and_the_reply_checked_again(checke
 
 
 async def test_workers_that_died_while_idle_cost_a_job_none_of_its_tries(checkers: Checkers) -> None:
-    dead = [module._Worker.start() for _ in range(3)]
+    dead = [textwork.TextWorker.start() for _ in range(3)]
     for worker in dead:
         checkers._pool.idle.put(worker)
         worker.process.kill()
@@ -103,7 +104,7 @@ async def test_workers_that_died_while_idle_cost_a_job_none_of_its_tries(checker
 async def test_a_worker_that_hangs_is_given_up_after_two_tries(
     checkers: Checkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_COMMAND", "import time; time.sleep(600)")
+    monkeypatch.setattr(textwork, "_COMMAND", "import time; time.sleep(600)")
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     with pytest.raises(WorkerLost, match="16 characters"):
         await checkers.check(JOB)
@@ -114,15 +115,23 @@ async def test_replies_that_wait_go_together_and_each_gets_its_own_verdicts(chec
     assert await asyncio.gather(*map(checkers.check, jobs)) == [run_fast(job) for job in jobs]
 
 
+async def test_a_reply_that_cannot_be_checked_spoils_none_of_those_that_went_with_it(checkers: Checkers) -> None:
+    jobs = [FastJob("a b", "no language" if number == 5 else "en", [COMMA]) for number in range(12)]
+    found = await asyncio.gather(*map(checkers.check, jobs), return_exceptions=True)
+    assert [number for number, verdicts in enumerate(found) if isinstance(verdicts, Exception)] == [5]
+    assert checkers._pool.idle.qsize() == 1
+
+
 async def test_a_reply_that_kills_its_worker_spoils_none_of_those_that_went_with_it(
     checkers: Checkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deadly = "import os, sys; from gavel.envs.instruction_following import fast, worker; whole = fast.run_fast\n"
+    deadly = "import os, sys; from gavel.envs.instruction_following import fast\n"
+    deadly += "from gavel.models.texts import textwork; whole = fast.run_fast\n"
     deadly += (
         "def run(job): os._exit(3) if job.reply == 'die' else None; return whole(job)\nfast.run_fast = run; "
-        "worker.main()"
+        "textwork.main()"
     )
-    monkeypatch.setattr(module, "_COMMAND", f"exec({deadly!r})")
+    monkeypatch.setattr(textwork, "_COMMAND", f"exec({deadly!r})")
     jobs = [FastJob("die" if number == 5 else "a b", "en", [COMMA]) for number in range(12)]
     found = await asyncio.gather(*map(checkers.check, jobs), return_exceptions=True)
     assert [number for number, verdicts in enumerate(found) if isinstance(verdicts, WorkerLost)] == [5]
