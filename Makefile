@@ -2,13 +2,13 @@
 # make check: formatting, lint, types, imports                                          make lint: mend what can be mended
 #
 # PYTHON chooses the interpreter (3.11 for the served model, 3.11 to 3.13 for the rest), VENV the environment's folder,
-# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (two files at a time),
+# PIP_ARGS is added to every pip install (an index of your own, for example), PYTEST_ARGS is what pytest gets (three files at a time: many wait),
 # CONSTRAINTS is the file of versions that were tested (empty: the newest that pyproject.toml allows).
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 CONSTRAINTS ?= constraints.txt
 
 BIN := $(VENV)/bin

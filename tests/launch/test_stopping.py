@@ -5,6 +5,7 @@ command.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import shlex
 import signal
@@ -20,6 +21,8 @@ import pytest
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, start, write_tasks
 
+from gavel.launch.cli.command_line import main
+from gavel.launch.compose.verbs import VERBS, Verb
 from gavel.launch.rollout.session import _keep_lease
 from gavel.launch.runs.folder import RunFolder
 from gavel.launch.runs.signals import cancel_by_signals
@@ -116,3 +119,25 @@ def test_a_reader_that_went_away_gives_141(words: tuple[str, ...]) -> None:
         ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
+def test_whatever_a_verb_is_at_it_ends_on_either_signal_though_sigint_was_ignored(
+    verb: Verb, stop: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work_on(_config: object, _console: object) -> int:
+        os.kill(os.getpid(), stop)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            pass
+        return 0
+
+    monkeypatch.setattr("gavel.launch.compose.compose.compose_config", lambda *_words: None)
+    monkeypatch.setattr(importlib.import_module(verb.module), "run", work_on)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert main([verb.name]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "interrupted" in capsys.readouterr().err
