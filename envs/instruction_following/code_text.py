@@ -59,6 +59,8 @@ def is_prose(lines: Sequence[str], label: str, *, whole: bool = False) -> bool:
         return _count_letter_words("\n".join(lines)[:_LINE_LIMIT]) >= _LEAST_WORDS and not is_code(lines, whole=True)
     seen = [line for line in lines if line.strip()]
     found = _find_code(seen)
+    if len(found) == len(seen):
+        return False
     code, prose = len(found), [_count_words(line) for place, line in enumerate(seen) if place not in found]
     total = sum(prose)
     if code >= len(prose) or (

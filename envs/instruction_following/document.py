@@ -91,7 +91,11 @@ class Document:
                     groups.append([])
                 groups[-1].append(place)
         seen = self._visible
-        return [group for group in groups if any(texts.has_word(seen[place]) for place in group)]
+        return [
+            group
+            for group in groups
+            if texts.begins_seen(seen[group[0]]) or any(texts.has_word(seen[place]) for place in group)
+        ]
 
     def list_paragraph_texts(self) -> list[str]:
         """Return the Markdown of each paragraph, without the first list marker."""
@@ -156,8 +160,7 @@ class Document:
         white space.
 
         Where no blanks separate words, a line break within prose separates none either."""
-        written = self._without_emphasis if self.language.spaced else texts.join_lines(self._without_emphasis)
-        return " ".join(texts.fold_text(written).split())
+        return texts.fold_visible(self.text, self.language)
 
     @cached_property
     def is_seen(self) -> bool:
@@ -165,13 +168,9 @@ class Document:
         return texts.is_seen(self.text)
 
     @cached_property
-    def _without_emphasis(self) -> str:
-        return texts.extract_visible(self.text)
-
-    @cached_property
     def typeset(self) -> str:
         """The whole reply, code included, without Markdown's emphasis and typographic variants, in its own case."""
-        return texts.to_plain_text(self._without_emphasis)
+        return texts.to_plain_text(texts.extract_visible(self.text))
 
     @cached_property
     def folded_source(self) -> str:

@@ -17,6 +17,7 @@ from gavel.envs.instruction_following.line_marks import settle_marks
 from gavel.envs.instruction_following.structure import read_plain_block
 
 _ITEM = re.compile(r"( *)(?:([-*+])|[0-9]{1,3}[.)]) {1,4}(?=[\"(]?[A-Za-z]|\*\*[A-Za-z]|[0-9]+ ?[A-Za-z])")
+_HEADING = re.compile(r"(#{1,6}) ([A-Za-z][^<#]*)$")
 _CODE_INDENT = 4
 _TEXT = frozenset(string.ascii_uppercase + "\"'[“‘«„¿¡")
 _SMALL = frozenset(string.ascii_lowercase) - frozenset("ivx")
@@ -55,6 +56,10 @@ def read_plain_blocks(lines: Sequence[str], language: Language) -> list[Block] |
             current = Block("item", line[item.end() :], number, number + 1, len(indents), kind, fresh)
             blocks.append(current)
             fresh = False
+        elif (heading := _HEADING.match(line)) is not None:
+            blocks.append(Block("heading", heading[2], number, number + 1, len(heading[1])))
+            indents.clear()
+            current, fresh = None, True
         else:
             found = read_plain_block(lines, number, number == done or not lines[number - 1])
             if found is None or found[0][0].end != found[1]:  # nothing, or a fence of prose

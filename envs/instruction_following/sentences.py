@@ -10,7 +10,7 @@ either: these places are looked for here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -24,6 +24,8 @@ from gavel.envs.instruction_following.text import begins_seen, has_word
 
 _ASCII_MARKS = ".!?"
 _PLAIN_BREAK = re.compile(r" (?=[A-Z])(?<=[.!?] )")
+_GLUED_STOP = re.compile(r"\.(?<=[A-Za-z]\.)[A-Za-z]")
+_DOTTED_WORD = re.compile(r"[A-Za-z]+(?:\.[A-Za-z]+)*")
 _LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![A-Za-z]')|(?![A-Za-z]))")
 
 _REACH = 64
@@ -92,8 +94,8 @@ def _cut_text(text: str, ends: Iterable[int]) -> list[str]:
 
 
 def _split_plain(text: str, language: Language) -> list[str] | None:
-    """Return the sentences where every mark but the last stands behind an ordinary word and before a capital, as most
-    do; None elsewhere.
+    """Return the sentences where every mark but the last stands behind a word and before a capital, or between two
+    letters (P.S., U.S.), as most do; None elsewhere.
     """
     body = text.rstrip(_ASCII_MARKS)
     marks = body.count(".") + body.count("!") + body.count("?")
@@ -102,12 +104,30 @@ def _split_plain(text: str, language: Language) -> list[str] | None:
     if '"' in text or len(text) > _WINDOW or "Yahoo!" in text or ("'" in text and _LOOSE_APOSTROPHE.search(text)):
         return None
     found = _PLAIN_BREAK.split(text)
-    if len(found) != marks + 1:
+    if len(found) != marks + 1 and len(found) + len(_GLUED_STOP.findall(body)) != marks + 1:
         return None
-    for one in found[:-1]:
-        if not (is_ordinary(one[one.rfind(" ") + 1 : -1], language) if one[-1] == "." else one[-2:-1].isalpha()):
-            return None
-    return found
+    going_on: list[int] = []
+    for place, one in enumerate(found[:-1]):
+        word = one[one.rfind(" ") + 1 : -1]
+        if not (is_ordinary(word, language) if one[-1] == "." else word[-1:].isalpha()):
+            if one[-1] != "." or not _DOTTED_WORD.fullmatch(word):
+                return None
+            going_on.append(place)
+    return _join_abbreviated(found, going_on, language) if going_on else found
+
+
+def _join_abbreviated(found: list[str], places: Sequence[int], language: Language) -> list[str]:
+    """Return the sentences without the ends that belong to an abbreviation: those of some of them, by their places."""
+    text, start = " ".join(found), 0
+    joined: list[str] = []
+    end = -1
+    for place, one in enumerate(found):
+        end += len(one) + 1
+        if place in places and _is_continued(text, start, end + 1, language):
+            continue
+        joined.append(text[start:end])
+        start = end + 1
+    return joined
 
 
 def _find_ends(text: str, language: Language) -> Iterator[int]:
@@ -268,6 +288,8 @@ def find_end_marks(sentence: str) -> str:
     """Return the run of marks a sentence ends in, closing quotes, brackets and emoji aside; empty if it ends in
     none.
     """
+    if sentence[-1:] in END_MARKS and sentence[-2:-1].isalnum():  # most do
+        return sentence[-1]
     tail = sentence[-_REACH:]
     while tail and tail[-1] not in END_MARKS:
         if tail[-1].isalnum():

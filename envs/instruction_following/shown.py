@@ -76,8 +76,10 @@ _INLINE = frozenset((
 
 def show_html(text: str) -> str:
     """Return what a reader sees of a reply's HTML, as Markdown; a reply without any is returned as it is."""
-    if "<" not in text and "&" not in text and not ("]" in text and _LINK_SIGN.search(text)):
-        return text
+    if "<" not in text and "&" not in text:
+        close = text.find("]")
+        if close < 0 or not _LINK_SIGN.search(text, close):
+            return text
     return _change_outside_code(text, _show_markup)
 
 

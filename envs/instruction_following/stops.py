@@ -76,9 +76,9 @@ def is_ordinary(word: str, language: Language) -> bool:
     """Tell whether a word is one of plain letters that no abbreviation ends in: ``is_abbreviation`` is false, whatever
     stands around it.
     """
-    letters = word if word.isalpha() else word.replace("-", "")
-    if "'" in letters and not language.elides:
-        letters = letters.replace("'", "")
+    letters = word
+    if not word.isalpha():
+        letters = word.replace("-", "") if language.elides else word.replace("-", "").replace("'", "")
     if not (letters.isascii() and letters.isalpha() and language.cased) or len(word) == 1 or word.isupper():
         return False
     return word.lower() not in language.last_parts and not word.endswith(language.compounds)

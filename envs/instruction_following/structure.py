@@ -42,7 +42,6 @@ _LETTERS = frozenset(string.ascii_letters)
 _BARE = re.compile(r" *(?:[-*+]|\d{1,9}[.)])$")
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) +(?=[^\s>*+\-\d])")
 _DEEP = "    "
-_TABLE_ROW = re.compile(r"\|[^\\]*\|$")
 _TABLE_RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+$")
 _OPENERS = frozenset(" \t-+*>0123456789")
 """What a line may begin with that goes on with a list or a quotation, or begins one."""
@@ -153,17 +152,17 @@ def _read_table(lines: Sequence[str], start: int) -> tuple[list[Block], int] | N
     """
     if start + 1 == len(lines) or not _TABLE_RULE.match(lines[start + 1]):
         return None
-    columns, rows, end = lines[start + 1].count("|") - 1, [], start
+    bars, rows, end, seen = lines[start + 1].count("|"), [], start, 0
     while end < len(lines) and lines[end]:
         line = lines[end]
-        if line.count("|") != columns + 1 or not _TABLE_ROW.match(line):
+        if line.count("|") != bars or line[0] != "|" or line[-1] != "|" or "\\" in line:
             return None
         if end != start + 1:
-            rows.append([cell.strip() for cell in line[1:-1].split("|")])
+            rows.append(line[1:-1].replace("|", "\n"))
+            seen += end != start and is_seen(rows[-1].strip())
         end += 1
-    seen = sum(is_seen("".join(row)) for row in rows[1:])
-    cells = "\n".join([cell for row in rows for cell in row])
-    return [Block("table", cells, start, end, rows=seen, columns=columns)], end
+    cells = "\n".join([cell.strip() for cell in "\n".join(rows).split("\n")])
+    return [Block("table", cells, start, end, 0, "", True, seen, bars - 1)], end
 
 
 def _extract_heading(line: str, level: int) -> str:
@@ -175,7 +174,7 @@ def _extract_heading(line: str, level: int) -> str:
 def _read_fence(lines: Sequence[str], start: int, mark: str, label: str) -> tuple[list[Block], int]:
     closing = re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$")
     for end in range(start + 1, len(lines)):
-        if closing.match(lines[end]):
+        if mark in lines[end] and closing.match(lines[end]):
             whole = start == 0 and end + 1 == len(lines)
             return list(_make_fence(lines, start, end + 1, lines[start + 1 : end], label, mark, whole=whole)), end + 1
     return list(_make_fence(lines, start, len(lines), lines[start + 1 :], label, mark, whole=start == 0)), len(lines)

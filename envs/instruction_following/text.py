@@ -27,7 +27,10 @@ _EMPHASIS = re.compile(r"[*`_~](?:(?<=[*`])[*`]*|(?<=_)_*|(?<=~)~)")
 """Runs of ``*`` and `` ` ``, runs of ``_``, and ``~~``; written so that the engine looks for the first character
 only.
 """
-_MARKDOWN = re.compile(r"[*_`~\[<\\]")
+_EMPHASIS_OF_ONE = tuple(
+    (mark, re.compile(pattern)) for mark, pattern in (("*", r"\*\**"), ("_", r"__*"), ("`", r"``*"), ("~", r"~~"))
+)
+"""The same where a text holds one of these marks: the engine finds a character sooner than any of a set."""
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -67,8 +70,9 @@ _GROUPED = re.compile(r",[0-9](?<=[0-9],.)")
 _TIMED = re.compile(r":[0-9](?<=[0-9]:.)")
 _JOINERS = b"'-.@&"
 """What joins a word of ASCII, where a letter or a digit stands on both sides."""
-_NO_JOINERS = bytes(place for place in range(256) if place not in _JOINERS)
-_LOOSE_JOINER = re.compile(rb"['\-.@&](?:(?<![A-Za-z0-9].)|(?![A-Za-z0-9]))")
+_LOOSE_JOINERS = tuple(
+    (joiner, re.compile(re.escape(bytes([joiner])) + rb"(?:(?<![A-Za-z0-9].)|(?![A-Za-z0-9]))")) for joiner in _JOINERS
+)
 _SEPARATOR = "\1"
 _SEPARATED = f" {_SEPARATOR} "
 """Stands between texts of ASCII that are read in one go; no text holds it (it is hidden)."""
@@ -161,15 +165,15 @@ def fold_phrase(phrase: str) -> str:
 
 def extract_visible(markdown: str) -> str:
     """Return what a reader sees of a line or paragraph: emphasis and tags removed, links reduced to their text."""
-    if not _MARKDOWN.search(markdown):
-        return markdown
-    if "[" in markdown and _LINK_END.search(markdown):
+    if "[" in markdown and (close := markdown.find("]")) >= 0 and _LINK_END.search(markdown, close):
         markdown = _LINK.sub(r"\1", markdown)
     if "^" in markdown:
         markdown = _FOOTNOTE.sub("", markdown)
     if "<" in markdown:
         markdown = _TAG.sub("", markdown)
-    markdown = _EMPHASIS.sub(_resolve_emphasis, markdown)
+    marks = [pattern for mark, pattern in _EMPHASIS_OF_ONE if mark in markdown]
+    if marks:
+        markdown = (marks[0] if len(marks) == 1 else _EMPHASIS).sub(_resolve_emphasis, markdown)
     return _ESCAPE.sub(r"\1", markdown) if "\\" in markdown else markdown
 
 
@@ -189,9 +193,12 @@ def _resolve_emphasis(run: re.Match[str]) -> str:
     return ""
 
 
-def join_lines(text: str) -> str:
-    """Return a text without the line breaks between Chinese or Japanese characters."""
-    return _SOFT_BREAK.sub("", text)
+def fold_visible(markdown: str, language: Language) -> str:
+    """Return what a reader sees of a text as it is compared, with one blank for any run of white space; where no blanks
+    separate words, a line break between Chinese or Japanese characters separates none either.
+    """
+    seen = extract_visible(markdown)
+    return " ".join(fold_text(seen if language.spaced else _SOFT_BREAK.sub("", seen)).split())
 
 
 def strip_code(markdown: str) -> str:
@@ -252,8 +259,9 @@ def _ascii_words(text: str) -> list[list[str]]:
     if "_" in text or ("/" in text and "://" in text) or "www." in text or _has_joined_digits(text):
         return [_ASCII_WORD.findall(piece) for piece in text.split(_SEPARATED)]
     written = text.encode().translate(_APART_ASCII).replace(b". ", b"  ")
-    if written.translate(None, _NO_JOINERS):
-        written = _LOOSE_JOINER.sub(b" ", written)
+    for joiner, loose in _LOOSE_JOINERS:
+        if joiner in written:
+            written = loose.sub(b" ", written)
     return [piece.split() for piece in written.decode().split(_SEPARATOR)]
 
 
@@ -289,7 +297,7 @@ def has_word(text: str, start: int = 0, end: int = sys.maxsize) -> bool:
 def is_seen(text: str) -> bool:
     """Tell whether a text has a character that shows: no blank, control, or filler, and no mark without its letter."""
     if text.isascii():  # nothing but letters, digits and marks shows there
-        return _ASCII_SEEN.search(text) is not None
+        return "!" <= text[:1] <= "~" or _ASCII_SEEN.search(text) is not None
     return _SEEN.search(text) is not None
 
 

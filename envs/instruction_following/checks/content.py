@@ -43,9 +43,10 @@ def _count_placeholders(document: Document, arguments: Arguments) -> int:  # noq
     """Count what stands in brackets and could be filled in: no links, references, citations, footnotes, check boxes or
     mathematics.
     """
-    text = _strip_math(_REFERENCE.sub(" ", document.markdown_without_code))
+    text = document.markdown_without_code
+    text = _strip_math(_REFERENCE.sub(" ", text) if "][" in text else text)
     found = [match[1] for match in _BRACKETS.finditer(text) if match[0][0] != "!"]
-    if document.language.braces:
+    if document.language.braces and "{" in text:
         found += [match[1] for match in _BRACES.finditer(text)]
     return sum(1 for name in found if not _NO_NAME.fullmatch(name) and not _CITATION.fullmatch(name))
 

@@ -72,8 +72,6 @@ def _check_heading_depth(document: Document, arguments: Arguments) -> CheckVerdi
 def _count_sections(document: Document, arguments: Arguments) -> int:
     splitter = " ".join(fold_phrase(arguments["section_splitter"]).split())
     first = splitter.partition(" ")[0]
-    if splitter not in document.folded:
-        return 0
     in_heading, in_line = _make_section_patterns(splitter)
     heads = sum(1 for block in _list_headings(document) if in_heading.match(fold_text(extract_visible(block.text))))
     return heads + sum(
@@ -93,7 +91,7 @@ def _make_section_patterns(splitter: str) -> tuple[regex.Pattern[str], regex.Pat
 
 def _make_items_check(marker: Marker, number: str) -> CheckFunction:
     return make_count_check(
-        lambda document, _: sum(block.marker == marker for block in document.blocks), number, f"{marker} items"
+        lambda document, _: [block.marker for block in document.blocks].count(marker), number, f"{marker} items"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from gavel.envs.instruction_following.document import Document
@@ -37,9 +38,10 @@ def _count_question_exclaim(document: Document, arguments: Arguments) -> int:  #
     return sum(map(document.prose_without_code.count, QUESTION_EXCLAIM + document.language.marks))
 
 
+@lru_cache(maxsize=1024)
 def _normalise_marks(run: str, language: Language) -> str:
     """Return a run of end marks in its plain form: one width, each mark once in a row; in Korean 。 is a full stop."""
-    plain = unicodedata.normalize("NFKC", run)
+    plain = unicodedata.normalize("NFKC", normalise_text(run).strip())
     if language.joined:
         plain = plain.replace("。", ".")
     return "".join(mark for place, mark in enumerate(plain) if place == 0 or plain[place - 1] != mark)
@@ -50,7 +52,7 @@ def _find_endings(document: Document) -> set[str]:
 
 
 def _check_end_rule(document: Document, arguments: Arguments) -> CheckVerdict:
-    allowed = {_normalise_marks(normalise_text(marks).strip(), document.language) for marks in arguments["allowed"]}
+    allowed = {_normalise_marks(marks, document.language) for marks in arguments["allowed"]}
     wrong = sorted(
         run for run in _find_endings(document) if run not in allowed and not all(mark in allowed for mark in run)
     )

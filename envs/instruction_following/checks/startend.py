@@ -13,7 +13,7 @@ import regex
 
 from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import BRACKETS, QUOTES
-from gavel.envs.instruction_following.text import fold_phrase, normalise_text
+from gavel.envs.instruction_following.text import fold_phrase, fold_text, fold_visible, normalise_text
 from gavel.envs.instruction_following.verdicts import Arguments, CheckFunction, CheckVerdict
 
 _OPENING = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
@@ -21,6 +21,8 @@ _CLOSING = regex.compile(r"[^\p{L}\p{N}\p{M}]")
 _WRAPPING = regex.compile(r"(?:[\s*_`~\"'”’“»«›」』)\]]|\p{So}|\p{Sk}|[\uFE0F\u200D])")
 _SET_APART = regex.compile(r" (?=[!?:;»])|(?<=«) ")
 _WORD = regex.compile(r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]]", regex.VERSION1)
+_START = 64
+"""Characters of a reply that are looked at first for how it begins."""
 _PAIRS = frozenset((*QUOTES, *BRACKETS, ("<", ">")))
 
 
@@ -30,16 +32,29 @@ def _fold_line(phrase: str) -> str:
 
 def _check_start(document: Document, arguments: Arguments) -> CheckVerdict:
     phrase = _fold_line(arguments["start_phrase"])
-    bare = _strip_opening(phrase)
-    text = document.folded_source
-    passed = (
-        _is_start(text, phrase)
-        or _is_start(document.folded, phrase)
-        or (_is_markup(phrase) and _is_start(document.folded_literal, phrase))
-        or (bool(bare) and _is_start(_strip_opening(document.folded), bare))
-        or _is_start(_tighten_marks(document.folded), _tighten_marks(phrase))
+    phrases = (phrase, phrase, _strip_opening(phrase), _tighten_marks(phrase))
+    starts = _read_starts(document, len(phrase) + 1)
+    passed = any(wanted and _is_start(start, wanted) for start, wanted in zip(starts, phrases, strict=True)) or (
+        _is_markup(phrase) and _is_start(document.folded_literal, phrase)
     )
-    return CheckVerdict(passed, f"begins with {text[:40]!r}")
+    return CheckVerdict(passed, f"begins with {starts[0][:40]!r}")
+
+
+def _read_starts(document: Document, least: int) -> tuple[str, ...]:
+    """Return the start of a reply in the ways it may be read, each longer than ``least`` unless the reply is not: with
+    its Markdown, without, without the marks it opens with, and without the blanks that French sets beside marks.
+
+    Cut at the end of a line, which nothing that is read here reaches across.
+    """
+    text, size = document.text, _START + 4 * least
+    while True:
+        end = text.find("\n", size)
+        head = text if end < 0 else text[:end]
+        shown = fold_visible(head, document.language)
+        starts = (" ".join(fold_text(head).split()), shown, _strip_opening(shown), _tighten_marks(shown))
+        if end < 0 or min(map(len, starts)) > least:
+            return starts
+        size *= 4
 
 
 def _tighten_marks(text: str) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from gavel.envs.instruction_following import blocks, plain_blocks, sentences, structure, text
+from gavel.envs.instruction_following.checking import check_document
+from gavel.envs.instruction_following.checks import startend
+from gavel.envs.instruction_following.document import Document
 from gavel.envs.instruction_following.languages import LANGUAGES
 from gavel.envs.instruction_following.stops import is_abbreviation, is_ordinary
 
@@ -118,7 +121,7 @@ STOPPED = (
     "cat", "The", "Dr", "etc", "no", "No", "I", "A", "mich", "so", "Yum", "Yahoo", "don't", "it's", "'", "(",
     "[", ")", "]", "...", "?!", "!", "?", ".", ". ", ". ", ". ", ". ", "! ", "? ", " ", " ", " ", "A ", "The ",
     "Then ", "we ", "Go", "x", ",", "-", "3", "3.14", "e.g.", "U.S.", "*", "_", "/", ":", "Bahnhofstr",
-    "Art", "kg", "TV", "am", "Mon", "well-known", "J-P", "l'avv", "dell'art",
+    "Art", "kg", "TV", "am", "Mon", "well-known", "J-P", "l'avv", "dell'art", "P.S. ", "D.C. ", "p.m. ", "ASP.NET",
 )  # fmt: skip
 
 
@@ -132,6 +135,37 @@ def test_sentences_of_plain_text_are_those_that_the_library_finds(code: str) -> 
             plain += len(found) > 1
             assert found == sentences._cut_text(written, sentences._find_ends(written, language))
     assert plain > 20
+
+
+@pytest.mark.parametrize("mark", "*_`~")
+def test_emphasis_of_one_mark_is_read_as_that_of_any(mark: str) -> None:
+    draw = random.Random(11)
+    for _ in range(1000):
+        written = "".join(
+            draw.choice((mark, mark * 2, "a", "7", " ", "\n", "\\", ".")) for _ in range(draw.randrange(12))
+        )
+        seen = text._EMPHASIS.sub(text._resolve_emphasis, written)
+        assert text.extract_visible(written) == text._ESCAPE.sub(r"\1", seen)
+
+
+@pytest.mark.parametrize("code", ["en", "fre", "zh", "ar"])
+def test_the_start_of_a_reply_is_found_in_its_head_as_in_all_of_it(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, passed = random.Random(12), 0
+    for _ in range(1500):
+        written = "".join(
+            f"{draw.choice(PIECES)}{draw.choice(('', ' ', chr(10)))}" for _ in range(draw.randrange(1, 40))
+        )
+        document = Document(written, LANGUAGES[code])
+        phrase = document.text[draw.randrange(3) :][: draw.randrange(1, 30)].strip()
+        if not phrase:
+            continue
+        verdicts = []
+        for size in (1, 10**9):
+            monkeypatch.setattr(startend, "_START", size)
+            verdicts.append(check_document(document, "startend:start_checker", {"start_phrase": phrase}).passed)
+        assert verdicts[0] == verdicts[1], (written, phrase)
+        passed += bool(verdicts[0])
+    assert passed > 300
 
 
 LINES = (
