@@ -62,6 +62,19 @@ import my_quiz
 from gavel.launch.compose.compose import compose_config
 config = compose_config("train", ["trainer=my_trainer", "env=instruction_following", "judge=none"])
 assert (config.trainer.kind, config.trainer.model) == ("command", "my-model")
+import contextlib, io
+from gavel.launch.cli import main
+tasks = "tasks.path=pkg:envs/interfaces/trl/data/brevity.jsonl"
+words = ["train", "trainer=quick", "env=instruction_following", "judge=none", "reward=all", tasks, "run.dir=runs/quick",
+         "hygiene_required=false", "dry_run=true"]
+with contextlib.redirect_stdout(io.StringIO()) as told:
+    assert main(words) == 0
+assert "-m quick" in told.getvalue() and "trainer.yaml" in told.getvalue(), told.getvalue()
+with contextlib.redirect_stderr(io.StringIO()) as told:
+    assert main([*words, "trainer.model=null"]) == 2
+assert "no policy is named" in told.getvalue(), told.getvalue()
+from gavel.launch.training.progress import plan_steps
+assert plan_steps({"gavel": {"kind": "quick"}}).steps == 5
 """,
     "A verb": """
 from gavel.launch.cli import main
@@ -71,7 +84,7 @@ assert main(["count", "run.dri=x"]) == 2
 """,
 }
 """What a reader does with each."""
-MOST = {"A check": 2, "A language": 1, "A rubric": 2, "A reward": 3, "An environment": 0, "A trainer": 1, "A verb": 3}
+MOST = {"A check": 2, "A language": 1, "A rubric": 2, "A reward": 3, "An environment": 0, "A trainer": 4, "A verb": 3}
 """Files that a recipe touches; the check's generated page is one more."""
 
 

@@ -16,9 +16,9 @@ from rich.text import Text
 
 import gavel
 from gavel.launch.config.schema import TrainConfig
-from gavel.launch.training.nemo_rl.checkout import Checkout, is_checkout, read_checkout, run_toy_group
 from gavel.launch.training.nemo_rl.preflight import list_unreachable_services
-from gavel.launch.training.preflight import Checked, check_run, find_missing_imports, make_python_path, read_version
+from gavel.launch.training.preflight import Checked, check_run
+from gavel.launch.training.trainers import find_trainer
 from gavel.models.errors import ConfigError
 from gavel.models.service import get_display_name
 
@@ -35,17 +35,13 @@ def run(config: TrainConfig, console: Console) -> int:
     table = Table("what", "how", title=f"gavel {gavel.__version__}", title_justify="left", show_edge=False)
     for what, how in (
         *_list_versions(config),
-        *_check_checkout(config),
+        *find_trainer(config.trainer.kind).describe_install(config),
         *_check_machine(config, path),
         *_check_judges(checked),
     ):
         table.add_row(what, Text(how))
     console.print(table)
     found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
-    if not any(
-        "trainer.nemo_rl_root" in one for one in found
-    ):  # the preflight looks for its files only where tasks are named
-        found += _list_sources(config)
     found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
     for one in dict.fromkeys(found):
         console.print(Text(f"\n{one}"))
@@ -62,54 +58,6 @@ def _list_versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-
-
-def _check_checkout(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    if not config.trainer.nemo_rl or not config.trainer.nemo_rl_root:
-        yield "NeMo-RL", "none is named: trainer.nemo_rl_root=DIR"
-        return
-    root = Path(config.trainer.nemo_rl_root).expanduser()
-    if not is_checkout(root):
-        yield "NeMo-RL", f"there are no sources of it in {root}"
-        return
-    found = read_checkout(root)
-    commit = (
-        "commit not known"
-        if found.commit is None
-        else f"{found.commit[:12]}{', which was tested' if found.tested else ', not tested'}"
-    )
-    yield "NeMo-RL", f"{read_version(str(root)) or 'version not known'}, {commit}, {root}"
-    yield "its contract", "the hooks fit" if not found.missing else f"it lacks {'; '.join(found.missing)}"
-    further = found.missing_async
-    yield "asynchronous training", "the hooks fit" if not further else f"refused: it lacks {'; '.join(further)}"
-    for name, stands in found.estimators.items():
-        yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
-    yield from _check_hooks(config, found)
-
-
-def _check_hooks(config: TrainConfig, found: Checkout) -> Iterator[tuple[str, str]]:
-    """Tell of each hook whether a toy group comes through; nothing where the trainer's interpreter is in a container or
-    incomplete.
-    """
-    python, paths = config.trainer.python or sys.executable, make_python_path(found.root)
-    if found.missing or config.cluster.container or find_missing_imports(python, paths):
-        return
-    for name, problem in run_toy_group(python, paths).items():
-        yield f"toy group: {name}", f"failed: {problem}" if problem else "ok"
-
-
-def _list_sources(config: TrainConfig) -> Iterator[str]:
-    root = config.trainer.nemo_rl_root if config.trainer.nemo_rl else None
-    if root and not is_checkout(Path(root).expanduser()):
-        yield str(
-            ConfigError(
-                "there is no NeMo-RL here",
-                field="trainer.nemo_rl_root",
-                found=root,
-                allowed="a checkout of NVIDIA-NeMo/RL",
-                remedy="clone it, and name its folder: trainer.nemo_rl_root=DIR",
-            )
-        )
 
 
 def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:

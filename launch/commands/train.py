@@ -8,7 +8,6 @@ import shlex
 import time
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,8 +17,7 @@ from gavel.launch.config.console import print_line
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training.job import run_training
 from gavel.launch.training.layout import describe_layout
-from gavel.launch.training.nemo_rl.arithmetic import describe_arithmetic
-from gavel.launch.training.preflight import Checked, check_run, read_version
+from gavel.launch.training.preflight import Checked, check_run
 from gavel.launch.training.start import (
     FINISHED,
     SUBMITTED,
@@ -30,7 +28,8 @@ from gavel.launch.training.start import (
     start_slurm,
     write_run,
 )
-from gavel.launch.training.trainer_config import list_overlaid
+from gavel.launch.training.trainer import ComposedTraining
+from gavel.launch.training.trainers import find_trainer
 
 
 def run(config: TrainConfig, console: Console) -> int:
@@ -68,23 +67,15 @@ def run(config: TrainConfig, console: Console) -> int:
 
 def _show_plan(config: TrainConfig, path: Path, checked: Checked, console: Console) -> int:
     """Show what would be done: every file and command, the arithmetic, and every finding."""
+    trainer = find_trainer(config.trainer.kind)
     table = Table("what", "how", title="dry run: nothing is started or written", title_justify="left", show_edge=False)
     if checked.layout is not None and checked.assembly is not None:
-        for what, how in describe_layout(config, checked.layout, checked.assembly.services, judged=checked.judged):
+        services, layout = checked.assembly.services, checked.layout
+        for what, how in describe_layout(config, layout, services, judged=checked.judged, on_cpu=trainer.on_cpu):
             table.add_row(what, Text(how))
-    if config.trainer.nemo_rl:
-        if checked.config_text and checked.assembly is not None:
-            values = yaml.safe_load(checked.config_text)
-            for what, how in describe_arithmetic(values, checked.assembly.services, judged=checked.judged):
-                table.add_row(what, Text(how))
-            for one in (
-                list_overlaid(config, checked.assembly, checked.layout, path) if checked.layout is not None else ()
-            ):
-                table.add_row("overlaid", Text(f"{one.key}: {one.before} → {one.after}"))
-        table.add_row(
-            "NeMo-RL",
-            Text(f"{read_version(config.trainer.nemo_rl_root) or 'version not known'}, {config.trainer.nemo_rl_root}"),
-        )
+        training = ComposedTraining(config, checked.assembly, layout, path)
+        for what, how in trainer.describe(training, checked.config_text, checked.judged):
+            table.add_row(what, Text(how))
     if not checked.judged:
         table.add_row("judge", Text("no judge is asked: programs check these tasks alone"))
     for name, binding in checked.assembly.bindings.items() if checked.assembly is not None and checked.judged else ():

@@ -14,8 +14,8 @@ PlacementMode = Literal["external", "same_node", "het", "shared"]
 
 @record
 class TrainerOptions:
-    """What is trained and how. ``kind``: a script of NeMo-RL, ``trl`` (a small GRPO training on the CPU), or
-    ``command``, whose words may hold ``{config}`` and ``{run}``.
+    """What is trained and how. ``kind`` is one of the table ``gavel.launch.training.trainers``: a script of NeMo-RL,
+    ``trl`` (a small GRPO training on the CPU), or ``command``, whose words may hold ``{config}`` and ``{run}``.
 
     ``recipe`` is a YAML of the checkout to start from, named below its ``examples/configs`` (None: its exemplar for
     GRPO); the keys here are laid over it. ``python`` is the interpreter that has the trainer (None: ours).
@@ -24,7 +24,7 @@ class TrainerOptions:
     (``gavel.envs.interfaces.trl.config.Extras``). Lengths in tokens, ``step_deadline`` in seconds.
     """
 
-    kind: Literal["grpo", "grpo_async", "single_controller", "trl", "command"] = "grpo"
+    kind: str = "grpo"
     nemo_rl_root: str | None = None
     recipe: str | None = None
     python: str | None = None
@@ -41,11 +41,6 @@ class TrainerOptions:
     step_deadline: float = 900.0
     check_workers: int = 0
     overrides: Mapping[str, Any] | None = None
-
-    @property
-    def nemo_rl(self) -> bool:
-        """Whether NeMo-RL does the training."""
-        return self.kind in ("grpo", "grpo_async", "single_controller")
 
 
 @record

@@ -36,8 +36,6 @@ def list_container_findings(config: TrainConfig, services: Mapping[str, Service]
         if place and not str(place).startswith("pkg:") and not is_mounted(_make_absolute(place), cluster.mounts):
             yield _make_unseen(key, place)
     yield from _check_hub(config, services)
-    if config.trainer.nemo_rl and find_ray_sub(cluster, config.trainer.nemo_rl_root) is not None:
-        yield from _check_whole_nodes(cluster)
 
 
 def is_mounted(path: Path, mounts: tuple[str, ...]) -> bool:
@@ -126,7 +124,8 @@ def _check_hub(config: TrainConfig, services: Mapping[str, Service]) -> Iterator
         yield _make_unseen("cluster.hf_home", place)
 
 
-def _check_whole_nodes(cluster: ClusterConfig) -> Iterator[ConfigError]:
+def check_whole_nodes(cluster: ClusterConfig) -> Iterator[ConfigError]:
+    """Yield what ``ray.sub`` wants of a job and it does not ask for."""
     words = " ".join(cluster.directives)
     if not cluster.exclusive and "--exclusive" not in words and cluster.cpus_per_task is None:
         yield ConfigError(

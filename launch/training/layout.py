@@ -57,13 +57,13 @@ def compute_layout(config: TrainConfig, services: Mapping[str, Service]) -> Layo
 
 
 def describe_layout(
-    config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True
+    config: TrainConfig, layout: Layout, services: Mapping[str, Service], *, judged: bool = True, on_cpu: bool = False
 ) -> list[tuple[str, str]]:
     """Return the arithmetic as pairs of what and how much; of a judge elsewhere that nothing asks (``judged`` false)
     there is none.
     """
     gpus = f"{layout.nodes} x {layout.trainer_gpus} GPUs = {layout.nodes * layout.trainer_gpus}"
-    lines = [("policy", f"{'the CPU' if config.trainer.kind == 'trl' else gpus} ({config.trainer.model})")]
+    lines = [("policy", f"{'the CPU' if on_cpu else gpus} ({config.trainer.model})")]
     for one in group_services(list_managed(services)):
         service = one.service
         where = (
@@ -182,10 +182,6 @@ def _check_gpus(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:
             found=str(cluster.gpus_per_node),
             allowed=f"at least {layout.judge_gpus + 1}",
             remedy="more GPUs, a judge on the CPU or elsewhere, or placement.mode=het",
-        )
-    if config.trainer.nemo_rl and cluster.gpus_per_node < 1:
-        yield ConfigError(
-            "NeMo-RL needs a GPU", field="cluster.gpus_per_node", found=str(cluster.gpus_per_node), allowed="at least 1"
         )
 
 

@@ -6,56 +6,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
-import yaml
-
-import gavel
-from gavel.envs.interfaces.nemo_rl.contract import TESTED
 from gavel.judges.certificate import require_certificate
 from gavel.launch.assembly.assemble import Assembly, assemble_run, split_environments
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training import layout as layouts
 from gavel.launch.training.container import list_container_findings
 from gavel.launch.training.layout import Layout, compute_layout, list_managed
-from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
-from gavel.launch.training.nemo_rl.checkout import (
-    describe_failures,
-    is_checkout,
-    read_checkout,
-    require_contract,
-    run_toy_group,
-)
-from gavel.launch.training.nemo_rl.preflight import list_findings as trainer_findings
-from gavel.launch.training.render import find_ray_sub
 from gavel.launch.training.tasks import has_judged_task, list_task_findings
-from gavel.launch.training.trainer_config import make_trainer_config
-from gavel.launch.training.trl.preflight import list_findings as trl_findings
-from gavel.launch.training.trl.preflight import list_machine_findings as trl_machine_findings
+from gavel.launch.training.trainer import ComposedTraining, Trainer
+from gavel.launch.training.trainers import TRAINERS, find_trainer
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.service import Service, get_config_key
 from gavel.models.vllm.arguments import check_engine_args
 from gavel.models.vllm.ports import pick_port
-
-IMPORT_SECONDS = 60.0
-NEEDED = (
-    "aiohttp",
-    "orjson",
-    "pydantic",
-    "omegaconf",
-    "yaml",
-    "gavel.envs.interfaces.nemo_rl.actor",
-    "ray",
-    "torch",
-    "nemo_rl",
-)
-"""What the driver and the actors import, in the trainer's interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +46,7 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
     """Look at a run from all sides; nothing is written but a file that is removed again, to see whether folders can
     be.
     """
+    trainer = find_trainer(config.trainer.kind)
     found: list[str] = []
     assembly = None
     try:
@@ -87,7 +56,7 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
     parts = _assemble_parts(config, assembly)
     for part_name, (part, made) in parts.items():
         found += list_task_findings(part, made, f"envs.{part_name}." if part_name else "")
-    found += [str(failed) for failed in _check_trainer(config)]
+    found += [str(failed) for failed in _check_trainer(config, trainer)]
     services = {} if assembly is None else {name: config.service_table[name] for name in assembly.services}
     found += [str(failed) for failed in (*_check_places(config, run), *list_container_findings(config, services, run))]
     layout, name, text = None, "", ""
@@ -108,7 +77,7 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
         found += [str(failed) for failed in _check_services(config, services, layout)]
         certified = _check_certificates(config, assembly) if judged else certified
         found += certified.findings
-        name, text, more = _make_config(config, assembly, layout, run)
+        name, text, more = _make_config(trainer, ComposedTraining(config, assembly, layout, run))
         tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
         found += [
             finding
@@ -158,19 +127,15 @@ def _is_said(finding: str, found: list[str]) -> bool:
     return any(known in finding for known in found)
 
 
-def _make_config(config: TrainConfig, assembly: Assembly, layout: Layout, run: Path) -> tuple[str, str, list[str]]:
-    if any(not part.tasks.path for part in split_environments(config).values()) or (
-        config.trainer.nemo_rl and not config.trainer.nemo_rl_root
-    ):
+def _make_config(trainer: Trainer, training: ComposedTraining) -> tuple[str, str, list[str]]:
+    config = training.config
+    if not all(part.tasks.path for part in split_environments(config).values()) or not trainer.is_renderable(config):
         return "", "", []  # found already
     try:
-        name, text = make_trainer_config(config, assembly, layout, run)
+        name, text = trainer.render(training)
     except GavelError as failed:
         return "", "", [str(failed)]
-    if not config.trainer.nemo_rl:
-        return name, text, trl_findings(config, assembly) if config.trainer.kind == "trl" else []
-    values = yaml.safe_load(text)
-    return name, text, [*trainer_findings(values, probe=False, places=False), *find_contradictions(values)]
+    return name, text, trainer.check_config(training, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,130 +221,12 @@ def _check_places(config: TrainConfig, run: Path) -> Iterator[GavelError]:
         )
 
 
-def _check_trainer(config: TrainConfig) -> Iterator[GavelError]:
-    chosen = config.trainer
-    if config.envs and not chosen.nemo_rl:
+def _check_trainer(config: TrainConfig, trainer: Trainer) -> Iterator[GavelError]:
+    if config.envs and not trainer.several:
         yield ConfigError(
             "this trainer trains in one environment",
             field="trainer.kind",
-            found=f"{chosen.kind}, and {len(config.envs)} environments",
-            allowed="grpo, grpo_async, single_controller",
+            found=f"{config.trainer.kind}, and {len(config.envs)} environments",
+            allowed=", ".join(kind for kind, one in TRAINERS.items() if one.several),
         )
-    if chosen.kind == "command":
-        if not chosen.command:
-            yield ConfigError("no command is named", field="trainer.command", remedy="trainer.command=[WORD,…]")
-        elif shutil.which(chosen.command[0]) is None:
-            yield ConfigError("there is no such program", field="trainer.command", found=chosen.command[0])
-        return
-    if chosen.kind == "trl":
-        yield from trl_machine_findings(config)
-        return
-    if not chosen.model:
-        yield ConfigError(
-            "no policy is named", field="trainer.model", remedy="trainer.model=Qwen/Qwen3-1.7B, or a directory"
-        )
-    if chosen.max_new_tokens >= chosen.max_total_tokens:
-        yield ConfigError(
-            "a reply of full length leaves no room for its prompt",
-            field="trainer.max_new_tokens",
-            found=str(chosen.max_new_tokens),
-            allowed=f"less than trainer.max_total_tokens ({chosen.max_total_tokens})",
-        )
-    if not chosen.nemo_rl_root:
-        yield ConfigError(
-            "no NeMo-RL is named",
-            field="trainer.nemo_rl_root",
-            found="null",
-            allowed="a checkout of NVIDIA-NeMo/RL",
-            remedy="clone it, and set trainer.nemo_rl_root or export NEMO_RL_ROOT",
-        )
-        return
-    root = Path(chosen.nemo_rl_root).expanduser()
-    script = find_ray_sub(config.cluster, chosen.nemo_rl_root)
-    if script is not None and root.is_dir() and not script.is_file():
-        yield ConfigError(
-            "containers on several nodes are started by this script of NeMo-RL",
-            field="trainer.nemo_rl_root",
-            found=f"no {script}",
-            remedy="name a whole checkout",
-        )
-    fits = True
-    if is_checkout(root):
-        try:
-            require_contract(read_checkout(root), chosen.kind)
-        except ConfigError as failed:
-            fits = False
-            yield failed
-    if root.is_dir() and not config.cluster.container:
-        yield from _check_imports(chosen.python or sys.executable, root, toy=fits and is_checkout(root))
-
-
-def make_python_path(root: str | None) -> tuple[str, ...]:
-    """Return the folders a trainer's interpreter must find: ours, and the checkout."""
-    ours = str(Path(gavel.__file__).parent.parent)
-    return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)
-
-
-def _check_imports(python: str, root: Path, *, toy: bool) -> Iterator[GavelError]:
-    paths = make_python_path(str(root))
-    found = find_missing_imports(python, paths)
-    if not found and toy and (problem := describe_failures(run_toy_group(python, paths))):
-        yield ConfigError(
-            "a toy group with a lost sample does not come through this checkout as it should",
-            field="trainer.nemo_rl_root",
-            found=f"{root}: {problem}",
-            allowed=f"NVIDIA-NeMo/RL at {TESTED}, or one like it",
-            remedy="see what it is: gavel doctor",
-        )
-    if found:
-        yield ConfigError(
-            "this interpreter lacks what the trainer needs",
-            field="trainer.python",
-            found=f"{python}: {found}",
-            remedy="name the interpreter NeMo-RL runs with, and install gavel's dependencies there",
-        )
-
-
-@cache
-def find_missing_imports(python: str, paths: tuple[str, ...]) -> str:
-    """Import what driver and actors need, in their interpreter; say what fails, each module named; empty if all is
-    there.
-
-    Asked once per process: the points of a sweep share an interpreter.
-    """
-    script = (
-        "import importlib\n"
-        f"for name in {NEEDED!r}:\n"
-        "    try: importlib.import_module(name)\n"
-        "    except BaseException as failed: print(f'{name} ({type(failed).__name__}: {failed})'.splitlines()[0])\n"
-    )
-    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        done = subprocess.run(
-            (python, "-c", script),
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except OSError as failed:
-        return f"it cannot be started: {failed.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"the imports took more than {IMPORT_SECONDS:g} s"
-    return "; ".join(done.stdout.splitlines()) or (done.stderr.strip()[-200:] if done.returncode else "")
-
-
-def read_version(root: str | None) -> str | None:
-    """Return the version of a checkout of NeMo-RL, None if its file is not what it was."""
-    if not root:
-        return None
-    try:
-        text = (Path(root).expanduser() / "nemo_rl" / "package_info.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    numbers = dict(
-        line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = "))
-    )
-    return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None
+    yield from trainer.check(config)

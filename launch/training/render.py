@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+import gavel
 from gavel.launch.config.groups import PACKAGE
 from gavel.launch.config.training_schema import ClusterConfig
 from gavel.launch.training.layout import Layout
@@ -161,3 +162,9 @@ def _make_container_options(cluster: ClusterConfig) -> str:
         return ""
     mounts = f" --container-mounts={shlex.quote(','.join(cluster.mounts))}" if cluster.mounts else ""
     return f"--container-image={shlex.quote(cluster.container)}{mounts} --no-container-mount-home "
+
+
+def make_python_path(root: str | None) -> tuple[str, ...]:
+    """Return the folders a trainer's interpreter must find: ours, and the checkout."""
+    ours = str(Path(gavel.__file__).parent.parent)
+    return (ours, str(Path(root).expanduser().resolve())) if root else (ours,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ from gavel.launch.training.attempts import is_finished
 from gavel.launch.training.judge import folder as judge_folder
 from gavel.launch.training.judge.shared import ensure_judge
 from gavel.launch.training.layout import Layout, list_managed
-from gavel.launch.training.preflight import Checked, make_python_path
+from gavel.launch.training.preflight import Checked
+from gavel.launch.training.trainers import find_trainer
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import GavelError, InputError
 from gavel.models.files import write_whole
@@ -63,7 +63,7 @@ def prepare_run(config: TrainConfig, path: Path, checked: Checked) -> Prepared:
     assert checked.layout is not None
     cwd = Path.cwd()
     plan = _make_plan(config, path, checked, checked.layout, cwd)
-    ray = config.trainer.nemo_rl
+    ray = find_trainer(config.trainer.kind).on_ray
     root = config.trainer.nemo_rl_root
     shared = Path(plan.judge_folder) if plan.judge_folder and plan.mode == "shared" else None
     name, script = render.train_script(
@@ -78,12 +78,6 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
     served = list_managed(checked.assembly.services)
     judge = _judge_plan(config, layout, checked) if served else None
     chosen, cluster = config.trainer, config.cluster
-    entrypoint = "gavel.launch.nemo_rl_main" if chosen.nemo_rl else "gavel.launch.training.trl.main"
-    command = (
-        chosen.command
-        if chosen.kind == "command"
-        else (chosen.python or cluster.python or sys.executable, "-m", entrypoint, "--config", "{config}")
-    )
     folder = {
         "het": path / "judge",
         "shared": Path(config.placement.folder or path / "judge").expanduser().absolute(),
@@ -95,7 +89,7 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
         digest=compute_digest([checked.config_text, to_plain(judge.digest if judge else None)]),
         mode=layout.mode,
         config=checked.config_name,
-        command=command,
+        command=find_trainer(chosen.kind).make_command(config),
         cwd=str(cwd),
         judge=judge,
         judge_folder=str(folder) if folder else None,
@@ -106,7 +100,7 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
         grace=max(cluster.signal_seconds - 20.0, 10.0),
         reserve=float(cluster.signal_seconds + cluster.setup_seconds),
         unqualified=waived,
-        python_path=make_python_path(chosen.nemo_rl_root),
+        python_path=render.make_python_path(chosen.nemo_rl_root),
         qualified=config.qualification.required,
         judged=checked.judged,
         canary=config.canary,

@@ -17,15 +17,11 @@ from tests.launch.test_nemo_rl_launch import checkout, emitted
 from gavel.envs.interfaces.nemo_rl.contract import ESTIMATORS, NEEDED, TESTED
 from gavel.launch.cli.command_line import main
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.nemo_rl.checkout import (
-    describe_failures,
-    is_checkout,
-    read_checkout,
-    require_contract,
-    run_toy_group,
-)
+from gavel.launch.training.nemo_rl.checkout import is_checkout, read_checkout, require_contract
+from gavel.launch.training.nemo_rl.interpreter import describe_failures, run_toy_group
 from gavel.launch.training.nemo_rl.main import main as entrypoint
-from gavel.launch.training.preflight import check_run, make_python_path
+from gavel.launch.training.preflight import check_run
+from gavel.launch.training.render import make_python_path
 from gavel.models.errors import ConfigError
 
 SIX = "class EnvironmentReturn(NamedTuple):\n" + "".join(
@@ -56,9 +52,9 @@ def double(
 
 def test_a_checkout_that_has_what_the_hooks_take_hold_of_fits(tmp_path: Path) -> None:
     found = read_checkout(double(tmp_path / "RL"))
-    require_contract(found, "grpo")
+    require_contract(found)
     with pytest.raises(ConfigError, match="async_grpo_train"):
-        require_contract(found, "grpo_async")
+        require_contract(found, asynchronous=True)
     assert (found.commit, found.tested, found.missing) == (None, False, ())
     assert found.estimators == {
         "grpo": "exact",
@@ -88,7 +84,7 @@ def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
 ) -> None:
     root = double(tmp_path / "RL", **options)
     with pytest.raises(ConfigError, match=TESTED):
-        require_contract(read_checkout(root), "grpo")
+        require_contract(read_checkout(root))
     config = emitted(tmp_path, root=root, prompts_per_step=2)
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
     assert entrypoint(["--config", str(tmp_path / "x.yaml"), "--check"]) == 2
@@ -121,17 +117,13 @@ def test_the_doctor_says_what_is_there_and_what_is_wrong(tmp_path: Path, capsys:
         words = [*WORDS[:2], f"judge.base_url={server.base_url}", *WORDS[3:], f"run.dir={tmp_path}/run"]
         assert main(["doctor", *words, f"trainer.nemo_rl_root={root}"]) == 2
         told = " ".join(capsys.readouterr().out.split())
-    for needle in (
-        "Python",
-        "estimator grpo",
-        "exact",
-        "refused",
-        "GB free",
-        "rollout_manager (no such module)",
-        TESTED,
-        "service judge",
-    ):
+        assert main(["doctor", *words, f"trainer.nemo_rl_root={double(tmp_path / 'whole')}"]) == 2
+        fitting = " ".join(capsys.readouterr().out.split())
+    for needle in ("Python", "GB free", "rollout_manager (no such module)", TESTED, "service judge"):
         assert needle in told
+    assert "estimator" not in told, "nothing of a checkout that does not fit can be used"
+    for needle in ("estimator grpo", "exact", "refused", "the trainer's interpreter it "):
+        assert needle in fitting.replace("│ ", "")
     assert "cannot be reached" not in told
     assert not (tmp_path / "run").exists()
 
@@ -160,7 +152,7 @@ def test_a_folder_without_nemo_rl_is_a_finding_of_the_doctor_without_tasks_too(
         )
     told = capsys.readouterr().out
     assert "trainer.nemo_rl_root: there is no NeMo-RL here" in told
-    assert f"found:   {tmp_path / place}" in " ".join(told.split("\n"))
+    assert f"found:   no {tmp_path / place}" in " ".join(told.split("\n"))
     assert "nothing was found wrong" not in told
 
 

@@ -14,8 +14,9 @@ from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.training.nemo_rl.arithmetic import describe_arithmetic, divide_gpus, find_contradictions
-from gavel.launch.training.nemo_rl.config import EXEMPLARS, find_recipe
+from gavel.launch.training.nemo_rl.config import KINDS
 from gavel.launch.training.nemo_rl.preflight import list_findings
+from gavel.launch.training.nemo_rl.recipe import find_recipe
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.launch.training.preflight import check_run
 from gavel.launch.training.progress import plan_steps
@@ -274,17 +275,17 @@ def test_one_prompt_with_two_targets_is_found_over_files(tmp_path: Path) -> None
 
 
 def test_a_recipe_is_found_by_its_name_and_laid_over(tmp_path: Path) -> None:
-    root = checkout(tmp_path / "nemo")
+    root, exemplar = checkout(tmp_path / "nemo"), KINDS["grpo"].exemplar
     recipes = root / "examples/configs/recipes/llm"
     recipes.mkdir(parents=True)
     (recipes / "grpo-big-8B.yaml").write_text(
         "defaults: ../../grpo_math_1B.yaml\npolicy: {model_name: big/8B, optimizer: null, extra: 7}\n"
     )
     for name in ("grpo-big-8B", "recipes/llm/grpo-big-8B.yaml", str(recipes / "grpo-big-8B.yaml")):
-        assert find_recipe(root, "grpo", name) == recipes / "grpo-big-8B.yaml"
-    assert find_recipe(root, "grpo", None) == root / EXEMPLARS["grpo"]
+        assert find_recipe(root, exemplar, name) == recipes / "grpo-big-8B.yaml"
+    assert find_recipe(root, exemplar, None) == root / exemplar
     with pytest.raises(ConfigError, match=r"grpo-big-8B\.yaml"):
-        find_recipe(root, "grpo", "grpo-big-7B")
+        find_recipe(root, exemplar, "grpo-big-7B")
     made = emitted(tmp_path, root=root, recipe="grpo-big-8B")
     assert made["policy"]["extra"] == 7
     assert made["policy"]["optimizer"] is None

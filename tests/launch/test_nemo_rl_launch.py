@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.envs.interfaces.nemo_rl_support import ROOT, overrides, serving, write_tasks
+from tests.envs.interfaces.nemo_rl_support import ROOT, make_run, overrides, render_alone, serving, write_tasks
 from tests.support.runs import Done
 
-from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import read_config
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
-from gavel.launch.assembly.assemble import assemble_run, make_parts
-from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.nemo_rl.config import EXEMPLARS, SCRIPTS, TrainerConfig, render_config
+from gavel.launch.training.nemo_rl.config import KINDS
 from gavel.launch.training.nemo_rl.main import read_yaml, resolve_config
 from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.models.errors import ConfigError
@@ -43,12 +40,12 @@ cluster: {gpus_per_node: 1, num_nodes: 1}
 
 def checkout(path: Path, script: str = "") -> Path:
     """A folder that looks like NeMo-RL's: exemplars, one of which builds on the other, and scripts."""
-    for name in (*EXEMPLARS.values(), *SCRIPTS.values()):
+    for name in (*(one.exemplar for one in KINDS.values()), *(one.script for one in KINDS.values())):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(script)
-    (path / EXEMPLARS["grpo"]).write_text(BASE)
-    above = Path(EXEMPLARS["grpo"]).name
-    (path / EXEMPLARS["single_controller"]).write_text(
+    (path / KINDS["grpo"].exemplar).write_text(BASE)
+    above = Path(KINDS["grpo"].exemplar).name
+    (path / KINDS["single_controller"].exemplar).write_text(
         f"defaults: {above}\ngrpo: {{async_grpo: null}}\nlogger: {{_override_: true, log_dir: other}}\n"
     )
     return path
@@ -58,19 +55,11 @@ def emitted(
     tmp_path: Path, env: str = "abstention", url: str = "http://127.0.0.1:9/v1", **changes: Any
 ) -> dict[str, Any]:
     """The emitted YAML, read."""
-    composition = compose_config("rollout", overrides(env, url))
     tasks = write_tasks(tmp_path / f"{env}.jsonl", env, 2)
     root = changes.pop("root", None) or checkout(tmp_path / "nemo")
-    trainer = TrainerConfig(
-        nemo_rl_root=str(root), run_dir=str(tmp_path / "run"), model="org/model", tasks=str(tasks), **changes
-    )
-    text = render_config(
-        trainer,
-        make_parts(composition),
-        assemble_run(composition, with_policy=False),
-        composition.reward,
-        FailurePolicy(),
-    )
+    validation = changes.pop("validation", None)
+    run = make_run(tmp_path / "run", nemo_rl_root=str(root), model="org/model", **changes)
+    text = render_alone(run, overrides(env, url), tasks, validation)
     read = yaml.safe_load(text)
     assert isinstance(read, dict)
     return read
@@ -142,19 +131,9 @@ def test_a_missing_checkout_is_named(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "hunter2hunter2")
-    composition = compose_config(
-        "rollout", [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"]
-    )
-    trainer = TrainerConfig(
-        str(checkout(tmp_path / "nemo")), str(tmp_path / "run"), "m", str(write_tasks(tmp_path / "t", "abstention", 1))
-    )
-    text = render_config(
-        trainer,
-        make_parts(composition),
-        assemble_run(composition, with_policy=False),
-        composition.reward,
-        FailurePolicy(),
-    )
+    run = make_run(tmp_path / "run", nemo_rl_root=str(checkout(tmp_path / "nemo")), model="m")
+    words = [*overrides("abstention", "http://127.0.0.1:9/v1"), "judge.api_key_env=SOME_KEY"]
+    text = render_alone(run, words, write_tasks(tmp_path / "t", "abstention", 1))
     assert "SOME_KEY" in text
     assert "hunter2" not in text
 

@@ -15,6 +15,8 @@ from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.launch.training.attempts import find_furthest_step
 from gavel.launch.training.progress import judge_progress, plan_steps, read_step
+from gavel.launch.training.trainers import TRAINERS, find_trainer
+from gavel.models.errors import ConfigError
 
 
 def config(run: Path, *, tasks: int = 12, kind: str = "grpo", **grpo: Any) -> dict[str, Any]:
@@ -160,3 +162,16 @@ def test_data_of_several_files_is_counted_together_and_foreign_data_not(tmp_path
     several["data"]["use_multiple_dataloader"] = True
     assert plan_steps(several).steps == 1000
     assert json.dumps(plan_steps(several).per_epoch) == "null"
+
+
+def test_the_steps_of_a_kind_that_is_not_in_the_table_are_not_known(tmp_path: Path) -> None:
+    unknown = {"trainer": {"max_steps": 20}, "gavel": {"kind": "of-a-newer-version", "run_dir": str(tmp_path)}}
+    assert plan_steps(unknown).steps is None
+    assert judge_progress(tmp_path, unknown, 0).state == "finished"
+
+
+@pytest.mark.parametrize("kind", ["grpo_asinc", "TRL", ""])
+def test_a_trainer_that_is_not_in_the_table_is_refused_with_those_that_are(kind: str) -> None:
+    with pytest.raises(ConfigError, match="there is no such trainer") as failed:
+        find_trainer(kind)
+    assert (failed.value.field, failed.value.allowed) == ("trainer.kind", ", ".join(TRAINERS))

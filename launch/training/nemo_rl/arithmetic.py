@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gavel.envs.interfaces.nemo_rl.modes import settle_kind
-from gavel.launch.training.nemo_rl.config import SECTION
+from gavel.launch.training.nemo_rl.config import settle_config
+from gavel.launch.training.nemo_rl.steps import count_prompts_per_batch, count_rows, plan_steps
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
-from gavel.launch.training.progress import count_prompts_per_batch, count_rows, plan_steps
 from gavel.models.codec import record
 from gavel.models.service import Service
 
@@ -126,7 +125,7 @@ def count_asynchronous_prompts(config: Mapping[str, Any]) -> int | None:
     ``async_utils/trajectory_collector.py``: each step takes a batch, and so does each step ahead; what is rolled out
     at the end and what a restart leaves unfinished is drawn, too.
     """
-    if settle_kind(config, str((config.get(SECTION) or {}).get("kind", "grpo"))) != "grpo_async":
+    if not settle_config(config).overlapping:
         return None
     grpo = config["grpo"]
     age = int((grpo.get("async_grpo") or {}).get("max_trajectory_age_steps") or 1)
@@ -202,7 +201,7 @@ def _describe_placement(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
-    if (config.get(SECTION) or {}).get("kind") != "single_controller":
+    if settle_config(config).keeps_steps:
         return
     failure = ((config.get("async_rl") or {}).get("rollout_failure")) or {}
     for name, lost in (

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COLLECTOR, ESTIMATORS, NEEDED, NEEDED_ASYNC, TESTED
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, FURTHER
-from gavel.models.codec import decode, record
+from gavel.models.codec import record
 from gavel.models.errors import ConfigError
 
-GIT_SECONDS, TOY_SECONDS = 10.0, 180.0
+GIT_SECONDS = 10.0
 _MARK = "nemo_rl/algorithms/grpo.py"
 
 
@@ -44,13 +42,13 @@ def read_checkout(root: Path) -> Checkout:
     return Checkout(str(root), commit, commit == TESTED, missing, further, _find_estimators(root))
 
 
-def require_contract(found: Checkout, kind: str) -> None:
-    """Refuse a checkout whose code the hooks of a trainer (see ``modes.settle_kind``) do not fit.
+def require_contract(found: Checkout, *, asynchronous: bool = False) -> None:
+    """Refuse a checkout whose code the hooks do not fit, those of asynchronous training where that is wanted.
 
     Raises:
         ConfigError: names what is missing, and the commit that was tested.
     """
-    if missing := (*found.missing, *(found.missing_async if kind == "grpo_async" else ())):
+    if missing := (*found.missing, *(found.missing_async if asynchronous else ())):
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root",
@@ -58,44 +56,6 @@ def require_contract(found: Checkout, kind: str) -> None:
             allowed=f"NVIDIA-NeMo/RL at {TESTED}, or a later one like it; release v0.6.0 and older are too old",
             remedy=f"git -C {found.root} checkout {TESTED}",
         )
-
-
-@cache
-def run_toy_group(python: str, paths: tuple[str, ...]) -> Mapping[str, str]:
-    """Let a trainer's interpreter run ``toy_group``. Asked once per process.
-
-    Args:
-        python: the interpreter that has NeMo-RL.
-        paths: folders that it must find: ours, and the checkout.
-
-    Returns:
-        By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could
-        not run.
-    """
-    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        done = subprocess.run(
-            (python, "-m", "gavel.launch.training.nemo_rl.toy_group"),
-            capture_output=True,
-            text=True,
-            timeout=TOY_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-        )
-    except OSError as failed:
-        return {"start": f"it cannot be started: {failed.strerror}"}
-    except subprocess.TimeoutExpired:
-        return {"start": f"the toy group took more than {TOY_SECONDS:g} s"}
-    try:
-        return decode(dict[str, str], done.stdout.strip().encode())
-    except ValueError:
-        return {"start": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
-
-
-def describe_failures(found: Mapping[str, str]) -> str:
-    """Return in one line what a toy group found wrong; empty where nothing is."""
-    return "; ".join(f"{name}: {problem}" for name, problem in found.items() if problem)
 
 
 def read_commit(root: Path) -> str | None:
@@ -189,3 +149,17 @@ def _find_estimators(root: Path) -> dict[str, str]:
     found = [one.name for one in tree.body if isinstance(one, ast.ClassDef)] if tree is not None else []
     classes = [name for name in found if name.endswith("AdvantageEstimator")]
     return {ESTIMATORS.get(name, (name, ""))[0]: ESTIMATORS.get(name, ("", "unknown"))[1] for name in classes}
+
+
+def read_version(root: str | None) -> str | None:
+    """Return the version of a checkout of NeMo-RL, None if its file is not what it was."""
+    if not root:
+        return None
+    try:
+        text = (Path(root).expanduser() / "nemo_rl" / "package_info.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    numbers = dict(
+        line.split(" = ") for line in text.splitlines() if line.startswith(("MAJOR = ", "MINOR = ", "PATCH = "))
+    )
+    return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None

@@ -14,7 +14,7 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,12 @@ from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
 from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
-from gavel.launch.training.nemo_rl.checkout import (
-    describe_failures,
-    is_checkout,
-    read_checkout,
-    require_contract,
-    run_toy_group,
-)
-from gavel.launch.training.nemo_rl.config import SCRIPTS, SECTION, load_exemplar, to_text
+from gavel.launch.training.nemo_rl.checkout import is_checkout, read_checkout, require_contract
+from gavel.launch.training.nemo_rl.config import KINDS, settle_config
+from gavel.launch.training.nemo_rl.interpreter import describe_failures, run_toy_group
 from gavel.launch.training.nemo_rl.preflight import list_findings
+from gavel.launch.training.nemo_rl.recipe import load_exemplar, to_text
+from gavel.launch.training.trainer import SECTION
 from gavel.models.errors import ConfigError, GavelError
 from gavel.models.files import write_whole
 
@@ -58,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = read_yaml(options.config)
         root = Path(config[SECTION]["nemo_rl_root"]).expanduser()
         if is_checkout(root):
-            require_contract(read_checkout(root), settle_kind(config, config[SECTION]["kind"]))
+            require_contract(read_checkout(root), asynchronous=settle_config(config).overlapping)
         problems = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
@@ -137,23 +134,39 @@ def prepare_trainer(config: Mapping[str, Any]) -> None:
     names = [name for name in config["env"] if str(name).startswith(PREFIX)]
     register_environments(names)
     widen_executor()
-    failure = _choose_failure_policy(config, names)
-    if section["kind"] == "single_controller":
-        install_single_controller(config["policy"], failure)
-        return
-    steps = StepLedger(Path(section["run_dir"]).expanduser() / "ledger")
-    if settle_kind(config, section["kind"]) == "grpo_async":
-        install_async_training(AsyncDriver(config["policy"], failure, steps, several=len(names) > 1))
-    else:
-        joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
-        install_hooks(Driver(config["policy"], failure, steps, joins=joins, several=len(names) > 1))
+    INSTALLERS[settle_kind(config, section["kind"])](config, names, _choose_failure_policy(config, names))
+
+
+def _install_synchronous(config: Mapping[str, Any], names: Sequence[str], failure: FailurePolicy) -> None:
+    joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
+    install_hooks(Driver(config["policy"], failure, _open_steps(config), joins=joins, several=len(names) > 1))
+
+
+def _install_asynchronous(config: Mapping[str, Any], names: Sequence[str], failure: FailurePolicy) -> None:
+    install_async_training(AsyncDriver(config["policy"], failure, _open_steps(config), several=len(names) > 1))
+
+
+def _install_controller(config: Mapping[str, Any], _: Sequence[str], failure: FailurePolicy) -> None:
+    install_single_controller(config["policy"], failure)
+
+
+def _open_steps(config: Mapping[str, Any]) -> StepLedger:
+    return StepLedger(Path(config[SECTION]["run_dir"]).expanduser() / "ledger")
+
+
+INSTALLERS: Mapping[str, Callable[[Mapping[str, Any], Sequence[str], FailurePolicy], None]] = {
+    "grpo": _install_synchronous,
+    "grpo_async": _install_asynchronous,
+    "single_controller": _install_controller,
+}
+"""What hooks a kind of training (see ``settle_kind``); each gets the names of our environments."""
 
 
 def run_script(config: Mapping[str, Any], path: Path) -> int:
     """Run the stock script as if it had been started itself; return the exit code."""
     section = config[SECTION]
     root = Path(section["nemo_rl_root"])
-    script = root / SCRIPTS[section["kind"]]
+    script = root / KINDS[section["kind"]].script
     sys.argv = [str(script), "--config", str(path.resolve())]
     os.chdir(root)  # its exemplars name files relative to the checkout
     try:

@@ -26,8 +26,9 @@ from gavel.envs.interfaces.nemo_rl.tasks import (
 )
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
-from gavel.launch.training.nemo_rl.config import SCRIPTS, SECTION, count_policy_turns
+from gavel.launch.training.nemo_rl.config import KINDS, count_policy_turns
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
+from gavel.launch.training.trainer import SECTION
 from gavel.models.errors import GavelError, shorten_value
 from gavel.models.service import Service, get_config_key
 
@@ -76,12 +77,12 @@ def list_findings(config: Mapping[str, Any], *, probe: bool = True, places: bool
 def _check_modes(config: Mapping[str, Any]) -> list[str]:
     section = config.get(SECTION) or {}
     kind = section.get("kind", "grpo")
-    if kind not in SCRIPTS:
-        return [f"{SECTION}.kind: {kind}; allowed: {', '.join(SCRIPTS)}"]
+    if kind not in KINDS:
+        return [f"{SECTION}.kind: {kind}; allowed: {', '.join(KINDS)}"]
     found = refuse_mode(config, settle_kind(config, kind))
     root = Path(str(section.get("nemo_rl_root", "")))
-    if not (root / SCRIPTS[kind]).is_file():
-        found.append(f"{SECTION}.nemo_rl_root: no {SCRIPTS[kind]} in {root}; name a checkout of NVIDIA-NeMo/RL")
+    if not (root / KINDS[kind].script).is_file():
+        found.append(f"{SECTION}.nemo_rl_root: no {KINDS[kind].script} in {root}; name a checkout of NVIDIA-NeMo/RL")
     data = config.get("data") or {}
     stated = [(split, data.get(split)) for split in ("train", "validation")]
     found += [

@@ -17,14 +17,13 @@ from typing import Any
 import yaml
 from tests.envs.interfaces import nemo_rl_harness as harness
 from tests.envs.interfaces.nemo_rl_exact import wanted_advantages
-from tests.envs.interfaces.nemo_rl_support import ROOT, overrides, write_tasks
-from tests.envs.interfaces.nemo_rl_train import render_test_config
+from tests.envs.interfaces.nemo_rl_support import ROOT, make_run, overrides, write_tasks
+from tests.envs.interfaces.nemo_rl_train import render_any
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.async_driver import AsyncDriver
 from gavel.envs.interfaces.nemo_rl.collector_hooks import install_async_training
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
-from gavel.launch.training.nemo_rl.config import TrainerConfig
 
 _NUMBER = re.compile(r"kilometre ([0-9]+) of")
 
@@ -129,14 +128,12 @@ def train_async(
         "checkpointing": {"enabled": checkpoints, "save_period": 1, "metric_name": None},
         **changes,
     }
-    trainer = TrainerConfig(
+    trainer = make_run(
+        tmp_path / "run",
         nemo_rl_root=ROOT,
-        run_dir=str(tmp_path / "run"),
         model=str(tmp_path / "model"),
-        tasks=str(tmp_path / "tasks.jsonl"),
         prompts_per_step=prompts,
         generations_per_prompt=generations,
-        validation=str(write_tasks(tmp_path / "validation.jsonl", "abstention", validation)) if validation else None,
         val_period=1,
         max_steps=steps,
         max_total_tokens=1024,
@@ -146,7 +143,9 @@ def train_async(
         overrides=wanted,
     )
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = render_test_config(trainer, failure, [*overrides("abstention", url), *more], words)
+    validated = write_tasks(tmp_path / "validation.jsonl", "abstention", validation) if validation else None
+    own = [*overrides("abstention", url), *more]
+    text = render_any(trainer, failure, own, words, (tmp_path / "tasks.jsonl", validated))
     (tmp_path / "nemo_rl.yaml").write_text(text)
     steps_ledger = StepLedger(tmp_path / "run" / "ledger")
     driver = AsyncDriver(yaml.safe_load(text)["policy"], failure, steps_ledger, several=bool(words))

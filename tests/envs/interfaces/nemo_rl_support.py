@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.config import ActorConfig
 from gavel.launch.assembly.assemble import assemble_run, make_parts
 from gavel.launch.compose.compose import compose_config
+from gavel.launch.config.training_schema import TrainerOptions
+from gavel.launch.training.nemo_rl.config import NemoRlRun, TrainedEnvironment, render_environments
 from gavel.models.codec import to_plain
 
 ROOT = os.environ.get("NEMO_RL_ROOT", "")
@@ -56,6 +58,27 @@ def overrides(env: str, url: str) -> list[str]:
         ],
     }[env]
     return [f"env={env}", *common, *own]
+
+
+def make_run(run_dir: Path, *, gpus_per_node: int = 1, nodes: int = 1, **options: Any) -> NemoRlRun:
+    """What a config says of a run besides its environment; ``options`` are those of ``trainer``."""
+    return NemoRlRun(TrainerOptions(**options), str(run_dir), gpus_per_node, nodes)
+
+
+def render_alone(
+    run: NemoRlRun,
+    words: Sequence[str],
+    tasks: Path | str,
+    validation: Path | str | None = None,
+    failure: FailurePolicy | None = None,
+) -> str:
+    """The YAML of a training in the one environment that ``words`` compose."""
+    composition = compose_config("rollout", words)
+    assembly = assemble_run(composition, with_policy=False)
+    one = TrainedEnvironment(
+        make_parts(composition), assembly, composition.reward, str(tasks), str(validation) if validation else None
+    )
+    return render_environments(run, (one,), failure or FailurePolicy())
 
 
 def actor_config(env: str, url: str, *more: str, **changes: Any) -> dict[str, Any]:

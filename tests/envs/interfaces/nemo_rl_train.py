@@ -13,17 +13,19 @@ from typing import Any
 
 import yaml
 from tests.envs.interfaces import nemo_rl_harness as harness
-from tests.envs.interfaces.nemo_rl_support import RIGHT, ROOT, overrides, write_tasks
+from tests.envs.interfaces.nemo_rl_support import RIGHT, ROOT, make_run, overrides, render_alone, write_tasks
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.driver import Driver
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
-from gavel.launch.assembly.assemble import assemble_run, make_parts
+from gavel.launch.assembly.assemble import assemble_run
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.nemo_rl.config import TrainerConfig, render_config, render_environments
-from gavel.launch.training.trainer_config import _list_environments
+from gavel.launch.training.layout import compute_layout
+from gavel.launch.training.nemo_rl.config import NemoRlRun, render_environments
+from gavel.launch.training.nemo_rl.trainer import list_environments
+from gavel.launch.training.trainer import ComposedTraining
 
 R, W = f"it is {RIGHT}", "it is not"
 
@@ -74,14 +76,12 @@ def train(
     memory.memory_summary = lambda **_: ""  # wants a dashboard
     harness.make_tokenizer("chatml").save_pretrained(tmp_path / "model")
     edit(write_tasks(tmp_path / "tasks.jsonl", env, tasks))
-    trainer = TrainerConfig(
+    trainer = make_run(
+        tmp_path / "run",
         nemo_rl_root=ROOT,
-        run_dir=str(tmp_path / "run"),
         model=str(tmp_path / "model"),
-        tasks=str(tmp_path / "tasks.jsonl"),
         prompts_per_step=prompts or tasks,
         generations_per_prompt=generations,
-        validation=str(write_tasks(tmp_path / "validation.jsonl", env, validation)) if validation else None,
         val_period=1,
         max_steps=1,
         max_total_tokens=1024,
@@ -89,7 +89,9 @@ def train(
         overrides={"checkpointing": {"enabled": False}, "grpo": {"val_batch_size": 4}, **changes},
     )
     failure = failure or FailurePolicy(max_ungraded_fraction=1.0)
-    text = render_test_config(trainer, failure, [*overrides(env, url), *more], words)
+    validated = write_tasks(tmp_path / "validation.jsonl", env, validation) if validation else None
+    own = [*overrides(env, url), *more]
+    text = render_any(trainer, failure, own, words, (tmp_path / "tasks.jsonl", validated))
     path = tmp_path / "nemo_rl.yaml"
     path.write_text(text)
     policy = learner or harness.StandIn()
@@ -97,17 +99,21 @@ def train(
     return Trained(policy.trained, metrics, tmp_path / "run")
 
 
-def render_test_config(
-    trainer: TrainerConfig, failure: FailurePolicy, alone: Sequence[str], several: Sequence[str]
+def render_any(
+    trainer: NemoRlRun,
+    failure: FailurePolicy,
+    alone: Sequence[str],
+    several: Sequence[str],
+    files: tuple[Path, Path | None],
 ) -> str:
-    """The YAML of a training in one environment, or in those that ``several`` compose."""
-    if several:
-        config = compose_config("train", several)
-        made = _list_environments(config, assemble_run(config, with_policy=False))
-        return render_environments(trainer, made, failure)
-    composition = compose_config("rollout", alone)
-    assembly = assemble_run(composition, with_policy=False)
-    return render_config(trainer, make_parts(composition), assembly, composition.reward, failure)
+    """The YAML of a training in one environment and its files, or in those that ``several`` compose."""
+    if not several:
+        return render_alone(trainer, alone, *files, failure)
+    config = compose_config("train", several)
+    assembly = assemble_run(config, with_policy=False)
+    layout = compute_layout(config, assembly.services)
+    made = list_environments(ComposedTraining(config, assembly, layout, Path(trainer.run_dir)))
+    return render_environments(trainer, made, failure)
 
 
 def _take_step(

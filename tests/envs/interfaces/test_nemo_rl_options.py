@@ -20,7 +20,8 @@ from tests.envs.interfaces import nemo_rl_harness as harness
 from tests.envs.interfaces.nemo_rl_train import R, Trained, W, advantages, train, trainer_process
 
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
-from gavel.launch.training.nemo_rl.config import EXEMPLARS, load_exemplar
+from gavel.launch.training.nemo_rl.config import KINDS
+from gavel.launch.training.nemo_rl.recipe import load_exemplar
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GRADED = [R, R, W, R, W, f"{R} or so", W]
@@ -186,6 +187,6 @@ def test_one_prompt_that_stands_in_a_batch_twice_is_one_group_of_graded_samples(
 def test_the_exemplars_of_nemo_rl_ask_for_nothing_that_is_refused(kind: Any) -> None:
     from omegaconf import OmegaConf
 
-    exemplar = OmegaConf.to_container(load_exemplar(Path(ROOT) / EXEMPLARS[kind]))
+    exemplar = OmegaConf.to_container(load_exemplar(Path(ROOT) / KINDS[kind].exemplar))
     assert isinstance(exemplar, dict)
     assert refuse_mode(exemplar, kind) == []  # type: ignore[arg-type]
