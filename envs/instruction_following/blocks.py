@@ -68,6 +68,7 @@ def parse_blocks(lines: list[str], found: Sequence[Block], language: Language) -
         prose.add_block(block)
         position = block.end
     prose.read_lines(lines, position, len(lines))
+    prose.end_block()
     settle_marks(prose.blocks, lines, language)
     return _drop_empty_items(prose.blocks)
 
@@ -102,28 +103,40 @@ def _drop_empty_items(found: list[Block]) -> list[Block]:
 class _Prose:
     """Reads lines of prose into paragraphs and list items.
 
-    ``indents`` are the columns at which the lists around the current line start, outermost first.
+    ``indents`` are the columns at which the lists around the current line start, outermost first; ``rest`` are the lines
+    of the current block behind its first, joined at its end: line by line, a megabyte would be copied for each of them.
     """
 
     blocks: list[Block] = field(default_factory=list)
     current: Block | None = None
     indents: list[int] = field(default_factory=list)
     fresh: bool = True
+    rest: list[str] = field(default_factory=list)
 
     def add_block(self, block: Block) -> None:
         """Take a block that is not prose."""
         if block.kind == "heading":
             mark_title(block)
             self.indents.clear()
+        self.end_block()
         self.blocks.append(block)
+
+    def end_block(self) -> None:
+        """Take what comes next for a new block."""
+        self._join_rest()
         self.current, self.fresh = None, True
+
+    def _join_rest(self) -> None:
+        if self.current is not None and self.rest:
+            self.current.text = "\n".join([self.current.text, *self.rest])
+            self.rest.clear()
 
     def read_lines(self, lines: list[str], start: int, end: int) -> None:
         """Read some lines."""
         for number in range(start, end):
             line = lines[number]
             if not line:
-                self.current, self.fresh = None, True
+                self.end_block()
             elif _is_plain_start(line):
                 self._add_text(line, line, number)
             elif item := _PLAIN_ITEM.match(line):
@@ -134,7 +147,7 @@ class _Prose:
                 if content := line.lstrip():
                     self._read_line(line, content, number)
                 else:
-                    self.current, self.fresh = None, True
+                    self.end_block()
 
     def _read_line(self, line: str, content: str, number: int) -> None:
         first = content[0]
@@ -152,14 +165,18 @@ class _Prose:
 
     def _add_text(self, line: str, content: str, number: int) -> None:
         if self.current is not None:
-            self.current.text = f"{self.current.text}\n{content}" if self.current.text else content
             self.current.end = number + 1
+            if self.current.text:
+                self.rest.append(content)
+            else:
+                self.current.text = content
         else:
             if self.indents and _count_columns(line[: len(line) - len(content)]) == 0:
                 self.indents.clear()
             self._start_block(Block("paragraph", content, number, number + 1))
 
     def _start_block(self, block: Block) -> None:
+        self._join_rest()
         block.first, self.fresh = self.fresh, False
         self.blocks.append(block)
         self.current = block

@@ -38,7 +38,7 @@ def read_plain_blocks(lines: Sequence[str], language: Language) -> list[Block] |
             current, fresh = None, True
         elif line[0] in _TEXT or _is_text(line):
             if current is not None:
-                current.text, current.end = f"{current.text}\n{line}", number + 1
+                current.end = number + 1
             else:
                 indents.clear()
                 current = Block("paragraph", line, number, number + 1, 0, "", fresh)
@@ -70,6 +70,9 @@ def read_plain_blocks(lines: Sequence[str], language: Language) -> list[Block] |
                 indents.clear()
             blocks.append(block)
             current, fresh = None, True
+    for block in blocks:
+        if block.end - block.line > 1 and block.kind in ("paragraph", "item"):
+            block.text = "\n".join([block.text, *lines[block.line + 1 : block.end]])
     if numbered and language.ordinals:
         settle_marks(blocks, lines, language)
     return blocks

@@ -5,12 +5,14 @@ texts.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from tests.support.fault_server import FaultServer
-from tests.support.runs import JUDGE, arguments, gavel, reply, rows, write_tasks
+from tests.support.runs import JUDGE, POLICY, arguments, gavel, number_of, reply, rows, write_tasks
 
 from gavel.launch.comparing.cells import escape_cell
 from gavel.models.calls.cache import _decode_reply
@@ -21,12 +23,26 @@ def _garbage(body: dict[str, object]) -> str:
 
 
 async def test_calls_of_a_row_that_was_tried_again_are_counted_once_at_every_look(tmp_path: Path) -> None:
-    tasks, run = write_tasks(tmp_path / "t.jsonl", 6), tmp_path / "run"
-    async with FaultServer(reply=_garbage) as bad:
+    """Twelve rows: one call of the policy each, two of a judge that says nothing and one of a judge that grades; but
+    one row is graded at the second call. 12 + 22 + 11 + 2 = 47.
+    """
+    tasks, run = write_tasks(tmp_path / "t.jsonl", 12), tmp_path / "run"
+    asked: Counter[int] = Counter()
+
+    def grade_one(body: dict[str, Any]) -> str:
+        if body["model"] == POLICY:
+            return "\\boxed{Village}"
+        asked[number_of(body)] += 1
+        return "INCORRECT" if number_of(body) == 7 and asked[7] == 2 else "?"
+
+    async with FaultServer(reply=grade_one) as bad:
         assert (await gavel(*arguments(tasks, run, bad.base_url))).code == 3
-    async with FaultServer(reply=reply) as good:
+    async with FaultServer(reply=lambda _: "INCORRECT") as good:
         for _ in range(2):
-            assert (await gavel(*arguments(tasks, run, good.base_url))).code == 0
+            done = await gavel(*arguments(tasks, run, good.base_url))
+            assert done.code == 0
+            assert orjson.loads((run / "metrics.json").read_bytes())["cost"]["calls"] == 47
+    assert len(bad.requests) + len(good.requests) == 47
     receipts = {
         orjson.dumps([row["task_id"], receipt])
         for name in ("results.jsonl", "errors.jsonl")
@@ -34,7 +50,7 @@ async def test_calls_of_a_row_that_was_tried_again_are_counted_once_at_every_loo
         for receipt in row["receipts"]
         if not receipt["cache_hit"] and not receipt["shared"]
     }
-    assert orjson.loads((run / "metrics.json").read_bytes())["cost"]["calls"] == len(receipts)
+    assert len(receipts) == 47
 
 
 async def test_the_command_that_is_printed_plays_rows_again_that_were_given_up(tmp_path: Path) -> None:
