@@ -20,10 +20,7 @@ from gavel.judges.calibration.statistics import Interval
 from gavel.judges.panels import CASCADE
 from gavel.judges.probing.probe import ProbeReport
 from gavel.models.codec import dump, load, record, to_plain
-from gavel.models.errors import InputError, shorten_value
-
-PROBE_AGAIN = "run `gavel probe` with this composition"
-"""What is to be done where a judge was never probed; the command line puts the very command in its place."""
+from gavel.models.errors import InputError, NextCommand, shorten_value
 
 
 class CertificateError(InputError):
@@ -230,7 +227,11 @@ def _require_own(folder: Path, binding: Binding, rules: Qualification) -> Certif
         raise CertificateError(
             f"the judge of binding {binding.name} was never probed as it is composed now",
             where=str(make_path(folder, binding)),
-            remedy=f"{PROBE_AGAIN}, or set qualification.required=false (it is recorded)",
+            remedy=NextCommand(
+                "probe",
+                "run `gavel probe` with this composition",
+                ", or set qualification.required=false (it is recorded)",
+            ),
         )
     reasons = list_shortcomings(certificate, rules)
     if binding.rule is not None and binding.rule.trusted and certificate.calibration is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from gavel.models.secrets import mask_keys
 
@@ -14,6 +15,20 @@ class GavelError(Exception):
     """The base of every error meant for a user; the command prints it without a trace and exits with ``exit_code``."""
 
     exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NextCommand:
+    """A remedy that is another command: which one, ``text`` that says so to any caller, and what else would do. The
+    command line puts the very command in the place of the text.
+    """
+
+    command: Literal["probe", "sweep"]
+    text: str
+    more: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}{self.more}"
 
 
 class InputError(GavelError, ValueError):
@@ -29,7 +44,14 @@ class InputError(GavelError, ValueError):
     """
 
     def __init__(
-        self, problem: str, *, where: str = "", field: str = "", found: str = "", allowed: str = "", remedy: str = ""
+        self,
+        problem: str,
+        *,
+        where: str = "",
+        field: str = "",
+        found: str = "",
+        allowed: str = "",
+        remedy: str | NextCommand = "",
     ) -> None:
         self.problem, self.where, self.field = problem, where, field
         self.found, self.allowed, self.remedy = found, allowed, remedy
@@ -46,12 +68,41 @@ class InputError(GavelError, ValueError):
         return _rebuild_error, (type(self), self.problem, self.where, self.field, self.found, self.allowed, self.remedy)
 
 
-def _rebuild_error(cls: type[InputError], problem: str, *rest: str) -> InputError:
+def _rebuild_error(cls: type[InputError], problem: str, *rest: Any) -> InputError:
     return cls(problem, **dict(zip(("where", "field", "found", "allowed", "remedy"), rest, strict=True)))
 
 
 class ConfigError(InputError):
     """A configuration that cannot be composed or does not fit together; raised before anything is started."""
+
+
+class Findings(GavelError):
+    """All that keeps something from being started, each an error of its own."""
+
+    def __init__(self, findings: Sequence[GavelError]) -> None:
+        self.findings = tuple(findings)
+        super().__init__(findings)
+
+    def __str__(self) -> str:
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
+        return "\n\n".join((f"{count}; nothing was started:", *map(str, self.findings)))
+
+
+def drop_repeated(found: Iterable[GavelError]) -> list[GavelError]:
+    """Return errors in their order, each once by what it says."""
+    once: dict[str, GavelError] = {}
+    for failed in found:
+        once.setdefault(str(failed), failed)
+    return list(once.values())
+
+
+def locate_error(failed: GavelError, place: str) -> GavelError:
+    """Return an error as found at a place, which is told before it."""
+    if not isinstance(failed, InputError):
+        return ConfigError(str(failed), where=place)
+    where = f"{place}: {failed.where}" if failed.where else place
+    rest = (failed.field, failed.found, failed.allowed, failed.remedy)
+    return _rebuild_error(ConfigError, failed.problem, where, *rest)
 
 
 class RecordError(InputError):

@@ -9,14 +9,13 @@ import importlib
 import io
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gavel.launch.compose.verbs import SWEEP_AGAIN, Verb, find_verb
-from gavel.models.errors import ConfigError, GavelError, find_nearest, make_visible
+from gavel.launch.compose.verbs import Verb, find_verb
+from gavel.models.errors import ConfigError, Findings, GavelError, InputError, NextCommand, find_nearest, make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,7 +160,7 @@ def _run_guarded(words: list[str]) -> int:
         _check_encoding(words)
         return _dispatch_line(parse_words(words))
     except GavelError as failed:
-        return _write_error(_spell_out(str(failed), words), failed.exit_code)
+        return _write_error(str(_spell_remedies(failed, words)), failed.exit_code)
     except KeyboardInterrupt:
         return _write_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -181,24 +180,15 @@ def _run_guarded(words: list[str]) -> int:
         return _report_bug(failed, words)
 
 
-def _spell_out(text: str, words: list[str]) -> str:
-    """Return a message with the command to run next in the words of this one."""
-    if "gavel probe" not in text and SWEEP_AGAIN not in text:
-        return text
-    from gavel.launch.training.probe_command import spell_out
+def _spell_remedies(failed: GavelError, words: list[str]) -> GavelError:
+    """Put the commands to run next, in the words of this one, into an error that tells any."""
+    found = failed.findings if isinstance(failed, Findings) else (failed,)
+    if not any(isinstance(one, InputError) and isinstance(one.remedy, NextCommand) for one in found):
+        return failed
+    from gavel.launch.compose.next_command import FailedCommand
 
     line = parse_words(words)
-    text = text.replace(SWEEP_AGAIN, _sweep_command(line))
-    return spell_out(text, line.overrides, line.config_dirs)
-
-
-def _sweep_command(line: CommandLine) -> str:
-    from gavel.launch.training.sweep.run import SWEPT
-
-    folders = [part for folder in line.config_dirs for part in ("--config-dir", folder)]
-    if line.verb in SWEPT:
-        return f"for a run of each: {shlex.join(('gavel', line.verb, *folders, *line.runs, '-m', *line.overrides))}"
-    return f"`gavel {line.verb}` has no sweeps ({' and '.join(SWEPT)} have): run the command once for each"
+    return FailedCommand(str(line.verb), line.overrides, line.config_dirs, line.runs).spell_remedies(failed)
 
 
 def _make_no_home() -> ConfigError:

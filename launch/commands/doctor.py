@@ -18,14 +18,13 @@ import gavel
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training.nemo_rl.preflight import list_unreachable_services
 from gavel.launch.training.preflight import Checked, check_run
+from gavel.launch.training.trainer import UnnamedError
 from gavel.launch.training.trainers import find_trainer
-from gavel.models.errors import ConfigError
+from gavel.models.errors import ConfigError, drop_repeated
 from gavel.models.service import get_display_name
 
 LEAST_FREE_GB = 20.0
 _PACKAGES = ("torch", "ray", "transformers", "vllm")
-_UNNAMED = ("no tasks are named", "no NeMo-RL is named")
-"""Findings that say only what was not asked about."""
 
 
 def run(config: TrainConfig, console: Console) -> int:
@@ -41,11 +40,12 @@ def run(config: TrainConfig, console: Console) -> int:
     ):
         table.add_row(what, Text(how))
     console.print(table)
-    found = [one for one in checked.findings if not any(unnamed in one for unnamed in _UNNAMED)]
+    found = [one for one in checked.findings if not isinstance(one, UnnamedError)]
     found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
-    for one in dict.fromkeys(found):
+    found = drop_repeated(found)
+    for one in found:
         console.print(Text(f"\n{one}"))
-    console.print(Text("\nnothing was found wrong" if not found else f"\n{len(dict.fromkeys(found))} findings"))
+    console.print(Text("\nnothing was found wrong" if not found else f"\n{len(found)} findings"))
     return ConfigError.exit_code if found else 0
 
 
@@ -92,17 +92,15 @@ def _check_judges(checked: Checked) -> Iterator[tuple[str, str]]:
         )
 
 
-def _check_disk(path: Path) -> Iterator[str]:
+def _check_disk(path: Path) -> Iterator[ConfigError]:
     free = _measure_free_gb(path)
     if free < LEAST_FREE_GB:
-        yield str(
-            ConfigError(
-                "checkpoints and ledgers need room",
-                field="run.dir",
-                found=f"{free:.1f} GB free under {_find_existing_above(path)}",
-                allowed=f"at least {LEAST_FREE_GB:g} GB",
-                remedy="run.dir=… on a larger disk",
-            )
+        yield ConfigError(
+            "checkpoints and ledgers need room",
+            field="run.dir",
+            found=f"{free:.1f} GB free under {_find_existing_above(path)}",
+            allowed=f"at least {LEAST_FREE_GB:g} GB",
+            remedy="run.dir=… on a larger disk",
         )
 
 

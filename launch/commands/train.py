@@ -18,18 +18,10 @@ from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training.job import run_training
 from gavel.launch.training.layout import describe_layout
 from gavel.launch.training.preflight import Checked, check_run
-from gavel.launch.training.start import (
-    FINISHED,
-    SUBMITTED,
-    Findings,
-    is_done,
-    prepare_run,
-    start_judge,
-    start_slurm,
-    write_run,
-)
+from gavel.launch.training.start import FINISHED, SUBMITTED, is_done, prepare_run, start_judge, start_slurm, write_run
 from gavel.launch.training.trainer import ComposedTraining
 from gavel.launch.training.trainers import find_trainer
+from gavel.models.errors import Findings
 
 
 def run(config: TrainConfig, console: Console) -> int:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from gavel.launch.compose.verbs import SWEEP_AGAIN
 from gavel.launch.config.keys import Place
-from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.errors import ConfigError, NextCommand, shorten_value
 
 _WORD = re.compile(r"(?P<sign>~|\+{0,2})(?P<key>[^=\s]+?)(?:=(?P<value>.*))?", re.DOTALL)
 
 
+_SWEEP = NextCommand("sweep", "for a run of each write -m before the words")
 _SEVERAL = re.compile(r",|^(?:glob|choice|range|interval|shuffle|sort|tag)\(")
 
 
@@ -73,7 +73,7 @@ def read_override(word: str, groups: tuple[str, ...]) -> GroupChoice | Setting |
     group, _, package = key.partition("@")
     if group in groups and value is not None and _SEVERAL.search(value):
         raise ConfigError(
-            "several choices where there can be one", field=key, found=shorten_value(value), remedy=SWEEP_AGAIN
+            "several choices where there can be one", field=key, found=shorten_value(value), remedy=_SWEEP
         )
     if group in groups:
         return GroupChoice(group, package or None, None if value in ("null", "") else value)
@@ -116,7 +116,7 @@ def read_value(setting: Setting, place: Place) -> Any:
             "several values where there can be one",
             field=setting.key,
             found=shorten_value(setting.text),
-            remedy=f"{SWEEP_AGAIN}; for a list write {shlex.quote(f'{setting.key}=[{setting.text}]')}",
+            remedy=replace(_SWEEP, more=f"; for a list write {shlex.quote(f'{setting.key}=[{setting.text}]')}"),
         )
     return parsed.value()
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gavel.models.errors import ConfigError, find_nearest
 
-SWEEP_AGAIN = "for a run of each write -m before the words"
-"""Advice that ``gavel.launch.cli`` says in the words of the command it is given to."""
+SWEPT = ("train", "rescore")
+"""The verbs that have sweeps."""
 
 GROUPS = ("env", "policy", "judge", "reward", "failure", "source", "trainer", "cluster", "experiment")
 """The config groups every primary config lists, so that one experiment file serves every verb."""

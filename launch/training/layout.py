@@ -84,14 +84,11 @@ def describe_layout(
     return [*lines, ("placement", layout.mode)] if judged or list_managed(services) else lines
 
 
-def list_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> list[str]:
-    """Return what cannot work, with the numbers."""
-    found = (
-        *_check_mode(config, layout, services),
-        *_judge_findings(config, layout, services),
-        *_list_unread(config, layout),
-    )
-    return [str(failed) for failed in found]
+def list_findings(config: TrainConfig, layout: Layout, services: Mapping[str, Service]) -> Iterator[ConfigError]:
+    """Yield what cannot work, with the numbers."""
+    yield from _check_mode(config, layout, services)
+    yield from _judge_findings(config, layout, services)
+    yield from _list_unread(config, layout)
 
 
 def _list_unread(config: TrainConfig, layout: Layout) -> Iterator[ConfigError]:

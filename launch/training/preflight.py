@@ -4,10 +4,9 @@ taken.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from gavel.launch.training.layout import Layout, compute_layout, list_managed
 from gavel.launch.training.tasks import has_judged_task, list_task_findings
 from gavel.launch.training.trainer import ComposedTraining, Trainer
 from gavel.launch.training.trainers import TRAINERS, find_trainer
-from gavel.models.errors import ConfigError, GavelError
+from gavel.models.calls.transport import list_unset_variables
+from gavel.models.errors import ConfigError, GavelError, InputError, drop_repeated
 from gavel.models.service import Service, get_config_key
 from gavel.models.vllm.arguments import check_engine_args
 from gavel.models.vllm.ports import pick_port
@@ -36,7 +36,7 @@ class Checked:
     layout: Layout | None
     config_name: str
     config_text: str
-    findings: tuple[str, ...]
+    findings: tuple[GavelError, ...]
     unqualified: tuple[str, ...] = ()
     baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     judged: bool = True
@@ -47,46 +47,68 @@ def check_run(config: TrainConfig, run: Path) -> Checked:
     be.
     """
     trainer = find_trainer(config.trainer.kind)
-    found: list[str] = []
+    found: list[GavelError] = []
     assembly = None
     try:
         assembly = assemble_run(_drop_credentials(config), with_policy=False)
     except GavelError as failed:
-        found.append(str(failed))
+        found.append(failed)
     parts = _assemble_parts(config, assembly)
     for part_name, (part, made) in parts.items():
         found += list_task_findings(part, made, f"envs.{part_name}." if part_name else "")
-    found += [str(failed) for failed in _check_trainer(config, trainer)]
+    tasks_known = any(_read_field(one).endswith(("tasks.path", "validation.path")) for one in found)
+    found += _check_trainer(config, trainer)
     services = {} if assembly is None else {name: config.service_table[name] for name in assembly.services}
-    found += [str(failed) for failed in (*_check_places(config, run), *list_container_findings(config, services, run))]
+    found += (*_check_places(config, run), *list_container_findings(config, services, run))
     layout, name, text = None, "", ""
     certified, judged = _Certified(), True
     if assembly is not None:
-        found += [str(failed) for _, made in parts.values() if made for failed in _check_turns(made)]
+        found += (failed for _, made in parts.values() if made for failed in _check_turns(made))
         judged = any(made is None or has_judged_task(part, made) for part, made in parts.values())
         if judged and any(service.is_none for service in assembly.services.values()):
             found.append(
-                str(
-                    ConfigError(
-                        "these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…"
-                    )
+                ConfigError(
+                    "these tasks ask a judge, and none is chosen", field="judge", found="none", remedy="judge=…"
                 )
             )
         layout = compute_layout(config, assembly.services)
         found += layouts.list_findings(config, layout, assembly.services)
-        found += [str(failed) for failed in _check_services(config, services, layout)]
+        found += _check_services(config, services, layout)
         certified = _check_certificates(config, assembly) if judged else certified
         found += certified.findings
         name, text, more = _make_config(trainer, ComposedTraining(config, assembly, layout, run))
-        tasks_known = any(finding.startswith(("tasks.", "validation.")) or "tasks.path" in finding for finding in found)
-        found += [
-            finding
-            for finding in more
-            if not (tasks_known and finding.startswith("data.")) and not _is_said(finding, found)
-        ]
+        found += list_new_findings(found, more, tasks_known=tasks_known)
     return Checked(
-        assembly, layout, name, text, tuple(dict.fromkeys(found)), certified.waived, certified.baselines, judged
+        assembly, layout, name, text, tuple(drop_repeated(found)), certified.waived, certified.baselines, judged
     )
+
+
+def list_new_findings(
+    known: Sequence[GavelError], rendered: Iterable[GavelError], *, tasks_known: bool
+) -> list[GavelError]:
+    """Return what is wrong with a rendered config and was not found before it was rendered: it is said in the words of
+    the trainer, where the user knows his own. ``tasks_known``: something is known to be wrong with the task files.
+    """
+    said = {_make_key(one) for one in known}
+    return [
+        one
+        for one in rendered
+        if not (tasks_known and (_read_place(one) or _read_field(one)).startswith("data."))
+        and _make_key(one) not in said
+    ]
+
+
+def _make_key(failed: GavelError) -> object:
+    """Return what an error says, wherever it was met."""
+    return (failed.problem, failed.field, failed.found) if isinstance(failed, InputError) else str(failed)
+
+
+def _read_field(failed: GavelError) -> str:
+    return failed.field if isinstance(failed, InputError) else ""
+
+
+def _read_place(failed: GavelError) -> str:
+    return failed.where if isinstance(failed, InputError) else ""
 
 
 def _assemble_parts(config: TrainConfig, assembly: Assembly | None) -> dict[str, tuple[TrainConfig, Assembly | None]]:
@@ -123,18 +145,14 @@ def _drop_credentials(config: TrainConfig) -> TrainConfig:
     return replace(config, services=services, judge=replace(config.judge, api_key_env=None, header_env=None))
 
 
-def _is_said(finding: str, found: list[str]) -> bool:
-    return any(known in finding for known in found)
-
-
-def _make_config(trainer: Trainer, training: ComposedTraining) -> tuple[str, str, list[str]]:
+def _make_config(trainer: Trainer, training: ComposedTraining) -> tuple[str, str, Iterable[GavelError]]:
     config = training.config
     if not all(part.tasks.path for part in split_environments(config).values()) or not trainer.is_renderable(config):
-        return "", "", []  # found already
+        return "", "", ()  # found already
     try:
         name, text = trainer.render(training)
     except GavelError as failed:
-        return "", "", [str(failed)]
+        return "", "", (failed,)
     return name, text, trainer.check_config(training, text)
 
 
@@ -144,18 +162,18 @@ class _Certified:
     controls.
     """
 
-    findings: tuple[str, ...] = ()
+    findings: tuple[GavelError, ...] = ()
     waived: tuple[str, ...] = ()
     baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def _check_certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
-    folder, missing, waived, labels = Path(config.certificates).expanduser(), [], [], {}
+    folder, missing, waived, labels = Path(config.certificates).expanduser(), list[GavelError](), [], {}
     for name, binding in assembly.bindings.items():
         try:
             found = require_certificate(folder, binding, config.qualification)
         except GavelError as failed:
-            missing.append(str(failed))
+            missing.append(failed)
             continue
         if not config.qualification.required:
             waived.append(f"{name}: qualification.required=false" + ("" if found else ", never probed"))
@@ -167,7 +185,7 @@ def _check_certificates(config: TrainConfig, assembly: Assembly) -> _Certified:
 def _check_services(config: TrainConfig, services: Mapping[str, Service], layout: Layout) -> Iterator[GavelError]:
     for name, service in services.items():
         key = get_config_key(name)
-        for variable in _list_unset(service):
+        for variable in list_unset_variables(service):
             yield ConfigError("this variable is not set", field=key, found=variable, remedy=f"export {variable}=…")
         if service.mode != "managed":
             continue
@@ -191,12 +209,6 @@ def _check_local_addresses(services: Mapping[str, Service], nodes: int) -> Itera
                     found=url,
                     remedy="name the judge's host",
                 )
-
-
-def _list_unset(service: Service) -> list[str]:
-    keys = service.key_variables
-    missing = list(keys[:1]) if keys and not any(os.environ.get(name) for name in keys) else []
-    return missing + [name for name in (service.header_env or {}).values() if name not in os.environ]
 
 
 def _check_places(config: TrainConfig, run: Path) -> Iterator[GavelError]:

@@ -30,17 +30,6 @@ from gavel.models.files import write_whole
 SUBMITTED, FINISHED = 0, 0
 
 
-class Findings(GavelError):
-    """What the preflight found, all of it; nothing was started."""
-
-    def __init__(self, findings: tuple[str, ...]) -> None:
-        self.findings = findings
-        super().__init__(
-            f"{len(findings)} finding{'s' if len(findings) > 1 else ''}; nothing was started:\n\n"
-            + "\n\n".join(findings)
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A run that may be started: its files by name, and its plan."""

@@ -18,6 +18,7 @@ from gavel.judges.bindings import check_verifiers
 from gavel.launch.assembly.assemble import Assembly
 from gavel.launch.config.schema import TasksConfig, TrainConfig
 from gavel.launch.config.task_paths import resolve_task_path
+from gavel.launch.training.trainer import UnnamedError
 from gavel.models.codec import encode_canonical, to_plain
 from gavel.models.errors import ConfigError, GavelError, InputError, shorten_value
 
@@ -25,26 +26,21 @@ PACKAGE = "pkg:"
 _SHOWN = 3
 
 
-def list_task_findings(config: TrainConfig, assembly: Assembly | None, prefix: str = "") -> list[str]:
-    """Return what is wrong with both task files of an environment, whose keys begin with ``prefix``; bindings are
+def list_task_findings(config: TrainConfig, assembly: Assembly | None, prefix: str = "") -> Iterator[GavelError]:
+    """Yield what is wrong with both task files of an environment, whose keys begin with ``prefix``; bindings are
     looked at where the parts could be assembled.
     """
     if not config.tasks.path:
-        return [
-            str(
-                ConfigError(
-                    "no tasks are named",
-                    field=f"{prefix}tasks.path",
-                    allowed="a tasks.jsonl, as `gavel prepare` writes it",
-                    remedy=f"set {prefix}tasks.path=…",
-                )
-            )
-        ]
-    found = []
+        yield UnnamedError(
+            "no tasks are named",
+            field=f"{prefix}tasks.path",
+            allowed="a tasks.jsonl, as `gavel prepare` writes it",
+            remedy=f"set {prefix}tasks.path=…",
+        )
+        return
     for key, tasks in (("tasks", config.tasks), ("validation", config.validation)):
         if tasks.path:
-            found += [str(failed) for failed in _check_file(f"{prefix}{key}", tasks, config, assembly)]
-    return found
+            yield from _check_file(f"{prefix}{key}", tasks, config, assembly)
 
 
 def has_judged_task(config: TrainConfig, assembly: Assembly) -> bool:

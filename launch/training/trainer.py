@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from gavel.envs.assembly import Assembly
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training.layout import Layout
 from gavel.models.codec import record
-from gavel.models.errors import GavelError
+from gavel.models.errors import ConfigError, GavelError
 
 SECTION = "gavel"
 """Our own section of a trainer's config: the run's folder, the trainer's kind."""
@@ -37,6 +37,10 @@ class Planned:
     per_epoch: int | None = None
     epochs: int | None = None
     traced: bool = True
+
+
+class UnnamedError(ConfigError):
+    """Something that a training needs and nobody has named yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Trainer:
     make_command: Callable[[TrainConfig], tuple[str, ...]]
     plan_steps: Callable[[Mapping[str, Any]], Planned]
     is_renderable: Callable[[TrainConfig], bool] = lambda _: True
-    check_config: Callable[[ComposedTraining, str], list[str]] = lambda *_: []
+    check_config: Callable[[ComposedTraining, str], Iterable[GavelError]] = lambda *_: ()
     describe: Callable[[ComposedTraining, str, bool], Rows] = lambda *_: iter(())
     describe_install: Callable[[TrainConfig], Rows] = lambda _: iter(())
     on_ray: bool = False

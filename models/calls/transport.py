@@ -212,8 +212,20 @@ def _make_headers(name: str, service: Service) -> tuple[dict[str, str], tuple[st
     return headers, tuple(secrets)
 
 
+def list_unset_variables(service: Service) -> list[str]:
+    """Return the variables that a service needs for its credentials and does not have; of several for its key the
+    first, for one suffices.
+    """
+    needed = [service.key_variables, *((variable,) for variable in (service.header_env or {}).values())]
+    return [variables[0] for variables in needed if variables and _find_secret(variables) is None]
+
+
+def _find_secret(variables: Sequence[str]) -> str | None:
+    return next((found for found in (os.environ.get(variable, "").strip() for variable in variables) if found), None)
+
+
 def _read_secret(field: str, variables: Sequence[str]) -> str:
-    value = next((found for found in (os.environ.get(variable, "").strip() for variable in variables) if found), None)
+    value = _find_secret(variables)
     if value is None:
         names = " or ".join(variables)
         raise ConfigError(

@@ -42,7 +42,7 @@ needs_trl = pytest.mark.skipif(
 
 
 def found(tmp_path: Path, *words: str) -> str:
-    return "\n\n".join(check_run(compose_config("train", [SMOKE, *words]), tmp_path / "run").findings)
+    return "\n\n".join(map(str, check_run(compose_config("train", [SMOKE, *words]), tmp_path / "run").findings))
 
 
 def python_with(folder: Path, *modules: str, trl: str = "1.16.0") -> Path:

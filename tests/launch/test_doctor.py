@@ -91,9 +91,8 @@ def test_a_checkout_that_does_not_fit_is_refused_by_name_in_check_and_dry_run(
     told = capsys.readouterr().err
     assert missing in told
     assert TESTED in told
-    found = "\n".join(
-        check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run").findings
-    )
+    checked = check_run(compose_config("train", [*WORDS, f"trainer.nemo_rl_root={root}"]), tmp_path / "run")
+    found = "\n".join(map(str, checked.findings))
     assert missing in found
     assert TESTED in found
 
@@ -228,7 +227,7 @@ def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_tha
     for *_, name, needle in BROKEN:
         assert needle in found[name]
     config = compose_config("train", [*WORDS, f"trainer.nemo_rl_root={broken}"])
-    assert "logging: advantages/mean" in "\n".join(check_run(config, tmp_path / "run").findings)
+    assert "logging: advantages/mean" in "\n".join(map(str, check_run(config, tmp_path / "run").findings))
     main(["doctor", *WORDS, f"run.dir={tmp_path}/run", f"trainer.nemo_rl_root={broken}"])
     told = " ".join(capsys.readouterr().out.split())
     assert "toy group: logging" in told

@@ -17,10 +17,14 @@ from tests.support.runs import Done
 
 from gavel.envs.interfaces.nemo_rl.config import read_config
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
+from gavel.envs.types import TaskError
 from gavel.launch.training.nemo_rl.config import KINDS
 from gavel.launch.training.nemo_rl.main import read_yaml, resolve_config
 from gavel.launch.training.nemo_rl.preflight import list_findings
-from gavel.models.errors import ConfigError
+from gavel.launch.training.preflight import list_new_findings
+from gavel.models.calls.transport import list_unset_variables
+from gavel.models.errors import ConfigError, locate_error
+from gavel.models.service import Service
 
 BASE = """
 grpo: {num_prompts_per_step: 1, max_rollout_turns: 1, async_grpo: {enabled: false}, adv_estimator: {name: grpo}}
@@ -183,38 +187,38 @@ async def test_everything_wrong_is_said_at_once_before_anything_is_started(tmp_p
 def test_a_judge_that_serves_another_model_or_refuses_is_found(tmp_path: Path) -> None:
     with serving(model="another") as server:
         (found,) = list_findings(emitted(tmp_path, url=server.base_url))
-    assert "does not serve judge-abstention; it serves another" in found
+    assert "does not serve judge-abstention; it serves another" in str(found)
 
 
 @pytest.mark.parametrize("key", ["data_path", "env"])
 def test_a_dataset_that_lacks_a_key_is_found(key: str, tmp_path: Path) -> None:
     config = emitted(tmp_path)
     del config["data"]["train"][key]
-    assert list_findings(config, probe=False) == [f"data.train[0].{key}: this value is missing"]
+    assert [*map(str, list_findings(config, probe=False))] == [f"data.train[0].{key}: this value is missing"]
 
 
 def test_a_ledger_that_cannot_be_written_or_is_another_actors_is_found(tmp_path: Path) -> None:
     config = emitted(tmp_path)
     (tmp_path / "file").write_text("")
     config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "file" / "ledger")
-    assert any("ledger: Not a directory" in found for found in list_findings(config, probe=False))
+    assert any("ledger: Not a directory" in str(found) for found in list_findings(config, probe=False))
     config["env"]["gavel_abstention"]["ledger"] = str(tmp_path / "ledger")
     config["env"]["gavel_again"] = config["env"]["gavel_abstention"]
     (found,) = list_findings(config, probe=False)
-    assert "env.gavel_again.ledger: env.gavel_abstention writes the same files" in found
+    assert "env.gavel_again.ledger: env.gavel_abstention writes the same files" in str(found)
 
 
 def test_bad_targets_and_unbound_verifiers_are_found(tmp_path: Path) -> None:
     config = emitted(tmp_path)
     path = Path(config["data"]["train"]["data_path"])
     path.write_text(path.read_text().replace('"reference"', '"referenz"'))
-    assert any("target.reference" in found for found in list_findings(config, probe=False)), list_findings(
+    assert any("target.reference" in str(found) for found in list_findings(config, probe=False)), list_findings(
         config, probe=False
     )
     write_tasks(path, "abstention", 1)
     path.write_text(path.read_text().replace("nemo_abstention_v1/abstention", "nemo_abstention_v1/other"))
     assert any(
-        "verifier nemo_abstention_v1/other: there is no such binding" in found
+        "verifier nemo_abstention_v1/other: there is no such binding" in str(found)
         for found in list_findings(config, probe=False)
     )
 
@@ -310,3 +314,32 @@ async def entrypoint(*words: str, before: str = "") -> Done:
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())
+
+
+@pytest.mark.parametrize(("value", "unset"), [(None, True), ("", True), (" \n", True), ("k", False)])
+def test_a_variable_without_a_value_is_not_set_for_the_preflight_as_for_the_call(
+    value: str | None, unset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GAVEL_TEST_FIRST", "GAVEL_TEST_SECOND", "GAVEL_TEST_HEADER"):
+        monkeypatch.delenv(name, raising=False)
+    if value is not None:
+        monkeypatch.setenv("GAVEL_TEST_SECOND", value)
+        monkeypatch.setenv("GAVEL_TEST_HEADER", value)
+    keys = ("GAVEL_TEST_FIRST", "GAVEL_TEST_SECOND")
+    service = Service(
+        "external", "m", base_url="http://x/v1", api_key_env=keys, header_env={"X-A": "GAVEL_TEST_HEADER"}
+    )
+    assert list_unset_variables(service) == (["GAVEL_TEST_FIRST", "GAVEL_TEST_HEADER"] if unset else [])
+
+
+def test_what_is_wrong_with_a_rendered_config_is_told_only_where_it_was_not_found_before() -> None:
+    row = TaskError("this field is missing", where="tasks.jsonl:3", field="target.reference")
+    told = [ConfigError("bad", field="env.x", found="1"), row]
+    again = [locate_error(row, "data.train[0]"), ConfigError("bad", field="env.x", found="1")]
+    new = [ConfigError("bad", field="env.x", found="2"), ConfigError("no such task", field="data.train[1].env")]
+    assert list_new_findings(told, [*again, *new], tasks_known=False) == new
+    assert list_new_findings(told, [*again, *new], tasks_known=True) == new[:1]
+    assert (
+        str(locate_error(row, "data.train[0]"))
+        == "data.train[0]: tasks.jsonl:3: target.reference: this field is missing"
+    )

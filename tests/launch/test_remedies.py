@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from tests.support.runs import STRICT
 
-from gavel.judges.certificate import PROBE_AGAIN
 from gavel.launch.cli.command_line import main
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.training.probe_command import probe_command, spell_out
-from gavel.models.errors import ConfigError
+from gavel.launch.compose.next_command import FailedCommand
+from gavel.models.errors import ConfigError, Findings, NextCommand
 
 Capture = pytest.CaptureFixture[str]
 SERVED = ("base_url=http://127.0.0.1:1/v1", "model=m")
@@ -35,17 +34,25 @@ def test_the_probe_command_has_the_words_that_choose_the_judge_and_composes() ->
         "tasks.path=t.jsonl",
         "dry_run=true",
     ]
-    command = probe_command(words, ["my conf"])
+    command = FailedCommand("train", words, ["my conf"]).make_probe_command()
     assert command.startswith("gavel probe --config-dir 'my conf' env=abstention judge=external")
     assert "'certificates=my certificates'" in command
     assert not any(word in command for word in ("reward", "trainer", "cluster", "run.dir", "tasks.path", "dry_run"))
     assert compose_config("probe", shlex.split(command)[4:]).certificates == "my certificates"
 
 
-def test_a_message_without_a_probe_in_it_stays_as_it_is() -> None:
-    assert spell_out("an error", ["env=abstention"]) == "an error"
-    assert (
-        spell_out(f"fix: {PROBE_AGAIN}, or not", ["env=abstention"]) == "fix: run `gavel probe env=abstention`, or not"
+def test_a_remedy_that_is_a_command_is_said_in_the_words_of_the_command_that_failed() -> None:
+    failed = FailedCommand("train", ["env=abstention"], ["conf d"], ["runs/a"])
+    plain = ConfigError("bad", remedy="run `gavel probe` with this composition")
+    probe = ConfigError("bad", remedy=NextCommand("probe", "run `gavel probe` with this composition", ", or not"))
+    sweep = ConfigError("bad", remedy=NextCommand("sweep", "write -m"))
+    assert str(probe).endswith("fix:     run `gavel probe` with this composition, or not"), "where nobody spells it"
+    told = str(failed.spell_remedies(Findings([plain, probe, sweep])))
+    assert "run `gavel probe --config-dir 'conf d' env=abstention`, or not" in told
+    assert "for a run of each: gavel train --config-dir 'conf d' runs/a -m env=abstention" in told
+    assert plain.remedy == "run `gavel probe` with this composition", "a text is never rewritten"
+    assert "`gavel serve` has no sweeps" in str(
+        FailedCommand("serve", ()).spell_remedies(ConfigError("bad", remedy=NextCommand("sweep", "write -m")))
     )
 
 

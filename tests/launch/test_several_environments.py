@@ -71,7 +71,7 @@ def test_the_trainers_config_has_an_actor_and_data_for_each(tmp_path: Path) -> N
     assert list(made["env"]["gavel_a"]["parts"]["services"]) == ["general"]
     # Abstention and instruction following ask the same questions here, and are kept apart.
     assert list_findings(made, probe=False, places=False) == []
-    assert not any("envs" in finding for finding in checked.findings), checked.findings
+    assert not any("envs" in str(finding) for finding in checked.findings), checked.findings
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_one_environment_twice_with_two_rewards_is_told_apart_by_name(tmp_path: 
 def test_what_is_wrong_with_one_is_told_with_its_name_and_other_trainers_train_in_one(tmp_path: Path) -> None:
     said = [word for word in words(tmp_path) if not word.startswith("envs.b.tasks")]
     config = compose_config("train", [*said, "envs.c.tasks.path=/no/such.jsonl", "trainer.kind=trl"])
-    found = "\n".join(check_run(config, tmp_path / "run").findings)
+    found = "\n".join(map(str, check_run(config, tmp_path / "run").findings))
     assert "envs.b.tasks.path: no tasks are named" in found
     assert "envs.c.tasks.path: there is no such file" in found
     assert "this trainer trains in one environment" in found
@@ -121,6 +121,6 @@ def test_what_is_wrong_with_one_is_told_with_its_name_and_other_trainers_train_i
 
 def test_a_container_must_see_the_tasks_of_each(tmp_path: Path) -> None:
     said = words(tmp_path, "cluster=slurm", "cluster.container=image.sqsh", "cluster.mounts=['/elsewhere:/elsewhere']")
-    found = "\n".join(check_run(compose_config("train", said), tmp_path / "run").findings)
+    found = "\n".join(map(str, check_run(compose_config("train", said), tmp_path / "run").findings))
     for name in "abc":
         assert f"envs.{name}.tasks.path: the container does not see this place" in found

@@ -59,7 +59,7 @@ def root(tmp_path: Path) -> Path:
 def found(words: list[str], root: Path | None, run: Path) -> str:
     """Return everything the preflight finds, as one text."""
     config = compose_config("train", [*words, f"trainer.nemo_rl_root={root or 'null'}"])
-    return "\n\n".join(check_run(config, run).findings)
+    return "\n\n".join(map(str, check_run(config, run).findings))
 
 
 def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path, root: Path) -> None:
@@ -250,7 +250,6 @@ def test_a_dry_run_shows_arithmetic_and_scripts_that_bash_and_slurm_accept(
         "train",
         [*QWEN, "cluster=slurm", *words, f"trainer.nemo_rl_root={root}", f"run.dir={tmp_path}/run", "dry_run=true"],
     )
-    assert "there is no Slurm here" in str(check_run(config, tmp_path / "run").findings) or shutil.which("sbatch")
     checked = check_run(config, tmp_path / "run")
     assert checked.findings == ()
     assert train.run(config, Console(width=200)) == 0

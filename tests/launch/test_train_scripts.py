@@ -134,7 +134,7 @@ def test_the_pages_way_of_four_nodes_with_a_container_is_one_that_is_rendered(
     run, config = tmp_path / "runs" / "first", composed["train"]
     checked = check_run(config, run)
     missing = {"tasks.path", "validation.path", "certificates", "gavel itself"}  # ours lies where this test was started
-    assert {one.partition(": ")[0].partition("/")[0] for one in checked.findings} == missing, checked.findings
+    assert {str(one).partition(": ")[0].partition("/")[0] for one in checked.findings} == missing, checked.findings
     asked, probed = (composed[verb].judge for verb in ("train", "probe"))
     assert (asked.model, asked.quantization, asked.gpus) == (probed.model, probed.quantization, probed.gpus)
     text = prepare_run(config, run, checked).files["train.sbatch"]
@@ -206,7 +206,7 @@ UNSEEN = "the container does not see this place"
 
 def found_of(words: list[str], root: Path, run: Path) -> tuple[str, ...]:
     config = compose_config("train", [*words, f"trainer.nemo_rl_root={root}"])
-    return check_run(config, run).findings
+    return tuple(map(str, check_run(config, run).findings))
 
 
 def fields(found: tuple[str, ...], text: str = UNSEEN) -> list[str]:

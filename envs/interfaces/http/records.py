@@ -180,4 +180,4 @@ class Health:
 def make_problem(failed: InputError) -> Problem:
     """Return an error for users as it stands in an answer."""
     place = ": ".join(part for part in (failed.where, failed.field) if part)
-    return Problem(failed.problem, place, failed.found, failed.allowed, failed.remedy)
+    return Problem(failed.problem, place, failed.found, failed.allowed, str(failed.remedy))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.config import PREFIX
+from gavel.models.errors import ConfigError
 
 ESTIMATORS = ("grpo", "reinforce_plus_plus", "gdpo")
 """Those that compare rewards through the baseline that the hooks take hold of."""
@@ -91,7 +92,7 @@ REFUSED = (
 )  # fmt: skip
 
 
-def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
+def refuse_mode(config: Mapping[str, Any], kind: str) -> list[ConfigError]:
     """Return why a trainer cannot be used, nothing if it can.
 
     Args:
@@ -100,32 +101,38 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[str]:
     """
     found = _list_engine_demands(config) if kind == "grpo_async" else []
     found += [
-        f"{rule.key}: {rule.why}"
+        ConfigError(rule.why, field=rule.key)
         for rule in REFUSED
         if kind in rule.kinds and rule.asked(_read_value(config, rule.key))
     ]
     name = _read_value(config, "grpo.adv_estimator.name") or "grpo"
     if name not in ESTIMATORS:
         why = _ESTIMATORS.get(name, "it is not known that it can leave ungraded samples out")
-        found.append(f"grpo.adv_estimator.name: {name}: {why}; allowed: {', '.join(ESTIMATORS)}")
+        found.append(ConfigError(why, field="grpo.adv_estimator.name", found=name, allowed=", ".join(ESTIMATORS)))
     return found + (_list_component_problems(config, kind) if name == "gdpo" else [])
 
 
-def _list_component_problems(config: Mapping[str, Any], kind: str) -> list[str]:
+def _list_component_problems(config: Mapping[str, Any], kind: str) -> list[ConfigError]:
     """Return what does not go with GDPO."""
     key = "grpo.adv_estimator"
     if kind == "single_controller":
-        return [f"{key}.name: gdpo: SingleController takes one reward a sample; use run_grpo.py"]
+        return [ConfigError("gdpo: SingleController takes one reward a sample; use run_grpo.py", field=f"{key}.name")]
     found = [
-        f"grpo.{name}.enabled: it changes the whole reward, of which GDPO reads nothing: it compares its components"
+        ConfigError(
+            "it changes the whole reward, of which GDPO reads nothing: it compares its components",
+            field=f"grpo.{name}.enabled",
+        )
         for name in ("reward_scaling", "reward_shaping")
         if _read_value(config, f"grpo.{name}.enabled")
     ]
     ours = [name for name in config.get("env") or {} if str(name).startswith(PREFIX)]
     if _read_value(config, f"{key}.reward_weights") is not None and len(ours) > 1:
         found.append(
-            f"{key}.reward_weights: weights go by the place of a component in a step, and a step may lack an "
-            f"environment with its components; weigh within each environment's reward"
+            ConfigError(
+                "weights go by the place of a component in a step, and a step may lack an environment with its "
+                "components; weigh within each environment's reward",
+                field=f"{key}.reward_weights",
+            )
         )
     return found
 
@@ -135,16 +142,25 @@ def settle_kind(config: Mapping[str, Any], kind: str) -> str:
     return "grpo_async" if kind == "grpo" and _read_value(config, "grpo.async_grpo.enabled") else kind
 
 
-def _list_engine_demands(config: Mapping[str, Any]) -> list[str]:
+def _list_engine_demands(config: Mapping[str, Any]) -> list[ConfigError]:
     """Return what asynchronous training misses in the engine that generates for it."""
-    found, generation = [], "policy.generation"
+    found: list[ConfigError] = []
+    generation = "policy.generation"
     backend = _read_value(config, f"{generation}.backend") or "vllm"
     if backend == "vllm" and not _read_value(config, f"{generation}.vllm_cfg.async_engine"):
-        found.append(f"{generation}.vllm_cfg.async_engine: false, and asynchronous training demands it; set it to true")
+        found.append(
+            ConfigError(
+                "false, and asynchronous training demands it; set it to true",
+                field=f"{generation}.vllm_cfg.async_engine",
+            )
+        )
     if backend != "megatron" and _read_value(config, f"{generation}.colocated.enabled") is not False:
         found.append(
-            f"{generation}.colocated.enabled: true, and asynchronous training generates while it trains, on GPUs of "
-            f"its own; set it to false and name {generation}.colocated.resources"
+            ConfigError(
+                "true, and asynchronous training generates while it trains, on GPUs of its own; set it to false and "
+                f"name {generation}.colocated.resources",
+                field=f"{generation}.colocated.enabled",
+            )
         )
     return found
 

@@ -13,6 +13,7 @@ from gavel.launch.training.nemo_rl.config import settle_config
 from gavel.launch.training.nemo_rl.steps import count_prompts_per_batch, count_rows, plan_steps
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.models.codec import record
+from gavel.models.errors import ConfigError
 from gavel.models.service import Service
 
 CALL_SECONDS = 2.0
@@ -73,49 +74,45 @@ def _count_model_parallel(policy: Mapping[str, Any]) -> int:
     return product
 
 
-def find_contradictions(config: Mapping[str, Any]) -> list[str]:
+def find_contradictions(config: Mapping[str, Any]) -> list[ConfigError]:
     """Return what does not add up in a trainer's config, each with its numbers and a remedy; nothing where it has wrong
     values.
     """
     if find_wrong_values(config) or not isinstance(config.get("grpo"), Mapping):
         return []
-    return [
-        *_describe_steps(config),
-        *_describe_batches(config),
-        *_describe_placement(config),
-        *_describe_budgets(config),
-    ]
+    return [*_check_steps(config), *_check_batches(config), *_check_placement(config), *_check_budgets(config)]
 
 
-def _describe_steps(config: Mapping[str, Any]) -> Iterator[str]:
+def _check_steps(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     grpo, planned = config["grpo"], plan_steps(config)
     per_batch, rows = count_prompts_per_batch(grpo), count_rows(config)
     needed = count_asynchronous_prompts(config)
     if rows is not None and needed is not None and rows < needed:
         left = rows // per_batch - (needed // per_batch - int(grpo["max_num_steps"]))
         least = f"trainer.max_steps={left}, or " if left > 0 else ""
-        yield (
-            f"grpo.max_num_steps: {grpo['max_num_steps']} asynchronous steps of {per_batch} prompts draw up to "
-            f"{needed} prompts in one pass over the tasks, steps ahead included, and there are {rows} tasks: where "
-            f"they end before the last step, NeMo-RL waits for ever or fails, and it reads no max_num_epochs\n"
-            f"  fix:     {least}at least {needed} tasks, and more for each restart"
+        yield ConfigError(
+            f"{grpo['max_num_steps']} asynchronous steps of {per_batch} prompts draw up to {needed} prompts in one "
+            f"pass over the tasks, steps ahead included, and there are {rows} tasks: where they end before the last "
+            "step, NeMo-RL waits for ever or fails, and it reads no max_num_epochs",
+            field="grpo.max_num_steps",
+            remedy=f"{least}at least {needed} tasks, and more for each restart",
         )
         return
     if rows is not None and rows < per_batch:
-        yield (
-            f"grpo.num_prompts_per_step: {per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill "
-            f"a step, so "
-            f"that the training would make 0 steps and end well\n  fix:     trainer.prompts_per_step of at most "
-            f"{rows}, or more tasks"
+        yield ConfigError(
+            f"{per_batch}, and there are {rows} tasks: NeMo-RL drops what does not fill a step, so that the training "
+            "would make 0 steps and end well",
+            field="grpo.num_prompts_per_step",
+            remedy=f"trainer.prompts_per_step of at most {rows}, or more tasks",
         )
     bound = int(grpo.get("max_num_steps", UNBOUNDED))
     if "max_num_epochs" in grpo and planned.steps and planned.per_epoch and planned.steps < bound < UNBOUNDED:
         epochs = -(-bound // planned.per_epoch)
-        yield (
-            f"grpo.max_num_epochs: {planned.epochs}, and an epoch of {rows} tasks is {planned.per_epoch} steps of "
-            f"{per_batch} prompts: "
-            f"the training would end after {planned.steps} of {bound} steps\n  fix:     "
-            f"trainer.overrides.grpo.max_num_epochs={epochs}, or trainer.max_steps={planned.steps}"
+        yield ConfigError(
+            f"{planned.epochs}, and an epoch of {rows} tasks is {planned.per_epoch} steps of {per_batch} prompts: the "
+            f"training would end after {planned.steps} of {bound} steps",
+            field="grpo.max_num_epochs",
+            remedy=f"trainer.overrides.grpo.max_num_epochs={epochs}, or trainer.max_steps={planned.steps}",
         )
 
 
@@ -132,75 +129,73 @@ def count_asynchronous_prompts(config: Mapping[str, Any]) -> int | None:
     return (int(grpo.get("max_num_steps", UNBOUNDED)) + age + 2) * count_prompts_per_batch(grpo)
 
 
-def _describe_batches(config: Mapping[str, Any]) -> Iterator[str]:
+def _check_batches(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     grpo, policy, gpus = config["grpo"], config.get("policy") or {}, divide_gpus(config)
     samples = count_samples_per_step(config)
     if gpus.policy > 0 and not gpus.ranks:
-        yield (
-            f"policy: one copy takes {gpus.per_rank} GPUs (tensor x pipeline x context parallel), and {gpus.policy} "
-            f"GPUs are no "
-            "multiple of it\n  fix:     another cluster.nodes or cluster.gpus_per_node, or parallel sizes that "
-            "divide them"
+        yield ConfigError(
+            f"one copy takes {gpus.per_rank} GPUs (tensor x pipeline x context parallel), and {gpus.policy} GPUs are "
+            "no multiple of it",
+            field="policy",
+            remedy="another cluster.nodes or cluster.gpus_per_node, or parallel sizes that divide them",
         )
         return
     if samples is None or not gpus.ranks:
         return
     batch = int(policy.get("train_global_batch_size") or samples)
     if samples % batch:
-        yield (
-            f"policy.train_global_batch_size: {batch}, and a step has {grpo.get('num_prompts_per_step')} x "
-            f"{grpo.get('num_generations_per_prompt')} = {samples} samples, which is no multiple of it"
+        yield ConfigError(
+            f"{batch}, and a step has {grpo.get('num_prompts_per_step')} x {grpo.get('num_generations_per_prompt')} = "
+            f"{samples} samples, which is no multiple of it",
+            field="policy.train_global_batch_size",
         )
     if batch % gpus.ranks:
-        yield (
-            f"policy.train_global_batch_size: {batch} samples do not divide over {gpus.ranks} data-parallel ranks "
-            f"({gpus.policy} GPUs, "
-            f"{gpus.per_rank} for a copy of the policy)\n  fix:     trainer.prompts_per_step x "
-            f"trainer.generations_per_prompt as a "
-            f"multiple of {gpus.ranks}"
+        yield ConfigError(
+            f"{batch} samples do not divide over {gpus.ranks} data-parallel ranks ({gpus.policy} GPUs, {gpus.per_rank} "
+            "for a copy of the policy)",
+            field="policy.train_global_batch_size",
+            remedy=f"trainer.prompts_per_step x trainer.generations_per_prompt as a multiple of {gpus.ranks}",
         )
     elif not any((policy.get(name) or {}).get("enabled") for name in ("dynamic_batching", "sequence_packing")):
         micro = int(policy.get("train_micro_batch_size") or 1)
         if batch // gpus.ranks % micro:
-            yield (
-                f"policy.train_micro_batch_size: {micro}, and each of {gpus.ranks} ranks has {batch // gpus.ranks} "
-                f"samples, no "
-                "multiple of it\n  fix:     trainer.overrides.policy.train_micro_batch_size=1, or another number "
-                "of samples"
+            yield ConfigError(
+                f"{micro}, and each of {gpus.ranks} ranks has {batch // gpus.ranks} samples, no multiple of it",
+                field="policy.train_micro_batch_size",
+                remedy="trainer.overrides.policy.train_micro_batch_size=1, or another number of samples",
             )
 
 
-def _describe_placement(config: Mapping[str, Any]) -> Iterator[str]:
+def _check_placement(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     cluster, gpus = config.get("cluster") or {}, divide_gpus(config)
     if gpus.shared:
         return
-    total = int(cluster.get("num_nodes") or 1) * int(cluster.get("gpus_per_node") or 0)
-    key = "policy.generation.colocated.resources"
+    nodes, each = int(cluster.get("num_nodes") or 1), int(cluster.get("gpus_per_node") or 0)
+    key, total = "policy.generation.colocated.resources", nodes * each
     if gpus.generation < 1 or gpus.policy < 1:
-        yield (
-            f"{key}: {gpus.generation} GPUs for generation leave {gpus.policy} of {total} for the policy; both "
-            f"need some\n"
-            f"  fix:     trainer.overrides.{key}.gpus_per_node=… and .num_nodes=…, or more GPUs"
+        yield ConfigError(
+            f"{gpus.generation} GPUs for generation leave {gpus.policy} of {total} for the policy; both need some",
+            field=key,
+            remedy=f"trainer.overrides.{key}.gpus_per_node=… and .num_nodes=…, or more GPUs",
         )
         return
     resources = ((config["policy"]["generation"]).get("colocated") or {}).get("resources") or {}
-    nodes, each = int(cluster.get("num_nodes") or 1), int(cluster.get("gpus_per_node") or 0)
     given = int(resources.get("gpus_per_node") or each)
     if nodes > 1 and given < each:
-        yield (
-            f"{key}.gpus_per_node: {given} of the {each} GPUs of {resources.get('num_nodes') or 1} node for "
-            f"generation; the others "
-            f"of that node would be idle, and {gpus.policy} GPUs train\n  fix:     "
-            f"trainer.overrides.{key}.gpus_per_node={each}"
+        yield ConfigError(
+            f"{given} of the {each} GPUs of {resources.get('num_nodes') or 1} node for generation; the others of that "
+            f"node would be idle, and {gpus.policy} GPUs train",
+            field=f"{key}.gpus_per_node",
+            remedy=f"trainer.overrides.{key}.gpus_per_node={each}",
         )
     elif nodes == 1 and total > 2 and gpus.generation * 8 < total:
-        yield (
-            f"{key}.gpus_per_node: {given} of {total} GPUs for generation, which the policy's {gpus.policy} would "
-            f"wait for"
+        yield ConfigError(
+            f"{given} of {total} GPUs for generation, which the policy's {gpus.policy} would wait for",
+            field=f"{key}.gpus_per_node",
         )
 
 
-def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
+def _check_budgets(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     if settle_config(config).keeps_steps:
         return
     failure = ((config.get("async_rl") or {}).get("rollout_failure")) or {}
@@ -209,10 +204,11 @@ def _describe_budgets(config: Mapping[str, Any]) -> Iterator[str]:
         ("max_skipped_prompts", "that can never be graded"),
     ):
         if name in failure and not failure[name]:
-            yield (
-                f"async_rl.rollout_failure.{name}: 0: the first prompt {lost} within its attempts ends the run; "
-                f"with 2 % of samples "
-                f"lost that is a matter of some steps\n  fix:     trainer.overrides.async_rl.rollout_failure.{name}=16"
+            yield ConfigError(
+                f"0: the first prompt {lost} within its attempts ends the run; with 2 % of samples lost that is a "
+                "matter of some steps",
+                field=f"async_rl.rollout_failure.{name}",
+                remedy=f"trainer.overrides.async_rl.rollout_failure.{name}=16",
             )
 
 

@@ -56,16 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         root = Path(config[SECTION]["nemo_rl_root"]).expanduser()
         if is_checkout(root):
             require_contract(read_checkout(root), asynchronous=settle_config(config).overlapping)
-        problems = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
+        problems: list[GavelError] = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
-            problems += (
-                [f"{SECTION}.nemo_rl_root: a toy group through the hooks of this checkout: {toy}"] if toy else []
-            )
+            if toy:
+                place = f"{SECTION}.nemo_rl_root"
+                problems.append(ConfigError(f"a toy group through the hooks of this checkout: {toy}", field=place))
         if problems:
-            sys.stderr.write(
-                f"{len(problems)} findings in {options.config}; nothing was started:\n\n" + "\n\n".join(problems) + "\n"
-            )
+            told = "\n\n".join(map(str, problems))
+            sys.stderr.write(f"{len(problems)} findings in {options.config}; nothing was started:\n\n{told}\n")
             return ConfigError.exit_code
         if options.check:
             sys.stderr.write("preflight: nothing was found wrong\n")

@@ -27,7 +27,7 @@ from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.launch.training.nemo_rl.recipe import make_missing_error
 from gavel.launch.training.nemo_rl.steps import plan_steps
 from gavel.launch.training.render import find_ray_sub, make_python_path
-from gavel.launch.training.trainer import ComposedTraining, Rows, Trainer
+from gavel.launch.training.trainer import ComposedTraining, Rows, Trainer, UnnamedError
 from gavel.launch.training.trainer_config import make_trained_parts
 from gavel.models.errors import ConfigError, GavelError
 
@@ -58,7 +58,7 @@ def check_trainer(config: TrainConfig) -> Iterator[GavelError]:
     if chosen.nemo_rl_root:
         yield from _check_checkout(config, Path(chosen.nemo_rl_root).expanduser())
         return
-    yield ConfigError(
+    yield UnnamedError(
         "no NeMo-RL is named",
         field="trainer.nemo_rl_root",
         found="null",
@@ -124,7 +124,7 @@ def _render_config(training: ComposedTraining) -> tuple[str, str]:
     return CONFIG, render_environments(make_run(training), list_environments(training), training.config.failure)
 
 
-def _check_config(_: ComposedTraining, text: str) -> list[str]:
+def _check_config(_: ComposedTraining, text: str) -> list[GavelError]:
     values = yaml.safe_load(text)
     return [*list_findings(values, probe=False, places=False), *find_contradictions(values)]
 

@@ -41,11 +41,11 @@ _NEVER_NULL = ("grpo.max_num_steps",)
 _ABSENT = object()
 
 
-def find_wrong_values(config: Mapping[str, Any]) -> list[str]:
+def find_wrong_values(config: Mapping[str, Any]) -> list[ConfigError]:
     """Return the findings, each with its key, what stands there and what may; empty where the arithmetic can be
     done.
     """
-    return [str(one) for one in (*_check_sections(config), *_check_counts(config))]
+    return [*_check_sections(config), *_check_counts(config)]
 
 
 def _check_sections(config: Mapping[str, Any]) -> Iterator[ConfigError]:

@@ -19,7 +19,8 @@ from rich.console import Console
 
 from gavel.launch.assembly.assemble import assemble_run
 from gavel.launch.compose.compose import compose_config
-from gavel.launch.compose.verbs import find_verb
+from gavel.launch.compose.next_command import FailedCommand
+from gavel.launch.compose.verbs import SWEPT, find_verb
 from gavel.launch.config.console import print_line
 from gavel.launch.config.groups import list_choices, list_groups, search_path
 from gavel.launch.config.schema import TrainConfig
@@ -27,14 +28,12 @@ from gavel.launch.runs.sweep_index import INDEX, SweepIndex, SweepPoint, merge_i
 from gavel.launch.training import slurm
 from gavel.launch.training.attempts import AGAIN, is_finished
 from gavel.launch.training.layout import list_managed
-from gavel.launch.training.probe_command import spell_out
 from gavel.launch.training.render import SBATCH
-from gavel.launch.training.start import Findings, find_job
+from gavel.launch.training.start import find_job
 from gavel.launch.training.sweep.output import Told, format_findings
 from gavel.models.codec import compute_digest, to_plain
-from gavel.models.errors import ConfigError, GavelError, shorten_value
+from gavel.models.errors import ConfigError, Findings, GavelError, shorten_value
 
-SWEPT = ("train", "rescore")
 FOLDER_KEY = {"train": "run.dir", "rescore": "into"}
 STATES = {0: "finished", 3: "incomplete", AGAIN: "interrupted"}
 MOST = 500
@@ -202,6 +201,7 @@ def _run_point(
 ) -> SweepPoint:
     place = "'" + str(folder / point.name).replace("'", "\\'") + "'"
     words = [*shared, *point.overrides, f"{FOLDER_KEY[verb]}={place}"]
+    asked = FailedCommand(verb, words, config_dirs)
     try:
         with told.show_point(point) as console:
             config = compose_config(verb, words, config_dirs, runs if verb == "rescore" else ())
@@ -219,12 +219,14 @@ def _run_point(
                 config = with_shared_judge(config, folder)
             code = int(importlib.import_module(find_verb(verb).module).run(config, console))
     except Findings as failed:
-        told.add_findings(point, [spell_out(finding, words, config_dirs) for finding in failed.findings])
-        first = failed.findings[0].splitlines()[0]
-        note = f"{format_findings(len(failed.findings))}, the first: {first}" if failed.findings[1:] else first
+        asked.spell_remedies(failed)
+        found = [str(finding) for finding in failed.findings]
+        told.add_findings(point, found)
+        first = found[0].splitlines()[0]
+        note = f"{format_findings(len(found))}, the first: {first}" if found[1:] else first
         return replace(point, state="failed", code=failed.exit_code, note=note)
     except (GavelError, OSError) as failed:
-        told.show_failed(point, spell_out(str(failed), words, config_dirs))
+        told.show_failed(point, str(asked.spell_remedies(failed) if isinstance(failed, GavelError) else failed))
         code = failed.exit_code if isinstance(failed, GavelError) else BAD
         return replace(point, state="failed", code=code, note=shorten_value(" ".join(str(failed).split()), 400))
     told.show_done(point)

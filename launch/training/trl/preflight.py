@@ -131,7 +131,7 @@ def _check_weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     return False, []
 
 
-def list_findings(config: TrainConfig, assembly: Assembly) -> list[str]:
+def list_findings(config: TrainConfig, assembly: Assembly) -> list[GavelError]:
     """Return what is wrong with the options and the tasks, all of it."""
     trainer = to_plain(config.trainer)
     found: list[GavelError] = list(find_unused(trainer))
@@ -142,7 +142,7 @@ def list_findings(config: TrainConfig, assembly: Assembly) -> list[str]:
             found.append(failed)
     found += _check_unsupported(config, assembly)
     found += _check_tasks(config, assembly)
-    return [str(failed) for failed in found]
+    return found
 
 
 def _check_unsupported(config: TrainConfig, assembly: Assembly) -> Iterator[GavelError]:
