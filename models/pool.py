@@ -16,7 +16,7 @@ from gavel.models.calls.meter import Meter
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.pinned import find_default_cache
-from gavel.models.service import Service, get_config_key, get_display_name
+from gavel.models.service import Service, get_config_key
 from gavel.models.service_check import check_service
 from gavel.models.types import ChatModel
 from gavel.models.vllm import fleet
@@ -78,14 +78,6 @@ class ServicePool:
     def list_urls(self, name: str) -> tuple[str, ...]:
         """Return the base URLs of a service, one per replica."""
         return self._urls[name]
-
-    def describe_queue(self) -> str:
-        """Return how many calls each service has in flight, for a progress line; empty if there are none."""
-        return ", ".join(
-            f"{get_display_name(name)} {model.in_flight} in flight"
-            for name, model in self._models.items()
-            if model.in_flight
-        )
 
     def find_failure(self) -> ServerDied | None:
         """Return why a service cannot be called, or None: fewer of its replicas live than ``min_replicas``.

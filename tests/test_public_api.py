@@ -9,6 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
@@ -21,6 +22,7 @@ from tests.support.fault_server import server_process
 from tests.support.processes import run_forked
 from tests.support.runs import JUDGE, STRICT, expected_label, number_of, source_row, without_digests, write_tasks
 from tests.support.runs import arguments as rollout_words
+from tests.support.training import judge_words
 
 import gavel
 from gavel.launch.cli.command_line import main
@@ -187,6 +189,24 @@ def test_a_judge_is_opened_once_and_its_failures_are_results(models: str) -> Non
 def test_a_word_that_does_not_fit_is_a_config_error_that_names_it(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(gavel.ConfigError, match=said):
         gavel.Grader(*words)
+
+
+def test_a_judge_that_is_served_here_leaves_no_folder_behind_but_the_log_of_a_start_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    words = ("env=abstention", STRICT, "judge=smollm2", *judge_words(tmp_path))
+    with gavel.Grader(*words) as served:
+        assert served.grade(source_row(0), "Town 0").outcome.label == "correct"
+        assert len(list(scratch.glob("gavel-*/logs/*"))) == 1
+    assert list(scratch.glob("gavel-*")) == []
+    with gavel.Grader(*words, "judge.engine_args={behaviour: exit}") as broken:
+        for _ in range(2):
+            with pytest.raises(gavel.GavelError, match=str(scratch)):
+                broken.grade(source_row(0), "Town 0")
+    assert len(list(scratch.glob("gavel-*"))) == 1, "one folder, with the log that the errors name"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -103,8 +103,9 @@ def _drop_empty_items(found: list[Block]) -> list[Block]:
 class _Prose:
     """Reads lines of prose into paragraphs and list items.
 
-    ``indents`` are the columns at which the lists around the current line start, outermost first; ``rest`` are the lines
-    of the current block behind its first, joined at its end: line by line, a megabyte would be copied for each of them.
+    ``indents`` are the columns at which the lists around the current line start, outermost first; ``rest`` are the
+    lines of the current block behind its first, joined at its end: line by line, a megabyte would be copied for each of
+    them.
     """
 
     blocks: list[Block] = field(default_factory=list)

@@ -113,18 +113,6 @@ def _require_order(entry: Instruction, read: Mapping[str, Any]) -> None:
         )
 
 
-def validate_instruction(instruction_id: str, arguments: Mapping[str, Any], language_code: str) -> Mapping[str, Any]:
-    """Check one instruction of a task, arguments before language, and return its arguments as its check uses them.
-
-    Raises:
-        TaskError: as ``read_arguments``.
-        LanguageUnsupported: unknown language, or the instruction does not exist in it.
-    """
-    read = read_arguments(instruction_id, arguments)
-    require_language(instruction_id, language_code)
-    return read
-
-
 def require_language(instruction_id: str, language_code: str) -> Language:
     """Return the language.
 

@@ -42,13 +42,6 @@ def _divide(above: Floats, below: Floats) -> Floats:
     return quotient
 
 
-def compute_accuracy(tables: Tables) -> Floats:
-    """Return the share of items on the diagonal; NaN for an empty table."""
-    return _divide(
-        np.trace(tables, axis1=-2, axis2=-1).astype(np.float64), tables.sum(axis=(-2, -1)).astype(np.float64)
-    )
-
-
 def compute_kappa(tables: Tables) -> Floats:
     """Return (p_o - p_e) / (1 - p_e); NaN where chance alone would agree always (one label only) or the table is
     empty.

@@ -162,31 +162,6 @@ async def run_controls(
     return tuple(_make_row(kind, answer) for answer in asked)
 
 
-async def probe_binding(
-    binding: Binding,
-    judge: Judge,
-    *,
-    server: ServerFacts | None = None,
-    concurrency: int = 16,
-    repeats: int = REPEATS,
-    fingerprint: str | None = None,
-) -> ProbeReport:
-    """Probe one binding.
-
-    Args:
-        binding: what is probed.
-        judge: grades with it; made ``fresh``, so that nothing is answered from a cache.
-        server: what the judge's server says of itself (``identity.inspect_server``), if it could be asked.
-        concurrency: calls in flight.
-        repeats: calls per control for determinism and throughput; below 2 neither is measured.
-        fingerprint: of an earlier certificate of this binding, to notice another model under the same name.
-    """
-    report, _ = await probe_answers(
-        binding, judge, server=server, concurrency=concurrency, repeats=repeats, fingerprint=fingerprint
-    )
-    return report
-
-
 async def probe_answers(
     binding: Binding,
     judge: Judge,
@@ -196,7 +171,16 @@ async def probe_answers(
     repeats: int = REPEATS,
     fingerprint: str | None = None,
 ) -> tuple[ProbeReport, KnownAnswers]:
-    """Probe one binding, and return its answers too: of a panel, the whole is read off those of its members."""
+    """Probe one binding, and return its answers too: of a panel, the whole is read off those of its members.
+
+    Args:
+        binding: what is probed.
+        judge: grades with it; made ``fresh``, so that nothing is answered from a cache.
+        server: what the judge's server says of itself (``identity.inspect_server``), if it could be asked.
+        concurrency: calls in flight.
+        repeats: calls per control for determinism and throughput; below 2 neither is measured.
+        fingerprint: of an earlier certificate of this binding, to notice another model under the same name.
+    """
     grade = make_grader(binding, judge)
     controls = await _ask_all(binding.rubric.controls, grade, concurrency)
     attacks = await _ask_all(list_attacks(binding.rubric), grade, concurrency)

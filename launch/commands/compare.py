@@ -18,7 +18,15 @@ from gavel.launch.comparing import tables as training_tables
 from gavel.launch.comparing.cells import escape_cell
 from gavel.launch.comparing.identities import judge_notes, list_identity_notes
 from gavel.launch.comparing.paired import FEW, LEAST, Arm, Comparison, Difference, choose_method, compare_arms, make_arm
-from gavel.launch.comparing.runs import Named, expand_names, find_clusters, is_training, read_config, read_training_runs
+from gavel.launch.comparing.runs import (
+    Named,
+    choose_names,
+    expand_names,
+    find_clusters,
+    is_training,
+    read_config,
+    read_training_runs,
+)
 from gavel.launch.comparing.training import compare_training
 from gavel.launch.config.console import print_line
 from gavel.launch.config.schema import CompareConfig
@@ -80,7 +88,7 @@ def _compare_trainings(runs: Sequence[Named], config: CompareConfig, console: Co
 
 def _compare_rollouts(named: Sequence[Path], config: CompareConfig, console: Console) -> int:
     paths = [find_existing_run(str(path), "compare") for path in named]
-    names = _choose_names(paths)
+    names = choose_names(paths)
     arms = [_read_arm(name, path) for name, path in zip(names, paths, strict=True)]
     found = compare_arms(arms, draws=config.draws, seed=config.seed)
     if not any(item.metric.n for item in found.differences):
@@ -92,12 +100,6 @@ def _compare_rollouts(named: Sequence[Path], config: CompareConfig, console: Con
     if config.out:
         _write_files(Path(config.out).expanduser(), found, arms, paths, said, console)
     return 0
-
-
-def _choose_names(paths: Sequence[Path]) -> list[str]:
-    """Return the folders' names, or whole paths where two have one name."""
-    names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def _read_arm(name: str, path: Path) -> Arm:

@@ -86,7 +86,7 @@ def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
         ConfigError: a run has not done a step.
         InputError: a ledger is damaged.
     """
-    names = _choose_names([run.path for run in runs])
+    names = choose_names([run.path for run in runs])
     found = []
     for name, run in zip(names, runs, strict=True):
         config = read_config(run.path)
@@ -121,7 +121,8 @@ def find_clusters(env: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _choose_names(paths: Sequence[Path]) -> list[str]:
+def choose_names(paths: Sequence[Path]) -> list[str]:
+    """Return the folders' names, or whole paths where two have one name."""
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gavel.envs.interfaces.nemo_rl.ledger import read_start
 from gavel.judges.bindings import Binding
 from gavel.launch.assembly.qualification import Standing, read_run_standings
 from gavel.launch.comparing.ledgers import LEDGER
+from gavel.launch.comparing.runs import read_config
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.config.stored import from_yaml
 from gavel.launch.report.entry import ReportEntry, make_entry
@@ -75,7 +74,7 @@ class TrainingSource:
     @classmethod
     def open_training(cls, path: Path) -> TrainingSource:
         """Open the training run at ``path``; nothing is read before ``refresh``."""
-        return cls(path, _read_options(path), _read_config(path))
+        return cls(path, read_config(path), _read_config(path))
 
     @property
     def env(self) -> str:
@@ -217,15 +216,6 @@ class TrainingSource:
         ]
         cut = sum(uid not in self._numbers for uid in weights)
         return (*made, StepGroup("", (), (), cut)) if cut else tuple(made)
-
-
-def _read_options(path: Path) -> Mapping[str, Any]:
-    """Return the run's config as plain values, nothing where it cannot be read: its ledger can still be looked at."""
-    try:
-        value = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _read_config(path: Path) -> TrainConfig | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -44,7 +45,7 @@ class Grader:
 
     Use it with ``with`` or ``async with``, or call ``close`` at the end. The judge is opened at the first grade, in a
     thread of its own, so that one grader serves several threads and event loops. In a child forked from its process it
-    opens its judge anew.
+    opens its judge anew. The log of a judge that is served here is removed at the end; ``run.dir=DIR`` keeps it.
 
     Args:
         words: of a command line: ``env=instruction_following``, ``reward=mean``, ``judge=external``,
@@ -177,6 +178,7 @@ class _Services:
         self._stack: AsyncExitStack | None = None
         self._opening = asyncio.Lock()
         self._owner = 0
+        self._logs: str | None = None
         # Kept: a forked child that collected its parent's would disturb the parent's loop.
         self._elsewhere: list[AsyncExitStack] = []
 
@@ -196,11 +198,19 @@ class _Services:
         if stack is not None:
             await stack.aclose()
 
+    def _remove_logs(self) -> None:
+        if self._logs is not None:
+            shutil.rmtree(self._logs, ignore_errors=True)
+        self._logs = None
+
     async def _start_services(self) -> AsyncExitStack:
         services, assets = list_services([self._offer]), self._config.assets
         served_here = any(service.mode == "managed" for service in services.values())
-        folder = self._config.run.dir or (tempfile.mkdtemp(prefix="gavel-") if served_here else tempfile.gettempdir())
         store, stack = assets.make_store(), AsyncExitStack()
+        folder = self._config.run.dir or tempfile.gettempdir()
+        if served_here and not self._config.run.dir:
+            self._logs = folder = self._logs or tempfile.mkdtemp(prefix="gavel-")
+            stack.callback(self._remove_logs)  # not where a start fails: its error names a log there
         pool = await stack.enter_async_context(
             open_services(
                 services,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gavel.launch.config.schema import TrainConfig
-from gavel.launch.training.trainer import Planned, Rows, Trainer
-from gavel.launch.training.trainer_config import render_own_config
+from gavel.launch.training.trainer import Planned, Rows, Trainer, read_section
+from gavel.launch.training.trainer_config import render_plain_config
 from gavel.models.errors import ConfigError
 
 
@@ -28,8 +28,7 @@ def plan_program(values: Mapping[str, Any]) -> Planned:
 
 def read_max_steps(values: Mapping[str, Any]) -> int | None:
     """Return ``trainer.max_steps`` of a config of ours, None where it has none."""
-    section = values.get("trainer")
-    steps = section.get("max_steps") if isinstance(section, Mapping) else None
+    steps = read_section(values, "trainer").get("max_steps")
     return None if steps is None else int(steps)
 
 
@@ -40,7 +39,7 @@ def _describe_program(config: TrainConfig) -> Rows:
 
 COMMAND = Trainer(
     check=check_program,
-    render=render_own_config,
+    render=render_plain_config,
     make_command=lambda config: config.trainer.command,
     plan_steps=plan_program,
     describe_install=_describe_program,

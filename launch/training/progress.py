@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from gavel.launch.training.trainer import SECTION, Planned
+from gavel.launch.training.trainer import SECTION, Planned, read_section
 from gavel.launch.training.trainers import TRAINERS
 from gavel.models.codec import record
 
@@ -69,11 +69,6 @@ def judge_progress(run: Path, config: Mapping[str, Any], code: int, *, out_of_ti
     return TrainingProgress("finished", step, planned)
 
 
-def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
 def _describe_step(step: int | None, planned: Planned) -> str:
     total = f" of {planned.steps}" if planned.steps is not None else ""
     return f" at step {step or 0}{total}"
@@ -81,7 +76,7 @@ def _describe_step(step: int | None, planned: Planned) -> str:
 
 def plan_steps(config: Mapping[str, Any]) -> Planned:
     """Return the steps that a trainer's config asks for; of a kind that is not known, nothing is."""
-    kind = str(_read_section(config, SECTION).get("kind", DEFAULT))
+    kind = str(read_section(config, SECTION).get("kind", DEFAULT))
     return TRAINERS[kind].plan_steps(config) if kind in TRAINERS else Planned(None, exact=False)
 
 
@@ -90,7 +85,7 @@ def read_step(run: Path, config: Mapping[str, Any] | None = None) -> int | None:
     checkpoint; without a ledger the newest checkpoint (``checkpointing.checkpoint_dir`` of ``config``). None where
     there is neither."""
     newest = next(iter(deque(read_steps(run), maxlen=1)), None)
-    kept = _read_section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
+    kept = read_section(config or {}, "checkpointing").get("checkpoint_dir") or run / "checkpoints"
     return newest if newest is not None else find_newest_checkpoint(Path(kept))
 
 

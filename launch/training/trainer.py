@@ -83,3 +83,9 @@ class Trainer:
     on_ray: bool = False
     on_cpu: bool = False
     several: bool = False
+
+
+def read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of a trainer's config; nothing where it is no mapping."""
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}

@@ -58,7 +58,7 @@ def make_trained_parts(config: TrainConfig, assembly: Assembly) -> Parts:
     )
 
 
-def render_own_config(training: ComposedTraining) -> tuple[str, str]:
+def render_plain_config(training: ComposedTraining) -> tuple[str, str]:
     """Return the name and the text of the config for a trainer that has no language of its own."""
     values = _make_own(training.config, training.assembly, training.path)
     return "trainer.yaml", str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120))

@@ -32,7 +32,6 @@ def test_kappa_of_a_textbook_table() -> None:
     # 50 proposals, two readers: 20 twice yes, 15 twice no, 5 and 10 split. p_o = 35/50 = 0.7;
     # p_e = (25/50)(30/50) + (25/50)(20/50) = 0.5; kappa = (0.7 - 0.5) / (1 - 0.5) = 0.4.
     assert statistics.compute_kappa(table([20, 5], [10, 15])) == pytest.approx(0.4)
-    assert statistics.compute_accuracy(table([20, 5], [10, 15])) == pytest.approx(0.7)
 
 
 def pairs(first: str, second: str) -> statistics.Tables:

@@ -16,7 +16,7 @@ from gavel.judges.certificate import CertificateError, Qualification
 from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.probing.canary import Canaries, CanaryRules
 from gavel.judges.probing.identity import ServerFacts, check_identity, inspect_server
-from gavel.judges.probing.probe import Determinism, Overflow, ProbeReport, probe_binding, run_controls
+from gavel.judges.probing.probe import Determinism, Overflow, ProbeReport, probe_answers, run_controls
 from gavel.judges.tables import make_checks_table, make_facts_table
 from gavel.models.service import Service
 from gavel.models.types import Receipt
@@ -44,7 +44,7 @@ def by_tail(profile: str, cache: Path, change: Mapping[str, str]) -> Reply:
 
 async def probed(profile: str, reply: Reply, cache: Path, choose: Any = too_long, **more: Any) -> ProbeReport:
     async with scripted(profile, reply, cache, choose=choose) as (_, binding, judge):
-        return await probe_binding(binding, judge, server=FACTS, **more)
+        return (await probe_answers(binding, judge, server=FACTS, **more))[0]
 
 
 @pytest.mark.parametrize("profile", [NATIVE, STRICT])
@@ -220,7 +220,7 @@ async def test_a_server_is_asked_what_it_is_and_silence_is_no_error() -> None:
 
 async def test_a_probe_names_a_server_that_does_not_list_the_model(tmp_path: Path) -> None:
     async with scripted(STRICT, knowing(STRICT, tmp_path), tmp_path, choose=too_long) as (_, binding, judge):
-        report = await probe_binding(binding, judge, server=replace(FACTS, models=("impostor",)), repeats=1)
+        report, _ = await probe_answers(binding, judge, server=replace(FACTS, models=("impostor",)), repeats=1)
     assert report.failed == ("identity: the server does not list fake; it lists impostor",)
 
 
@@ -229,7 +229,7 @@ async def test_a_probe_names_a_server_that_does_not_list_the_model(tmp_path: Pat
 
 async def test_a_certificate_comes_back_as_it_was_written_and_lies_under_the_bindings_digest(tmp_path: Path) -> None:
     async with scripted(STRICT, knowing(STRICT, tmp_path), tmp_path, choose=too_long) as (_, binding, judge):
-        report = await probe_binding(binding, judge, server=FACTS)
+        report, _ = await probe_answers(binding, judge, server=FACTS)
         path = certificate.write_certificate(tmp_path / "certificates", binding, probe=report, now=12.0)
         assert path == tmp_path / "certificates" / f"{binding.digest[7:]}.json"
         found = certificate.read_certificate(tmp_path / "certificates", binding)
@@ -263,7 +263,7 @@ async def test_a_judge_that_failed_its_probe_is_refused_with_every_reason(tmp_pa
         judge,
     ):
         certificate.write_certificate(
-            tmp_path, binding, probe=await probe_binding(binding, judge, server=FACTS, repeats=1)
+            tmp_path, binding, probe=(await probe_answers(binding, judge, server=FACTS, repeats=1))[0]
         )
         with pytest.raises(CertificateError, match="attack lone_colon"):
             certificate.require_certificate(tmp_path, binding, Qualification())

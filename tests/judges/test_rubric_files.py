@@ -20,7 +20,7 @@ from gavel.judges.calibration.labelled import read_labelled
 from gavel.judges.controls.abstention import ABSTENTION_CONTROLS
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probing.attacks import list_attacks
-from gavel.judges.probing.probe import probe_binding, read_quotations
+from gavel.judges.probing.probe import probe_answers, read_quotations
 from gavel.judges.rubrics import gavel_abstention as strict
 from gavel.judges.rubrics.file import read_rubric_file
 from gavel.judges.rubrics.form import lint_form
@@ -256,9 +256,8 @@ async def probed(path: Path, reply: Any) -> Any:
             AssetStore(path.parent, offline=True),
         ).values()
         async with ChatClient("general", judge) as client:
-            return await probe_binding(
-                binding, BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True), repeats=1
-            )
+            judges = BoundJudges({"r": binding}, {"general": client}.__getitem__, fresh=True)
+            return (await probe_answers(binding, judges, repeats=1))[0]
 
 
 async def test_a_probe_plays_the_rubrics_own_controls_and_every_attack_on_its_hostile_slot(tmp_path: Path) -> None:

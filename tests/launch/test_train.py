@@ -94,6 +94,7 @@ def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path,
                 "placement.folder=/proc/nowhere/judge",
                 "trainer.overrides.grpo.max_rollout_turns=2",
                 "trainer.max_new_tokens=4096",
+                "trainer.command=[echo]",
                 "judge.max_context_length=40960",
             ],
             root,
@@ -116,6 +117,7 @@ def test_everything_wrong_with_a_set_up_is_said_at_once_and_fast(tmp_path: Path,
         ("hygiene_required", "these tasks were never compared with a protected set"),
         ("trainer.max_new_tokens", "a reply of full length leaves no room for its prompt"),
         ("judge.max_context_length", "at most 24708"),
+        ("trainer.command", "NeMo-RL has no use for this option"),
     ):
         assert any(field in block and needle in block for block in blocks), f"{field}: {needle} is not in\n{text}"
     assert seconds < 5

@@ -59,6 +59,9 @@ class GrpoOptions:
 
 UNUSED: Mapping[str, tuple[Any, str]] = {
     "async_rollouts": (False, "replies of a step are drawn together"),
+    "recipe": (None, "recipes are NeMo-RL's"),
+    "command": ([], "it is for trainer.kind=command"),
+    "val_period": (10, "there is no validation"),
     "check_workers": (0, "programs that check replies run in processes beside the trainer"),
 }
 """Options of other trainers that this one has no use for: their neutral value, and why."""

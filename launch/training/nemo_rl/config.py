@@ -21,7 +21,7 @@ from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.launch.config.training_schema import TrainerOptions
 from gavel.launch.training.nemo_rl.recipe import find_recipe, load_exemplar, read_key, to_text
-from gavel.launch.training.trainer import SECTION
+from gavel.launch.training.trainer import SECTION, read_section
 from gavel.models.codec import record, to_plain
 from gavel.models.errors import ConfigError, find_nearest, shorten_value
 from gavel.models.service import get_config_key
@@ -276,8 +276,7 @@ def settle_config(config: Mapping[str, Any]) -> NemoRlKind:
     """Return how a config trains: its kind, where ``run_grpo.py`` has two as it says there; of one that is not known
     the first.
     """
-    section = config.get(SECTION)
-    named = str(section.get("kind", "grpo")) if isinstance(section, Mapping) else "grpo"
+    named = str(read_section(config, SECTION).get("kind", "grpo"))
     return KINDS.get(settle_kind(config, named), KINDS["grpo"])
 
 

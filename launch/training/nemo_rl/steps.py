@@ -10,7 +10,7 @@ from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.launch.training.nemo_rl.config import NemoRlKind, settle_config
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
-from gavel.launch.training.trainer import Planned
+from gavel.launch.training.trainer import Planned, read_section
 from gavel.models.errors import GavelError
 
 
@@ -21,14 +21,14 @@ def plan_steps(config: Mapping[str, Any]) -> Planned:
     before it. A config with values that cannot be read, which the preflight refuses, has none.
     """
     kind = settle_config(config)
-    traced = kind.keeps_steps or bool(_read_section(config, "checkpointing").get("enabled"))
+    traced = kind.keeps_steps or bool(read_section(config, "checkpointing").get("enabled"))
     return replace(_bound_steps(config, kind), traced=traced)
 
 
 def _bound_steps(config: Mapping[str, Any], kind: NemoRlKind) -> Planned:
     if find_wrong_values(config):
         return Planned(None, exact=False)
-    grpo, data = _read_section(config, "grpo"), _read_section(config, "data")
+    grpo, data = read_section(config, "grpo"), read_section(config, "data")
     bound = int(grpo.get("max_num_steps", 1_000_000))
     exact = not grpo.get("use_dynamic_sampling") and grpo.get("stop_at_validation_metric") is None
     epochs = grpo.get("max_num_epochs", 1)
@@ -56,7 +56,7 @@ def count_prompts_per_batch(grpo: Mapping[str, Any]) -> int:
 
 def count_rows(config: Mapping[str, Any]) -> int | None:
     """Return the rows of ``data.train``; None where a data set is not one of ours or cannot be read."""
-    data = _read_section(config, "data")
+    data = read_section(config, "data")
     stated = data.get("train")
     entries = [entry for key, entry in list_gavel_entries(data) if key.startswith("data.train")]
     if not entries or len(entries) != (len(stated) if isinstance(stated, list) else 1):
@@ -68,8 +68,3 @@ def count_rows(config: Mapping[str, Any]) -> int | None:
         )
     except (GavelError, KeyError):
         return None  # a finding of the preflight
-
-
-def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}

@@ -29,7 +29,7 @@ from gavel.launch.training.nemo_rl.steps import plan_steps
 from gavel.launch.training.render import find_ray_sub, make_python_path
 from gavel.launch.training.trainer import ComposedTraining, Rows, Trainer, UnnamedError
 from gavel.launch.training.trainer_config import make_trained_parts
-from gavel.models.errors import ConfigError, GavelError
+from gavel.models.errors import ConfigError, GavelError, shorten_value
 
 CONFIG = "nemo_rl.yaml"
 
@@ -43,6 +43,14 @@ def check_trainer(config: TrainConfig) -> Iterator[GavelError]:
             field="cluster.gpus_per_node",
             found=str(config.cluster.gpus_per_node),
             allowed="at least 1",
+        )
+    if chosen.command:
+        yield ConfigError(
+            "NeMo-RL has no use for this option",
+            field="trainer.command",
+            found=shorten_value(list(chosen.command)),
+            allowed="[]",
+            remedy="it is for trainer.kind=command",
         )
     if not chosen.model:
         yield ConfigError(

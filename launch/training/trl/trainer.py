@@ -9,7 +9,7 @@ from typing import Any
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.training.command import read_max_steps
 from gavel.launch.training.trainer import Planned, Rows, Trainer
-from gavel.launch.training.trainer_config import render_own_config
+from gavel.launch.training.trainer_config import render_plain_config
 from gavel.launch.training.trl.preflight import NEEDED, ask_modules, list_findings, list_machine_findings
 
 
@@ -30,7 +30,7 @@ def _describe_install(config: TrainConfig) -> Rows:
 
 TRL = Trainer(
     check=list_machine_findings,
-    render=render_own_config,
+    render=render_plain_config,
     make_command=_make_command,
     plan_steps=_plan_steps,
     check_config=lambda training, _: list_findings(training.config, training.assembly),
