@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from gavel.envs.rows import check_file, read_rows
+from gavel.envs.rows import check_file, read_lines, read_rows
 from gavel.models.codec import record
 from gavel.models.errors import InputError
 
@@ -93,13 +93,7 @@ def _read_questions(path: Path) -> Iterator[str]:
         InputError: a row without a question; a protected set must not be read in part.
     """
     if path.suffix == ".txt":
-        try:
-            text = path.read_text("utf-8-sig")
-        except UnicodeDecodeError as failed:
-            raise InputError(
-                "this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8"
-            ) from None
-        yield from (line for line in text.splitlines() if line.strip())
+        yield from (line for _, line in read_lines(path))
         return
     for line in read_rows(path):
         if line.error is not None:

@@ -46,6 +46,21 @@ def read_rows(path: Path) -> Iterator[Line]:
         )
 
 
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file that are not blank, without the spaces around them, by number.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as failed:
+        raise InputError(
+            "this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8"
+        ) from None
+    yield from ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+
+
 def check_file(path: Path) -> None:
     """Refuse what is not a file.
 

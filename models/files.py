@@ -8,11 +8,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
+from gavel.models.closing import Closing
 from gavel.models.errors import GavelError, RecordError, shorten_value
 
 _TAIL_BLOCK = 1 << 16
@@ -43,7 +43,7 @@ class PersistenceError(GavelError):
     exit_code = 4
 
 
-class JsonLines:
+class JsonLines(Closing):
     """An append-only file of JSON documents, one a line.
 
     A line is on the file system's side when ``append`` returns, so a kill of this process cannot lose it; ``sync``
@@ -92,14 +92,6 @@ class JsonLines:
             self.sync()
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def open_own(path: Path, flags: int) -> int:

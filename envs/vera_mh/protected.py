@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.envs.hygiene import compute_file_sha256
-from gavel.envs.rows import check_file, read_rows
+from gavel.envs.rows import check_file, read_lines, read_rows
 from gavel.models.codec import record
 from gavel.models.errors import InputError, find_nearest
 
@@ -48,7 +48,7 @@ def read_protected(
 
 
 def _read_checked(path: Path, known: Collection[str]) -> Iterator[str]:
-    for number, name in _read_lines(path) if path.suffix == ".txt" else _read_rows(path):
+    for number, name in read_lines(path) if path.suffix == ".txt" else _read_rows(path):
         if name not in known:
             near = find_nearest(name, known)
             raise InputError(
@@ -60,16 +60,6 @@ def _read_checked(path: Path, known: Collection[str]) -> Iterator[str]:
                 remedy=f"did you mean {near[0]}?" if near else "",
             )
         yield name
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        text = path.read_text("utf-8-sig")
-    except UnicodeDecodeError as failed:
-        raise InputError(
-            "this file is not UTF-8", where=str(path), found=f"byte {failed.start}", allowed="UTF-8"
-        ) from None
-    yield from ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, str]]:

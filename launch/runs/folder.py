@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from gavel.envs.types import Result, RewardPolicy
 from gavel.launch.runs.files import PRIVATE_FOLDER, JsonLines, Tell, read_lines, refuse_fault, write_whole
@@ -28,12 +26,13 @@ from gavel.launch.runs.manifest import (
 )
 from gavel.launch.runs.origin import mark_config
 from gavel.launch.runs.stored import RowChecks
+from gavel.models.closing import Closing
 from gavel.models.codec import dump, load
 from gavel.models.errors import RecordError
 from gavel.models.failures import KINDS, MAX_ATTEMPTS_PER_ROW, FailureKind
 
 
-class RunFolder:
+class RunFolder(Closing):
     """A run folder open for writing.
 
     Made by ``RunFolder.open_folder``; use as a context manager. Results and errors are appended and never changed.
@@ -42,7 +41,7 @@ class RunFolder:
     def __init__(self, path: Path, lock: FolderLock, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
         self._stack = contextlib.ExitStack()
-        self._stack.callback(lock.release)
+        self._stack.callback(lock.close)
         self._stack.callback(self._write_lease, None)
         self.journal = self._stack.enter_context(JsonLines(path / "transcripts.jsonl", digested=True))
         self._results = self._stack.enter_context(JsonLines(path / "results.jsonl", digested=True))
@@ -74,7 +73,7 @@ class RunFolder:
             write_whole(path / "config.yaml", config_yaml.encode())  # addresses and limits may have changed
             return cls(path, lock, manifest)
         except BaseException:
-            lock.release()
+            lock.close()
             raise
 
     def write_plan(self, rows: Sequence[PlannedRow]) -> None:
@@ -116,14 +115,6 @@ class RunFolder:
     def close(self) -> None:
         """Close the files, give the lease back and let others in."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _continue_run(path: Path, manifest: Manifest, head: RunHead, verb: str) -> Manifest:

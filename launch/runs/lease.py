@@ -7,9 +7,8 @@ import os
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from gavel.models.closing import Closing
 from gavel.models.codec import record
 from gavel.models.errors import InputError
 from gavel.models.files import open_own
@@ -51,8 +50,8 @@ def find_holder(lease: Lease | None, now: float) -> str | None:
     return f"process {lease.pid} on {lease.host}" + (f", job {lease.job}" if lease.job else "")
 
 
-class FolderLock:
-    """An exclusive lock on a folder, held until ``release`` or the death of this process.
+class FolderLock(Closing):
+    """An exclusive lock on a folder, held until ``close`` or the death of this process.
 
     Raises:
         RunFolderError: another process of this host holds it.
@@ -74,16 +73,8 @@ class FolderLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
-    def release(self) -> None:
-        """Let others in; releasing twice is allowed."""
+    def close(self) -> None:
+        """Let others in; closing twice is allowed."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gavel.envs.interfaces.served import Said, ServedEnvironment
@@ -24,6 +23,7 @@ from gavel.launch.compose.compose import compose_config
 from gavel.launch.compose.overrides import read_head
 from gavel.launch.config.schema import ServeConfig
 from gavel.launch.serving.parts import Offer, list_services, make_offers
+from gavel.models.closing import Closing
 from gavel.models.codec import compute_digest
 from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.loop_thread import LoopThread
@@ -40,7 +40,7 @@ _AT_ONCE = 256
 """Replies in work at once; each judge's own ``max_in_flight`` bounds its calls below that."""
 
 
-class Grader:
+class Grader(Closing):
     """Grades replies with the environment, judge and reward of one composition.
 
     Use it with ``with`` or ``async with``, or call ``close`` at the end. The judge is opened at the first grade, in a
@@ -113,20 +113,10 @@ class Grader:
         """End the calls and whatever was started; a later grade opens the judge anew."""
         _close_grader(self._thread, self._services)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
     async def _open_services(self) -> None:

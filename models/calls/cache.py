@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
+from gavel.models.closing import Closing
 from gavel.models.codec import encode_canonical, record
 from gavel.models.errors import ConfigError
 from gavel.models.pinned import find_default_cache
@@ -91,7 +92,7 @@ def make_cache_key(seed: bytes, messages: bytes, sample: int) -> bytes:
     return hashlib.sha256(b"%s%d\n%s" % (seed, sample, messages)).digest()
 
 
-class ReplyCache:
+class ReplyCache(Closing):
     """The file; used from one thread. ``problem`` says why it is off, if it is.
 
     Raises:
@@ -123,12 +124,6 @@ class ReplyCache:
             self._file.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError("the cache cannot be opened", field=FIELD, found=f"{path}: {error}") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def get(self, key: bytes) -> StoredReply | None:
         """Return what is kept under ``key``, or None."""

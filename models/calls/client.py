@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlencode, urlsplit
 
 from gavel.models.calls.admission import Admission, Ticket
@@ -40,6 +38,7 @@ from gavel.models.calls.special_tokens import (
 )
 from gavel.models.calls.transport import Answered, OversizedBody, Transport
 from gavel.models.calls.wire import CUT_REPLY, BadBody, Decoded, decode_body, make_plan, read_error_text
+from gavel.models.closing import AsyncClosing
 from gavel.models.errors import ConfigError
 from gavel.models.failures import FailureKind, ModelFailure
 from gavel.models.receipts import call_id, encode_messages
@@ -60,7 +59,7 @@ def _tell_nobody(line: str) -> None:
     pass
 
 
-class ChatClient:
+class ChatClient(AsyncClosing):
     """Calls one service; implements ``ChatModel``. One client stands for the whole service: its limits hold over all
     who share it.
 
@@ -170,14 +169,6 @@ class ChatClient:
     def router(self) -> Router:
         """The service's replicas."""
         return self._router
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close every connection; calls in flight and later ones end with ``shutdown``."""

@@ -60,8 +60,8 @@ def test_a_lock_is_free_again_after_release(tmp_path: Path) -> None:
     first = FolderLock(tmp_path)
     with pytest.raises(RunFolderError):
         FolderLock(tmp_path)
-    first.release()
-    FolderLock(tmp_path).release()
+    first.close()
+    FolderLock(tmp_path).close()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import aiohttp
 import orjson
@@ -25,6 +24,7 @@ from gavel.envs.interfaces.http.records import (
     StepAnswer,
     Ungraded,
 )
+from gavel.models.closing import AsyncClosing
 from gavel.models.codec import decode, find_non_finite, to_json
 from gavel.models.errors import GavelError, RecordError, shorten_value
 from gavel.models.types import Message, Reply
@@ -64,7 +64,7 @@ class ServiceRefused(GavelError):
         )
 
 
-class GavelClient:
+class GavelClient(AsyncClosing):
     """Calls one environment of a service. Safe to share between the tasks of an event loop; ``SyncGavelClient`` is for
     other callers.
 
@@ -106,14 +106,6 @@ class GavelClient:
         self._ending: AsyncGenerator[None, None] | None = None
         # Kept: a forked child that collected its parent's would disturb the parent's loop.
         self._elsewhere: list[object] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""

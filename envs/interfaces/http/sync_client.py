@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from gavel.envs.interfaces.http.client import GavelClient, Said
 from gavel.envs.interfaces.http.records import GradeAnswer, Health, OpenAnswer, Refused, StepAnswer
+from gavel.models.closing import Closing
 from gavel.models.loop_thread import LoopThread
 
 
-class SyncGavelClient:
+class SyncGavelClient(Closing):
     """What ``GavelClient`` does, call by call; safe to share between threads, also where an event loop runs already.
 
     Its connections stay open between calls, so make one and keep it: a trainer that grades sample by sample then pays
@@ -61,14 +61,6 @@ class SyncGavelClient:
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         _close_client(self._thread, self._client)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _close_client(thread: LoopThread, client: GavelClient) -> None:
