@@ -20,6 +20,7 @@ from rich.text import Text
 from gavel.launch.comparing.curves import WINDOW, compute_mean, format_metric
 from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.comparing.runs import find_bounds, find_clusters, read_config
+from gavel.launch.comparing.trait_changes import read_trait_changes
 from gavel.launch.config.console import print_line
 from gavel.launch.config.schema import StatusConfig
 from gavel.launch.runs.sweep_index import INDEX, read_index
@@ -133,6 +134,8 @@ def _list_rows(path: Path, plan: RunPlan) -> Iterator[tuple[str, str]]:
         yield "in no step", f"{done.unused} samples: rolled out ahead, or under way when the trainer was last ended"
     for binding, report in {one.binding: one.report for one in read_rounds(path)}.items():
         yield "canaries", ("DRIFT: " if report.exceeded else "") + describe_round(binding, report)
+    for change in read_trait_changes(path):
+        yield "watch", change.describe()
     for waived in plan.unqualified:
         yield "waived", waived
 

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from gavel.envs.interfaces.nemo_rl.ledger import read_start
+from gavel.envs.traits import measure_traits
 from gavel.models.errors import InputError
 
 LEDGER = "ledger"
@@ -25,7 +26,8 @@ class LedgerSample:
 
     ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are
     empty. ``checks`` is the share of its checks that passed, None where the environment makes none. ``cluster`` is what
-    its task shares with others that are alike, empty where the task stands for itself.
+    its task shares with others that are alike, empty where the task stands for itself. ``traits`` are those of its
+    replies (``gavel.envs.traits``), empty where they were not asked for, or nothing was said.
     """
 
     step: int
@@ -37,9 +39,12 @@ class LedgerSample:
     checks: float | None = None
     failure: str | None = None
     cluster: str = ""
+    traits: tuple[float, ...] = ()
 
 
-def read_samples(run: Path, split: str = "train", clusters: str | None = None) -> tuple[LedgerSample, ...]:
+def read_samples(
+    run: Path, split: str = "train", clusters: str | None = None, *, traits: bool = False
+) -> tuple[LedgerSample, ...]:
     """Return the samples of a training run in the order of its steps; a sample without a row was cut off, and is
     ungraded.
 
@@ -47,6 +52,7 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
         run: the run folder.
         split: ``train`` or ``validation``.
         clusters: the field whose value tasks share that are alike (``EnvironmentInfo.clusters``).
+        traits: measure what the replies are like; this reads every word of them.
 
     Raises:
         InputError: a line of a ledger cannot be read.
@@ -54,7 +60,7 @@ def read_samples(run: Path, split: str = "train", clusters: str | None = None) -
     folder = run / LEDGER
     steps = _read_steps(folder / "steps.jsonl", split)
     made = {
-        uid: _make_sample(steps[uid], row, clusters)
+        uid: make_sample(steps[uid], row, clusters, traits=traits)
         for path in sorted(folder.glob("*.rows.jsonl"))
         for row in _read_rows(path)
         if (uid := row["uid"]) in steps
@@ -97,7 +103,8 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 ) from None
 
 
-def _make_sample(step: int, row: Mapping[str, Any], clusters: str | None) -> LedgerSample:
+def make_sample(step: int, row: Mapping[str, Any], clusters: str | None, *, traits: bool = False) -> LedgerSample:
+    """Return the sample of a line of a ledger's rows."""
     verdict, result = row["verdict"], row["result"]
     task = (str(result["task_id"]), str(result["task_digest"]))
     failure = verdict["failure"]
@@ -112,7 +119,16 @@ def _make_sample(step: int, row: Mapping[str, Any], clusters: str | None) -> Led
         dict(verdict["components"]),
         _compute_passed(result["outcome"]["checks"]),
         cluster=_find_cluster(result, clusters),
+        traits=measure_row(result) if traits else (),
     )
+
+
+def measure_row(result: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the traits of what the policy said in a stored result; empty where it said nothing."""
+    messages = result["transcript"]["messages"]
+    said = [str(message["content"]) for message in messages if message["reply"] is not None]
+    asked = [str(message["content"]) for message in messages if message["reply"] is None]
+    return measure_traits("\n\n".join(said), "\n\n".join(asked)) if said else ()
 
 
 def _find_cluster(result: Mapping[str, Any], field: str | None) -> str:

@@ -78,9 +78,9 @@ def is_training(run: Named) -> bool:
     return (run.path / PLAN).is_file()
 
 
-def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
+def read_training_runs(runs: Sequence[Named], *, traits: bool = False) -> list[TrainedRun]:
     """Read training runs. The points of a sweep that differ in nothing but their seed are one group; any other run is
-    its own.
+    its own. ``traits``: measure what their replies are like, too.
 
     Raises:
         ConfigError: a run has not done a step.
@@ -90,7 +90,7 @@ def read_training_runs(runs: Sequence[Named]) -> list[TrainedRun]:
     found = []
     for name, run in zip(names, runs, strict=True):
         config = read_config(run.path)
-        samples = read_samples(run.path, clusters=find_clusters(config.get("env") or {}))
+        samples = read_samples(run.path, clusters=find_clusters(config.get("env") or {}), traits=traits)
         if not samples:
             raise ConfigError(
                 "this training run has no step in its ledger",

@@ -14,7 +14,7 @@ from gavel.judges.certificate import Qualification
 from gavel.judges.probing.canary import CanaryRules
 from gavel.judges.types import Judging, RubricConfig
 from gavel.launch.config.serving_schema import GymConfig, HttpConfig
-from gavel.launch.config.training_schema import ClusterConfig, Placement, TrainedOptions, TrainerOptions
+from gavel.launch.config.training_schema import ClusterConfig, Placement, TrainedOptions, TrainerOptions, WatchRules
 from gavel.models.codec import FieldError, record
 from gavel.models.service import Service
 
@@ -338,8 +338,9 @@ class NewConfig:
 class TrainConfig(Composition):
     """``gavel train``: preflight, a run folder, and a trainer started here or on Slurm; ``hygiene_required`` false
     trains on tasks that were never compared with a protected set, which is recorded. ``canary`` None asks the judges no
-    known answers while it runs. ``envs`` are the environments of a training in several, which the command line chooses
-    by ``env@envs.NAME=…``; what stands beside it is then the first one's, and what all of them bind."""
+    known answers while it runs, ``watch`` None measures no replies. ``envs`` are the environments of a training in
+    several, which the command line chooses by ``env@envs.NAME=…``; what stands beside it is then the first one's, and
+    what all of them bind."""
 
     reward: Mapping[str, Any]
     failure: FailurePolicy
@@ -352,6 +353,7 @@ class TrainConfig(Composition):
     qualification: Qualification = Qualification()
     certificates: str = "certificates"
     canary: CanaryRules | None = CanaryRules()
+    watch: WatchRules | None = WatchRules()
     hygiene_required: bool = True
     seed: int = 42
     dry_run: bool = False

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from gavel.envs.traits import TRAITS
 from gavel.judges.types import Judging, RubricConfig
-from gavel.models.codec import record, to_plain
+from gavel.models.codec import FieldError, record, to_plain
 
 PlacementMode = Literal["external", "same_node", "het", "shared"]
 
@@ -41,6 +42,22 @@ class TrainerOptions:
     step_deadline: float = 900.0
     check_workers: int = 0
     overrides: Mapping[str, Any] | None = None
+
+
+@record
+class WatchRules:
+    """``every`` so many steps the replies of a training are measured (``gavel.envs.traits``); a change beyond noise
+    that the reward pays for is told, and ends the run where its trait is among ``stop``.
+    """
+
+    every: int = 1
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise FieldError("every", self.every, "at least 1")
+        if unknown := [name for name in self.stop if name not in TRAITS]:
+            raise FieldError("stop", unknown, f"some of {', '.join(TRAITS)}")
 
 
 @record

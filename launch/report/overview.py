@@ -17,6 +17,7 @@ from gavel.launch.report.records import CheckCount, FailureCount, Histogram, Ove
 from gavel.launch.report.rewards import NamedReward, list_rewards
 from gavel.launch.report.services import count_services
 from gavel.launch.report.source import ReportSource
+from gavel.launch.report.trait_payments import collect_payments
 from gavel.models.errors import GavelError
 from gavel.models.failures import KINDS, FailureKind
 
@@ -53,6 +54,7 @@ def make_overview(source: ReportSource) -> Overview:
         slices=_make_slices(graded, by),
         histogram=_make_histogram(graded),
         rewards=tuple(_count_reward(policy, graded, rewards, by) for policy, rewards in given),
+        traits=collect_payments(source, graded, by),
         failures=_count_failures(missing),
         services=count_services(entry.calls for entry in source.entries),
         without_judge=sum(all(call.role != "judge" for call in entry.calls) for entry in graded),

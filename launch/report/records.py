@@ -86,6 +86,18 @@ class RewardCount:
 
 
 @record
+class TraitPayment:
+    """A trait of the replies (``gavel.envs.traits``): its mean over rows, and ``paid``, how much the reward changes
+    with one unit of it.
+    """
+
+    name: str
+    what: str
+    mean: float
+    paid: Metric
+
+
+@record
 class Histogram:
     """Rewards of graded rows: ``counts`` by label, each of ``BINS`` bins or fewer between ``edges``."""
 
@@ -121,6 +133,7 @@ class Overview:
     slices: Mapping[str, tuple[Slice, ...]]
     histogram: Histogram | None
     rewards: tuple[RewardCount, ...]
+    traits: tuple[TraitPayment, ...]
     failures: tuple[FailureCount, ...]
     services: tuple[ServiceCount, ...]
     without_judge: int

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gavel.launch.comparing.curves import WINDOW, summarize_reward
+from gavel.launch.comparing.ledgers import LedgerSample
 from gavel.launch.comparing.pictures import CURVE, draw_runs
 from gavel.launch.comparing.runs import Named, read_training_runs
 from gavel.launch.comparing.tables import CURVES, format_csv, format_markdown, list_notes, make_curve_rows
 from gavel.launch.comparing.training import TrainedRun, compare_training
+from gavel.launch.comparing.trait_changes import find_trait_changes
 from gavel.launch.runs.files import write_whole
 
 _STYLE = (
@@ -30,7 +32,7 @@ def write_training(path: Path, file: Path, form: str = "html") -> int:
         ConfigError: the run has not done a step.
         InputError: its ledger is damaged.
     """
-    (run,) = read_training_runs([Named(path)])
+    (run,) = read_training_runs([Named(path)], traits=True)
     data = _FORMS[form](run)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, data)
@@ -42,8 +44,14 @@ def _make_table(run: TrainedRun) -> tuple[Sequence[str], list[tuple[str, ...]], 
     return (
         CURVES[3:],
         [row[3:] for row in make_curve_rows(found)],
-        [*summarize_reward(run.samples, WINDOW, run.bounds), *list_notes(found)],
+        [*summarize_reward(run.samples, WINDOW, run.bounds), *list_notes(found), *describe_traits(run.samples)],
     )
+
+
+def describe_traits(samples: Sequence[LedgerSample]) -> list[str]:
+    """Say of each trait of the replies how it moved; what is to be looked at comes first and says so."""
+    found = sorted(find_trait_changes(samples), key=lambda change: not change.beyond)
+    return [("look at the replies: " if change.beyond else "") + change.describe() for change in found]
 
 
 def _format_markdown(run: TrainedRun) -> bytes:

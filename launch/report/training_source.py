@@ -14,6 +14,7 @@ from gavel.judges.bindings import Binding
 from gavel.launch.assembly.qualification import Standing, read_run_standings
 from gavel.launch.comparing.ledgers import LEDGER
 from gavel.launch.comparing.runs import read_config
+from gavel.launch.comparing.trait_changes import read_trait_changes
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.config.stored import from_yaml
 from gavel.launch.report.entry import ReportEntry, make_entry
@@ -110,6 +111,7 @@ class TrainingSource:
                 f"judge ({name})": ", ".join(binding.judges) for name, binding in self.config.judging.bindings.items()
             }
             facts |= {f"rubric {name}": rubric.profile for name, rubric in self.config.rubrics.items()}
+        facts["watch"] = "; ".join(change.describe() for change in read_trait_changes(self.path))
         return {name: value for name, value in facts.items() if value}
 
     def read_standings(self) -> tuple[Standing, ...]:

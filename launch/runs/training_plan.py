@@ -12,7 +12,7 @@ from typing import ClassVar
 import orjson
 
 from gavel.judges.probing.canary import CanaryRules
-from gavel.launch.config.training_schema import PlacementMode
+from gavel.launch.config.training_schema import PlacementMode, WatchRules
 from gavel.models.codec import dump, load, record
 from gavel.models.errors import InputError
 from gavel.models.files import write_whole
@@ -80,6 +80,7 @@ class RunPlan:
     qualified: bool = True
     judged: bool = True
     canary: CanaryRules | None = None
+    watch: WatchRules | None = None
     baselines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     requeues: bool = False
 

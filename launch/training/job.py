@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from gavel.launch.comparing.runs import find_clusters, read_config
 from gavel.launch.runs.lease import FolderLock
 from gavel.launch.runs.training_plan import RunPlan, read_plan
 from gavel.launch.training import attempts
@@ -31,6 +32,7 @@ from gavel.launch.training.judge.watch import JudgeAway, JudgeLost, judge_of, sp
 from gavel.launch.training.progress import judge_progress
 from gavel.launch.training.slurm import query_seconds_left
 from gavel.launch.training.trainer_config import with_addresses
+from gavel.launch.training.trait_watch import TraitWatch
 from gavel.models.errors import GavelError
 from gavel.models.files import write_whole
 from gavel.models.vllm import logtail
@@ -155,7 +157,11 @@ async def _run_attempt(plan: RunPlan, run: Path, record: Record, asked: asyncio.
             if asked.is_set():
                 return _end_early(record)
             record.record_training()
-            stop = Stop(judge.lost, watched.watch_drift if watched is not None else None, asked)
+            watches = () if watched is None else (watched.watch_drift,)
+            if plan.watch is not None:
+                clusters = find_clusters(read_config(run).get("env") or {})
+                watches = (*watches, TraitWatch(run, plan.watch, clusters, say).watch_traits)
+            stop = Stop(judge.lost, watches, asked)
             return await _run_trainer(plan, run, record, stop, config, follow=follow)
 
 
@@ -171,18 +177,18 @@ def _save_by(plan: RunPlan) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What ends a training before its trainer does: a judge that is lost or drifts, each awaited until it does, and a
-    signal.
+    """What ends a training before its trainer does: a judge that is lost or drifts and replies that are to end it, each
+    awaited until it is so, and a signal.
     """
 
     lost: Callable[[], Coroutine[None, None, str]]
-    drifted: Callable[[], Coroutine[None, None, str]] | None
+    watches: tuple[Callable[[], Coroutine[None, None, str]], ...]
     asked: asyncio.Event
 
     async def find_reason(self) -> tuple[str, bool]:
         """Return the first reason there is, and whether it is that the judge is lost."""
         lost = asyncio.create_task(self.lost())
-        tasks = {lost} | ({asyncio.create_task(self.drifted())} if self.drifted is not None else set())
+        tasks = {lost} | {asyncio.create_task(watch()) for watch in self.watches}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             first = next(iter(done))

@@ -93,6 +93,7 @@ def _make_plan(config: TrainConfig, path: Path, checked: Checked, layout: Layout
         qualified=config.qualification.required,
         judged=checked.judged,
         canary=config.canary,
+        watch=config.watch,
         baselines=checked.baselines,
         requeues=layout.mode == "shared" and cluster.kind == "slurm" and cluster.requeue,
     )

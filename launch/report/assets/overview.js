@@ -63,6 +63,14 @@ function policies_section(found) {
       : line_up(reward.name, h("span", { class: "muted" }, "cannot reward these outcomes"), "–", {})));
 }
 
+function trait_section(found) {
+  if (!found.traits.length) return null;
+  return section("What the reward goes with", "How much more reward a reply had with one unit more of a trait (a share from 0 to 1; the length doubled), with 95 % intervals. A trait is no verdict: where the reward goes with one that should not matter, read those replies.",
+    h("div", { class: "wide" }, h("table", { class: "figures" }, h("thead", {}, h("tr", {}, ["trait", "mean", "reward for one more", "low", "high"].map((name, place) => h("th", { class: place ? "figure" : null }, name)))),
+      h("tbody", {}, found.traits.map((trait) => h("tr", {}, h("th", { scope: "row", title: trait.what }, words(trait.name)),
+        [trait.name === "length" ? `${number(Math.round(2 ** trait.mean - 1))} words` : percent(trait.mean), fixed(trait.paid.value), fixed(trait.paid.low), fixed(trait.paid.high)].map((cell) => h("td", { class: "figure" }, cell))))))));
+}
+
 function failure_section(found) {
   if (!found.failures.length) return null;
   const most = Math.max(...found.failures.map((failure) => failure.count));
@@ -121,5 +129,5 @@ function overview_view() {
   const facts = h("details", { class: "card facts-card" }, h("summary", {}, Object.entries(strip).filter(([, value]) => value).map(([name, value]) => h("span", { class: "fact" }, h("small", {}, name), value))), table_of(found.facts));
   const nothing = !data.rows.length && h("p", { class: "empty" }, "No row yet.");
   return h("main", { id: "overview" }, found.note && h("p", { class: "note" }, found.note), judge_banner(found.judges), facts, tiles(found), nothing,
-    h("div", { class: "grid" }, [reward_section(found), label_section(found), vera_sections(found), slice_section(found), policies_section(found), failure_section(found), check_section(found), service_section(found), metric_section(found)].flat().filter(Boolean)));
+    h("div", { class: "grid" }, [reward_section(found), label_section(found), vera_sections(found), slice_section(found), policies_section(found), trait_section(found), failure_section(found), check_section(found), service_section(found), metric_section(found)].flat().filter(Boolean)));
 }
