@@ -6,7 +6,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import yaml
@@ -16,14 +15,16 @@ from rich.text import Text
 
 import gavel
 from gavel.launch.config.schema import TrainConfig
+from gavel.launch.training.interpreter import read_versions
 from gavel.launch.training.nemo_rl.preflight import list_unreachable_services
 from gavel.launch.training.preflight import Checked, check_run
 from gavel.launch.training.trainer import UnnamedError
 from gavel.launch.training.trainers import find_trainer
-from gavel.models.errors import ConfigError, drop_repeated
+from gavel.models.errors import ConfigError, InputError, drop_repeated
 from gavel.models.service import get_display_name
 
 LEAST_FREE_GB = 20.0
+LEAST_PYTHON = (3, 11)
 _PACKAGES = ("torch", "ray", "transformers", "vllm")
 
 
@@ -41,6 +42,8 @@ def run(config: TrainConfig, console: Console) -> int:
         table.add_row(what, Text(how))
     console.print(table)
     found = [one for one in checked.findings if not isinstance(one, UnnamedError)]
+    if not any(isinstance(one, InputError) and one.field == "trainer.python" for one in found):
+        found += _check_interpreter(config)
     found += [*_check_disk(path), *list_unreachable_services(checked.assembly)]
     found = drop_repeated(found)
     for one in found:
@@ -50,14 +53,35 @@ def run(config: TrainConfig, console: Console) -> int:
 
 
 def _list_versions(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """The versions that matter are those of the interpreter that trains."""
+    python = _choose_python(config)
     yield "Python", f"{platform.python_version()} ({sys.executable})"
-    if config.trainer.python and config.trainer.python != sys.executable:
-        yield "the trainer's Python", config.trainer.python
-    for name in _PACKAGES:
-        try:
-            yield name, metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    if config.cluster.container:
+        return
+    found = read_versions(python, _PACKAGES)
+    if python != sys.executable:
+        yield "the trainer's Python", f"{found.get('Python') or found['start']} ({python})"
+    yield from ((name, found[name]) for name in _PACKAGES if name in found)
+
+
+def _choose_python(config: TrainConfig) -> str:
+    return config.trainer.python or config.cluster.python or sys.executable
+
+
+def _check_interpreter(config: TrainConfig) -> Iterator[ConfigError]:
+    python = _choose_python(config)
+    if config.cluster.container or python == sys.executable:
+        return
+    found = read_versions(python, _PACKAGES)
+    version = found.get("Python", "")
+    if not version or tuple(int(part) for part in version.split(".")[:2]) < LEAST_PYTHON:
+        yield ConfigError(
+            "this interpreter cannot train",
+            field="trainer.python",
+            found=f"{python}: {f'Python {version}' if version else found['start']}",
+            allowed=f"Python {'.'.join(map(str, LEAST_PYTHON))} or newer",
+            remedy="name the interpreter that has the trainer",
+        )
 
 
 def _check_machine(config: TrainConfig, path: Path) -> Iterator[tuple[str, str]]:

@@ -155,6 +155,29 @@ def test_a_folder_without_nemo_rl_is_a_finding_of_the_doctor_without_tasks_too(
     assert "nothing was found wrong" not in told
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "no-python: it cannot be started: No such file or directory"),
+        ("echo gone >&2; exit 3", "no-python: gone"),
+        ("""echo '{"Python": "3.10.4", "torch": "2.1"}'""", "no-python: Python 3.10.4"),
+        ("""echo '{"Python": "3.12.4", "torch": "9.8.7"}'""", "torch │ 9.8.7"),
+    ],
+)
+def test_the_doctor_asks_the_interpreter_that_trains_where_no_checkout_is_named_too(
+    script: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "no-python"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+    words = [f"run.dir={tmp_path}/run", "trainer.nemo_rl_root=null", f"trainer.python={python}"]
+    assert main(["doctor", *words]) == (0 if "torch" in said else 2)
+    told = " ".join(capsys.readouterr().out.split())
+    assert said in told
+    assert ("this interpreter cannot train" in told) == ("torch" not in said)
+
+
 def test_the_doctor_says_a_judge_that_is_not_chosen_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", f"run.dir={tmp_path}/run", "trainer.nemo_rl_root=null"]) == 0
     told = " ".join(capsys.readouterr().out.split())

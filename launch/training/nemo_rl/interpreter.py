@@ -4,13 +4,12 @@ comes through the hooks there.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from gavel.envs.interfaces.nemo_rl.contract import TESTED
+from gavel.launch.training.interpreter import ask_interpreter, join_python_path
 from gavel.launch.training.render import make_python_path
 from gavel.models.codec import decode
 from gavel.models.errors import ConfigError
@@ -64,22 +63,9 @@ def find_missing_imports(python: str, paths: tuple[str, ...]) -> str:
         "    try: importlib.import_module(name)\n"
         "    except BaseException as failed: print(f'{name} ({type(failed).__name__}: {failed})'.splitlines()[0])\n"
     )
-    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        done = subprocess.run(
-            (python, "-c", script),
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except OSError as failed:
-        return f"it cannot be started: {failed.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"the imports took more than {IMPORT_SECONDS:g} s"
-    return "; ".join(done.stdout.splitlines()) or (done.stderr.strip()[-200:] if done.returncode else "")
+    variables = {"PYTHONPATH": join_python_path(paths)}
+    answered = ask_interpreter(python, ("-c", script), seconds=IMPORT_SECONDS, variables=variables)
+    return "; ".join(answered.out.splitlines()) or answered.problem
 
 
 @cache
@@ -94,25 +80,13 @@ def run_toy_group(python: str, paths: tuple[str, ...]) -> Mapping[str, str]:
         By the name of what was checked, what is wrong with it, empty where nothing is; ``start`` alone where it could
         not run.
     """
-    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = ("-m", "gavel.launch.training.nemo_rl.toy_group")
+    variables = {"PYTHONPATH": join_python_path(paths), "CUDA_VISIBLE_DEVICES": ""}
+    answered = ask_interpreter(python, words, seconds=TOY_SECONDS, variables=variables)
     try:
-        done = subprocess.run(
-            (python, "-m", "gavel.launch.training.nemo_rl.toy_group"),
-            capture_output=True,
-            text=True,
-            timeout=TOY_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-        )
-    except OSError as failed:
-        return {"start": f"it cannot be started: {failed.strerror}"}
-    except subprocess.TimeoutExpired:
-        return {"start": f"the toy group took more than {TOY_SECONDS:g} s"}
-    try:
-        return decode(dict[str, str], done.stdout.strip().encode())
+        return decode(dict[str, str], answered.out.strip().encode())
     except ValueError:
-        return {"start": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
+        return {"start": answered.problem or "it says nothing of the hooks"}
 
 
 def describe_failures(found: Mapping[str, str]) -> str:

@@ -5,7 +5,6 @@ tasks.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +15,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import load_tasks
 from gavel.envs.interfaces.trl.config import find_unused, read_options
 from gavel.launch.config.schema import TrainConfig
 from gavel.launch.config.task_paths import resolve_task_path
+from gavel.launch.training.interpreter import ask_interpreter
 from gavel.launch.training.nemo_rl.config import count_policy_turns
 from gavel.models.codec import to_plain
 from gavel.models.errors import ConfigError, GavelError
@@ -39,7 +39,6 @@ NEEDED = (
     "omegaconf",
 )
 _TO_CONVERT = ("gguf",)
-_SECONDS = 60.0
 _SCRIPT = (
     "import importlib.metadata, importlib.util, sys\n"
     "print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))\n"
@@ -73,22 +72,9 @@ def list_machine_findings(config: TrainConfig) -> Iterator[GavelError]:
 @cache
 def ask_modules(python: str, modules: tuple[str, ...]) -> tuple[str, str]:
     """Ask an interpreter which of these modules it lacks, and its version of TRL; nothing is imported there."""
-    try:
-        done = subprocess.run(
-            (python, "-P", "-c", _SCRIPT, *modules),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except OSError as failed:
-        return f"interpreter ({failed.strerror})", ""
-    except subprocess.TimeoutExpired:
-        return f"answer within {_SECONDS:g} s", ""
-    lines = done.stdout.splitlines()
-    if done.returncode or len(lines) < 1:
-        return done.stderr.strip()[-200:] or "answer", ""
+    answered = ask_interpreter(python, ("-P", "-c", _SCRIPT, *modules))
+    if answered.problem or not (lines := answered.out.splitlines()):
+        return f"answer: {answered.problem}" if answered.problem else "answer", ""
     return ", ".join(lines[0].split()), lines[1] if len(lines) > 1 else ""
 
 
