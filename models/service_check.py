@@ -254,8 +254,8 @@ def check_secrets(name: str, service: Service) -> None:
                 "a credential may not stand in a config",
                 field=f"{name}.{key}.{path}",
                 found="(not shown)",
-                remedy="remove it; a key is given by api_key_env or header_env, to a server of ours by its own "
-                "variables",
+                remedy="remove it; a key is given by api_key_env or header_env, to a server that is started here by "
+                "its own variables",
             )
     for url in service.base_urls:
         _check_url_secrets(f"{name}.base_url", url)

@@ -8,8 +8,8 @@ from gavel.judges.calibration.statistics import Interval
 from gavel.models.codec import record
 
 CAUTION = (
-    "these labels say how this judge agrees on this data; a set of ours calibrates nobody's judge on anybody "
-    "else's data"
+    "these labels say how this judge agrees on this data; a shipped set calibrates nobody's judge on "
+    "anybody else's data"
 )
 
 

@@ -82,7 +82,7 @@ def get_profile(config: RubricConfig, *, field: str = "profile", added: Mapping[
     form = read_rubric_file(Path(config.file), key) if isinstance(config.file, str) else config.file
     if form.name in PROFILES:
         raise ConfigError(
-            "this is the name of a rubric of ours",
+            "gavel has a rubric of this name",
             where=form.path,
             field=key,
             found=form.name,

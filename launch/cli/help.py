@@ -15,7 +15,7 @@ _EXIT_CODES = (
 )  # fmt: skip
 _OPTIONS = (
     ("-h, --help", "this text; after a verb, that verb's"), ("--version", "the version"),
-    ("--config-dir DIR", "a folder of your own configs, searched before ours; may be given more than once"),
+    ("--config-dir DIR", "a folder of your own configs, searched before those of gavel; may be given more than once"),
     ("-m, --multirun", "train, rescore: one run for each value of KEY=VALUE,VALUE"),
     ("--traceback", "show the trace of an unexpected error"),
 )  # fmt: skip

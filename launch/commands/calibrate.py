@@ -88,7 +88,7 @@ def _check_numbers(config: CalibrateConfig) -> None:
             "no labelled file is named",
             field="labelled",
             allowed="a JSONL file: the rubric's slots and `label` in each row",
-            remedy="set labelled=FILE; env=abstention brings a set of ours",
+            remedy="set labelled=FILE; env=abstention comes with a set",
         )
 
 

@@ -51,7 +51,7 @@ _LONGEST = 40
 _VALUES = frozenset(("null", "true", "false", "yes", "no", "on", "off", "inf", "nan", "y", "n"))
 _RULE = (
     f"a small letter, then small letters, digits and single underscores, at most {_LONGEST}; "
-    "no word of Python, no module, no name of ours"
+    "no word of Python, no module, no name of gavel"
 )
 
 

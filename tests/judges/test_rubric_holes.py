@@ -187,7 +187,7 @@ def test_a_control_whose_field_stands_twice_is_refused_with_its_line(tmp_path: P
 
 
 def test_a_rubric_of_a_file_has_a_name_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="name of a rubric of ours"):
+    with pytest.raises(ConfigError, match="gavel has a rubric of this name"):
         made(write_rubric(tmp_path, name="gavel/qa-abstention-v1"))
     other = tmp_path / "other"
     other.mkdir()

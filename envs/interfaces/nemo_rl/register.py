@@ -30,7 +30,9 @@ def register_environments(names: Iterable[str]) -> None:
     ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
     for name in names:
         if not name.startswith(PREFIX):
-            raise ConfigError("this is not a name of ours", field=f"env.{name}", found=name, allowed=f"{PREFIX}…")
+            raise ConfigError(
+                "no environment of gavel has this name", field=f"env.{name}", found=name, allowed=f"{PREFIX}…"
+            )
         taken = ENV_REGISTRY.get(name)
         if taken is None:
             register_env(name, ACTOR)
