@@ -5,7 +5,8 @@ file.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +46,35 @@ def test_no_file_is_longer_than_500_lines_and_no_function_than_60() -> None:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{path}: {node.name}"
+
+
+def test_launch_has_at_most_twelve_rooms_and_no_file_imports_itself_by_a_detour() -> None:
+    assert sum(entry.is_dir() and entry.name != "__pycache__" for entry in (ROOT / "launch").iterdir()) <= 12
+    files = {".".join(("gavel", *path.relative_to(ROOT).with_suffix("").parts)): path for path in sources(*LAYERS)}
+    uses = {
+        name: {found for one in imported(ast.parse(path.read_text())) if (found := find_module(one, files)) != name}
+        for name, path in files.items()
+    }
+    left = {name: {one for one in used if one is not None} for name, used in uses.items()}
+    while free := [name for name, used in left.items() if not used & left.keys()]:
+        for name in free:
+            del left[name]
+    assert sorted(left) == [], "these import each other, or what does"
+
+
+def find_module(name: str, files: Mapping[str, Path]) -> str | None:
+    """Return the file that an imported name is, or is in."""
+    return name if name in files else head if (head := name.rpartition(".")[0]) in files else None
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    names = Counter(
+        node.name
+        for path in sources(*LAYERS)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_nothing_prints_without_saying_why() -> None:

@@ -20,7 +20,7 @@ _VERSIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class InterpreterAnswer:
     """What an interpreter wrote, and why it did not do as it was told; empty where it did."""
 
     out: str
@@ -29,7 +29,7 @@ class Answered:
 
 def ask_interpreter(
     python: str, words: Sequence[str], *, seconds: float = _SECONDS, variables: Mapping[str, str] | None = None
-) -> Answered:
+) -> InterpreterAnswer:
     """Let an interpreter run ``words``, with ``variables`` besides our own."""
     try:
         done = subprocess.run(
@@ -42,11 +42,11 @@ def ask_interpreter(
             env={**os.environ, **(variables or {})},
         )
     except OSError as failed:
-        return Answered("", f"it cannot be started: {failed.strerror}")
+        return InterpreterAnswer("", f"it cannot be started: {failed.strerror}")
     except subprocess.TimeoutExpired:
-        return Answered("", f"it took more than {seconds:g} s")
+        return InterpreterAnswer("", f"it took more than {seconds:g} s")
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return Answered(done.stdout, last if done.returncode else "")
+    return InterpreterAnswer(done.stdout, last if done.returncode else "")
 
 
 @cache
