@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.fault_server import server_process
 from tests.support.runs import rows
 
 from gavel.envs.registry import ENVIRONMENTS, REWARDS, Entry
+from gavel.envs.types import EnvironmentInfo
 from gavel.launch.cli.command_line import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding_an_environment.md").read_text(encoding="utf-8")
@@ -74,3 +76,8 @@ def test_the_example_environment_runs_as_written(tmp_path: Path, monkeypatch: py
         == 1.0
     )
     sys.modules.pop("two_tries_environment", None)
+
+
+def test_the_table_of_what_an_environment_declares_has_every_field_in_order() -> None:
+    table = PAGE.partition("| field | default | means |")[2].partition("\n\n")[0]
+    assert re.findall(r"^ *\| `(\w+)` \|", table, re.MULTILINE) == [one.name for one in fields(EnvironmentInfo)]
