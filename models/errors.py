@@ -84,8 +84,13 @@ class Findings(GavelError):
         super().__init__(findings)
 
     def __str__(self) -> str:
-        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
-        return "\n\n".join((f"{count}; nothing was started:", *map(str, self.findings)))
+        head = f"{format_findings(len(self.findings))}; nothing was started:"
+        return "\n\n".join((head, *map(str, self.findings)))
+
+
+def format_findings(number: int) -> str:
+    """Return ``1 finding``, ``4 findings``."""
+    return f"{number} finding{'' if number == 1 else 's'}"
 
 
 def drop_repeated(found: Iterable[GavelError]) -> list[GavelError]:

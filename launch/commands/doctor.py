@@ -20,7 +20,7 @@ from gavel.launch.training.nemo_rl.preflight import list_unreachable_services
 from gavel.launch.training.preflight import Checked, check_run
 from gavel.launch.training.trainer import UnnamedError
 from gavel.launch.training.trainers import find_trainer
-from gavel.models.errors import ConfigError, InputError, drop_repeated
+from gavel.models.errors import ConfigError, InputError, drop_repeated, format_findings
 from gavel.models.service import get_display_name
 
 LEAST_FREE_GB = 20.0
@@ -48,7 +48,7 @@ def run(config: TrainConfig, console: Console) -> int:
     found = drop_repeated(found)
     for one in found:
         console.print(Text(f"\n{one}"))
-    console.print(Text("\nnothing was found wrong" if not found else f"\n{len(found)} findings"))
+    console.print(Text("\nnothing was found wrong" if not found else f"\n{format_findings(len(found))}"))
     return ConfigError.exit_code if found else 0
 
 

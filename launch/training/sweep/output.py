@@ -17,6 +17,7 @@ from rich.text import Text
 
 from gavel.launch.config.console import print_line
 from gavel.launch.runs.sweep_index import SweepPoint
+from gavel.models.errors import format_findings
 
 _FRAME = re.compile(r"[\s━─│┃╇┼]+")
 _HERE = "POINT"
@@ -106,11 +107,6 @@ def list_changes(before: Sequence[str], after: Sequence[str], keys: Sequence[str
         if what != "equal":
             yield from (f"- {line}" for line in before[low:high] if line)
             yield from (f"+ {after[place].strip()}" for place in range(start, end) if keys[place])
-
-
-def format_findings(number: int) -> str:
-    """Return ``1 finding``, ``4 findings``."""
-    return f"{number} finding{'' if number == 1 else 's'}"
 
 
 def format_ranges(numbers: Sequence[int]) -> str:

@@ -30,9 +30,9 @@ from gavel.launch.training.attempts import AGAIN, is_finished
 from gavel.launch.training.layout import list_managed
 from gavel.launch.training.render import SBATCH
 from gavel.launch.training.start import find_job
-from gavel.launch.training.sweep.output import Told, format_findings
+from gavel.launch.training.sweep.output import Told
 from gavel.models.codec import compute_digest, to_plain
-from gavel.models.errors import ConfigError, Findings, GavelError, shorten_value
+from gavel.models.errors import ConfigError, Findings, GavelError, format_findings, shorten_value
 
 FOLDER_KEY = {"train": "run.dir", "rescore": "into"}
 STATES = {0: "finished", 3: "incomplete", AGAIN: "interrupted"}
