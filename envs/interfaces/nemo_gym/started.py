@@ -33,11 +33,11 @@ def main() -> None:
     except InputError as failed:
         sys.stderr.write(f"gavel: {failed}\n")
         raise SystemExit(_BAD_CONFIG) from None
-    _end_with_parent()
+    end_with_parent()
     os.execv(sys.executable, [sys.executable, "-m", "gavel.launch.cli", "serve", *words])
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have the system end this process when the shell dies that Gym starts it in: Gym ends that shell only, and not
     what it runs.
     """
@@ -55,17 +55,9 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
     Raises:
         ConfigError: a variable is missing, or the block lacks what is needed.
     """
-    for name in (CONFIG, INSTANCE):
-        if not variables.get(name):
-            raise ConfigError(
-                "this variable is not set", field=name, remedy="let Gym start this: gym env start --search-dir …"
-            )
-    instance = variables[INSTANCE]
-    config = _read_mapping(yaml.safe_load(variables[CONFIG]), CONFIG)
-    kind, block = _read_block(config, instance, "resources_servers")
-    host, port = block.get("host"), block.get("port")
-    if not isinstance(host, str) or not isinstance(port, int):
-        raise ConfigError("a server has a host and a port", field=f"{instance}.host", found=shorten_value([host, port]))
+    config, instance = read_started(variables)
+    kind, block = read_block(config, instance, "resources_servers")
+    host, port = read_address(block, instance)
     own = block.get("gavel", [])
     if not isinstance(own, list) or not all(isinstance(word, str) for word in own):
         raise ConfigError(
@@ -90,12 +82,38 @@ def serve_words(variables: Mapping[str, str]) -> list[str]:
     ]
 
 
+def read_started(variables: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
+    """Return Gym's whole config and the name of the instance that it has started here.
+
+    Raises:
+        ConfigError: a variable is missing.
+    """
+    for name in (CONFIG, INSTANCE):
+        if not variables.get(name):
+            raise ConfigError(
+                "this variable is not set", field=name, remedy="let Gym start this: gym env start --search-dir …"
+            )
+    return read_mapping(yaml.safe_load(variables[CONFIG]), CONFIG), variables[INSTANCE]
+
+
+def read_address(block: Mapping[str, Any], instance: str) -> tuple[str, int]:
+    """Return the host and the port of an instance.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    host, port = block.get("host"), block.get("port")
+    if not isinstance(host, str) or not isinstance(port, int):
+        raise ConfigError("a server has a host and a port", field=f"{instance}.host", found=shorten_value([host, port]))
+    return host, port
+
+
 def _make_judge_overrides(config: Mapping[str, Any], block: Mapping[str, Any], instance: str) -> list[str]:
     reference = block.get("judge_model_server")
     if reference is None:
         return []
-    name = str(_read_mapping(reference, f"{instance}.judge_model_server").get("name"))
-    _, server = _read_block(config, name, "responses_api_models")
+    name = str(read_mapping(reference, f"{instance}.judge_model_server").get("name"))
+    _, server = read_block(config, name, "responses_api_models")
     model = block.get("judge_model") or server.get("openai_model") or server.get("model")
     if not isinstance(model, str):
         raise ConfigError(
@@ -108,19 +126,20 @@ def _make_judge_overrides(config: Mapping[str, Any], block: Mapping[str, Any], i
     ]
 
 
-def _read_block(config: Mapping[str, Any], instance: str, group: str) -> tuple[str, Mapping[str, Any]]:
+def read_block(config: Mapping[str, Any], instance: str, group: str) -> tuple[str, Mapping[str, Any]]:
     """Return the name of an instance's implementation, which is its directory's, and its block."""
-    outer = _read_mapping(config.get(instance), instance)
-    inner = _read_mapping(outer.get(group), f"{instance}.{group}")
+    outer = read_mapping(config.get(instance), instance)
+    inner = read_mapping(outer.get(group), f"{instance}.{group}")
     if len(inner) != 1:
         raise ConfigError(
             "an instance has one implementation", field=f"{instance}.{group}", found=shorten_value(sorted(inner))
         )
     kind = next(iter(inner))
-    return kind, _read_mapping(inner[kind], f"{instance}.{group}.{kind}")
+    return kind, read_mapping(inner[kind], f"{instance}.{group}.{kind}")
 
 
-def _read_mapping(value: Any, field: str) -> Mapping[str, Any]:
+def read_mapping(value: Any, field: str) -> Mapping[str, Any]:
+    """Return a value of Gym's config that must be a mapping; raises ``ConfigError`` naming the field."""
     if not isinstance(value, Mapping):
         raise ConfigError(
             "this is missing from Gym's config", field=field, found=shorten_value(value), allowed="a mapping"

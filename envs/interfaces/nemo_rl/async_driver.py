@@ -97,8 +97,7 @@ class AsyncDriver(Driver):
         mine = [place for place, one in enumerate(told) if one["uid"]]
         ours = [verdicts[place] for place in mine]
         tallies.add_verdicts(ours, [batch["task_name"][place] for place in mine] if "task_name" in batch else ())
-        figures = [one["figures"] for one in told if one["figures"] is not None]
-        tallies.environments += [(one["env"], one["graded"], one["metrics"]) for one in figures]
+        tallies.environments += self._list_figures(told)
         rewards = batch["total_reward"][batch[GRADED] != 0].tolist()
         self._metrics = {**tallies.compute_metrics(), **compute_reward_range(rewards)}
         self._metrics["reward"] = sum(rewards) / len(rewards) if rewards else float("nan")
@@ -107,6 +106,11 @@ class AsyncDriver(Driver):
             one["uid"]: float(weight) for one, weight in zip(told, weights, strict=True) if one["uid"]
         }
         watch_over(self._watches["train"], ours)
+
+    def _list_figures(self, told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, Mapping[str, float]]]:
+        """Return the environments' own metrics of a step: the environment, its graded samples, the metrics."""
+        figures = [one["figures"] for one in told if one["figures"] is not None]
+        return [(one["env"], one["graded"], one["metrics"]) for one in figures]
 
     def finish_step(self, estimator: Any) -> None:
         """Store the step and give its metrics to the trainer: it lays an estimator's ``last_metrics`` over its own."""

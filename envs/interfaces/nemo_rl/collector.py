@@ -21,6 +21,7 @@ from nemo_rl.experience import rollouts
 
 from gavel.envs.interfaces.nemo_rl.endings import Endings
 from gavel.envs.interfaces.nemo_rl.gathering import StepGatherer
+from gavel.envs.interfaces.nemo_rl.gym_groups import GROUP, is_counted, wrap_group
 from gavel.envs.interfaces.nemo_rl.masking import REPORT_SECONDS, TOLD, take_out_ungraded
 from gavel.envs.interfaces.nemo_rl.stamps import UID, Samples, is_ours, list_rows
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
@@ -42,6 +43,7 @@ class GavelCollector(STOCK):  # type: ignore[misc]  # NeMo-RL has no types for u
         self._samples = Samples()
         self._endings = Endings(self.master_config.policy)
         self._endings.use_tokenizer(self.tokenizer)
+        setattr(rollouts, GROUP, wrap_group(getattr(rollouts, GROUP), rollouts.calculate_single_metric))
         rollouts.calculate_rewards = self._endings.wrap_rewards(StepGatherer(rollouts.calculate_rewards))
 
     async def _collect_rollout_batch(self, repeated_batch: Any, **options: Any) -> None:
@@ -56,8 +58,9 @@ class GavelCollector(STOCK):  # type: ignore[misc]  # NeMo-RL has no types for u
         infos = repeated_batch["extra_env_info"]
         rolled = super()._iter_rollout_groups(repeated_batch=repeated_batch, num_generations=num_generations, **options)
         async for group in rolled:
-            start = group.group_index * num_generations
-            await self._settle_group(group.final_batch, infos[start : start + num_generations])
+            if TOLD not in group.final_batch:  # NeMo Gym's come with their verdicts
+                start = group.group_index * num_generations
+                await self._settle_group(group.final_batch, infos[start : start + num_generations])
             yield group
 
     async def _settle_group(self, final: Any, infos: Sequence[Any]) -> None:
@@ -79,17 +82,11 @@ class GavelCollector(STOCK):  # type: ignore[misc]  # NeMo-RL has no types for u
             for place, verdict in zip(places, verdicts, strict=True):
                 told[place]["verdict"] = verdict
             if (first := next(filter(None, verdicts), None)) is not None:
-                graded = sum(_is_counted(told[place]) for place in places)
+                graded = sum(is_counted(told[place]) for place in places)
                 figures = {"env": first["env"], "graded": graded, "metrics": report["metrics"]}
                 told[places[0]]["figures"] = figures
         final[TOLD] = told
-        take_out_ungraded(final, torch.tensor([float(_is_counted(one)) for one in told]))
-
-
-def _is_counted(told: Mapping[str, Any]) -> bool:
-    """Tell whether a sample is graded, or none of ours."""
-    verdict = told["verdict"]
-    return not told["uid"] or (verdict is not None and verdict["failure"] is None)
+        take_out_ungraded(final, torch.tensor([float(is_counted(one)) for one in told]))
 
 
 async def _ask_verdicts(handle: Any, uids: list[str]) -> Mapping[str, Any] | None:

@@ -36,6 +36,13 @@ NEEDED_ASYNC: Mapping[str, tuple[str, ...]] = {
 COLLECTOR = ("_collect_rollout_batch", "_iter_rollout_groups")
 """The methods of its collector that are overridden."""
 
+GYM_ROLLOUT = "run_nemo_gym_rollout_sync"
+NEEDED_GYM: Mapping[str, tuple[str, ...]] = {
+    "nemo_rl.experience.rollouts": ("_postprocess_single_nemo_gym_group", "calculate_single_metric"),
+    "nemo_rl.algorithms.grpo": (GYM_ROLLOUT,),
+}
+"""What they take hold of besides where NeMo Gym rolls out."""
+
 COMPONENTS = "GDPOAdvantageEstimator"
 """The estimator that compares the components of a reward one by one."""
 ESTIMATORS: Mapping[str, tuple[str, str]] = {

@@ -31,6 +31,7 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         multi_turn: whether episodes go on after the first reply, so that turns must be framed.
         limit: takes the first so many rows.
         weight: of each of its samples in the loss, beside those of other data sets.
+        agent: the agent that plays the rows where NeMo Gym rolls out; None: NeMo-RL itself does.
         others: further keys of NeMo-RL's own.
 
     Raises:
@@ -47,6 +48,7 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         multi_turn: bool = False,
         limit: int | None = None,
         weight: float = 1.0,
+        agent: str | None = None,
         **others: Any,  # noqa: ARG002
     ) -> None:
         path = Path(data_path).expanduser().resolve()
@@ -55,7 +57,7 @@ class GavelTasks(RawDataset):  # type: ignore[misc]  # NeMo-RL has no types for 
         self.task_name = f"{env_name}/{split}/{path.stem}-{key}"
         self.dataset = Dataset.from_list([{"task_name": self.task_name, "task": encode_task(task)} for task in tasks])
         self.val_dataset = None
-        self._make_processor = partial(TaskProcessor, split, multi_turn, weight)
+        self._make_processor = partial(TaskProcessor, split, multi_turn, weight, agent)
 
     def set_processor(self) -> None:
         """Use our own processor, which needs no registration."""

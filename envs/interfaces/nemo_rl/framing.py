@@ -30,6 +30,12 @@ class Frame:
     trims: bool = False
     special: str = ""
 
+    def break_controls(self, text: str) -> str:
+        """Return a text whose control tokens are broken up, for it is data."""
+        if not self.special:
+            return text
+        return re.sub(self.special, lambda found: f"{found[0][:1]}{_BREAK}{found[0][1:]}", text)
+
     def make_turn(self, text: str, *, ended: bool) -> str:
         """Return a user's turn as it follows a reply.
 
@@ -37,8 +43,7 @@ class Frame:
             text: what the user says; control tokens in it are broken up, for it is data.
             ended: whether the reply's last token is ``end_id`` already; one that was cut off gets it here.
         """
-        if self.special:
-            text = re.sub(self.special, lambda found: f"{found[0][:1]}{_BREAK}{found[0][1:]}", text)
+        text = self.break_controls(text)
         return f"{'' if ended else self.end}{self.before}{text.strip() if self.trims else text}{self.after}"
 
 

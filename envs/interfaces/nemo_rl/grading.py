@@ -118,6 +118,21 @@ class SampleGrader:
         seconds = time.perf_counter() - begun
         return self._finish_sample(task, sample, message, said, Timing(started, 0.0, seconds, seconds))
 
+    async def end_sample(self, info: Mapping[str, Any], end: Finish) -> Stepped:
+        """Store an end that came before a reply could be graded, such as a reply that was never drawn.
+
+        Args:
+            info: the sample's, stamped.
+            end: ungraded, of ``play.end_ungraded``.
+        """
+        sample, started = read_sample(info), time.time()
+        task, _ = await self._read_task(sample)
+        return self._finish_sample(task, sample, None, end, Timing(started, 0.0, 0.0, 0.0))
+
+    def is_known(self, uid: str) -> bool:
+        """Tell whether a sample has ended."""
+        return self._ledger.find(uid) is not None
+
     def take_verdicts(self, uids: list[str]) -> tuple[list[SampleVerdict | None], list[Result]]:
         """Return the verdicts by uid, None where there is none, and the results that are still held; these are let
         go.
@@ -169,11 +184,14 @@ class SampleGrader:
             )
         return said
 
-    def _finish_sample(self, task: Task, sample: Sample, message: Message, finish: Finish, timing: Timing) -> Stepped:
+    def _finish_sample(
+        self, task: Task, sample: Sample, message: Message | None, finish: Finish, timing: Timing
+    ) -> Stepped:
         assert sample.uid is not None
+        said = (message,) if message is not None else ()
         result = self._player.make_result(
             task,
-            Transcript((*task.messages, *sample.history, message)),
+            Transcript((*task.messages, *sample.history, *said)),
             replace(finish, receipts=_collect_receipts(sample, finish)),
             timing,
             rollout_index=sample.rollout,

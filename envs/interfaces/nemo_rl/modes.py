@@ -17,6 +17,12 @@ from gavel.models.errors import ConfigError
 ESTIMATORS = ("grpo", "reinforce_plus_plus", "gdpo")
 """Those that compare rewards through the baseline that the hooks take hold of."""
 _GYM = "NeMo-RL applies it on its Gym path alone, and stops without"
+_CHANGED = (
+    "it changes rewards or advantages by a reply's text, of samples that were not graded, too; let the environment's "
+    "reward say it"
+)
+_BY_TEXT = ("invalid_tool_call_advantage", "malformed_thinking_advantage")
+_PENALTIES = ("duplicated_reasoning", "empty_final_answer", "unwanted_tokens", "malformed_think_tag")
 _UNREAD = "SingleController reads nothing of it"
 _ESTIMATORS = {
     "opd": "it takes no reward at all, so that nothing would be graded for",
@@ -33,7 +39,7 @@ class RefusedMode:
 
     key: str
     why: str
-    kinds: tuple[str, ...] = ("grpo", "grpo_async", "single_controller")
+    kinds: tuple[str, ...] = ("grpo", "grpo_async", "gym", "gym_async", "single_controller")
     asked: Callable[[Any], bool] = bool
 
 
@@ -45,11 +51,12 @@ def _is_off(value: Any) -> bool:
     return not value
 
 
-_SINGLE, _ASYNC = ("single_controller",), ("grpo_async",)
+_SINGLE, _ASYNC, _BY_GYM = ("single_controller",), ("grpo_async", "gym_async"), ("gym", "gym_async")
+_NATIVE = ("grpo", "grpo_async", "single_controller")
 _NOT_ASYNC = "run_grpo.py refuses it together with grpo.async_grpo"
 REFUSED = (
     RefusedMode(
-        "grpo.async_grpo.enabled", "false, and trainer.kind=grpo_async trains with it; set it to true", _ASYNC, _is_off
+        "grpo.async_grpo.enabled", "false, and this trainer.kind trains with it; set it to true", _ASYNC, _is_off
     ),
     RefusedMode(
         "loss_fn.use_importance_sampling_correction",
@@ -67,20 +74,37 @@ REFUSED = (
         "data_plane.enabled",
         "the synchronous trainer then rolls out in a process of another interpreter and reads no mask; set "
         "data_plane.enabled: false, "
-        "or use SingleController", ("grpo", "grpo_async"),
+        "or use SingleController", ("grpo", "grpo_async", "gym", "gym_async"),
     ),
     RefusedMode("on_policy_distillation.enabled", "it takes no reward at all, so that nothing would be graded for"),
     RefusedMode(
         "loss_fn.positive_example_nll_weight",
         "it is of PPO: GRPO hands its loss no reward, so that it would do nothing; set it to 0",
     ),
-    RefusedMode("env.should_use_nemo_gym", "our actors are then never asked; set it to false"),
-    RefusedMode("grpo.invalid_tool_call_advantage", _GYM, asked=_is_set),
-    RefusedMode("grpo.malformed_thinking_advantage", _GYM, asked=_is_set),
-    *(
-        RefusedMode(f"reward_penalties.penalize_{name}", _GYM)
-        for name in ("duplicated_reasoning", "empty_final_answer", "unwanted_tokens", "malformed_think_tag")
+    RefusedMode(
+        "env.should_use_nemo_gym",
+        "NeMo Gym then rolls out, and our actors are never asked; choose trainer=nemo_rl_gym, or set it to false",
+        _NATIVE,
     ),
+    RefusedMode(
+        "env.should_use_nemo_gym", "false, and this trainer.kind rolls out with NeMo Gym; set it to true", _BY_GYM,
+        _is_off,
+    ),
+    RefusedMode(
+        "env.should_mask_flagged_samples", "false would train on samples that were not graded; set it to true", _BY_GYM,
+        lambda value: value is False,
+    ),
+    RefusedMode("env.nemo_gym.effort_levels", _CHANGED, _BY_GYM, _is_set),
+    RefusedMode("env.nemo_gym.is_trajectory_collection", "nothing is then trained; set it to false", _BY_GYM),
+    RefusedMode(
+        "grpo.max_val_samples", "NeMo-RL's script for NeMo Gym takes the whole validation set; set it to null", _BY_GYM,
+        _is_set,
+    ),
+    RefusedMode("policy.generation.top_k", "NeMo Gym cannot ask for it; set it to null", _BY_GYM),
+    *(RefusedMode(f"grpo.{name}", _GYM, _NATIVE, _is_set) for name in _BY_TEXT),
+    *(RefusedMode(f"grpo.{name}", _CHANGED, _BY_GYM, _is_set) for name in _BY_TEXT),
+    *(RefusedMode(f"reward_penalties.penalize_{name}", _GYM, _NATIVE) for name in _PENALTIES),
+    *(RefusedMode(f"reward_penalties.penalize_{name}", _CHANGED, _BY_GYM) for name in _PENALTIES),
     *(
         RefusedMode(key, _UNREAD, _SINGLE)
         for key in (
@@ -99,7 +123,7 @@ def refuse_mode(config: Mapping[str, Any], kind: str) -> list[ConfigError]:
         config: the trainer's, resolved.
         kind: of ``settle_kind``.
     """
-    found = _list_engine_demands(config) if kind == "grpo_async" else []
+    found = _list_engine_demands(config) if kind in _ASYNC else []
     found += [
         ConfigError(rule.why, field=rule.key)
         for rule in REFUSED
@@ -139,7 +163,8 @@ def _list_component_problems(config: Mapping[str, Any], kind: str) -> list[Confi
 
 def settle_kind(config: Mapping[str, Any], kind: str) -> str:
     """Return which trainer runs: ``run_grpo.py`` has two, and the config says which."""
-    return "grpo_async" if kind == "grpo" and _read_value(config, "grpo.async_grpo.enabled") else kind
+    asynchronous = {"grpo": "grpo_async", "gym": "gym_async"}.get(kind, kind)
+    return asynchronous if _read_value(config, "grpo.async_grpo.enabled") else kind
 
 
 def _list_engine_demands(config: Mapping[str, Any]) -> list[ConfigError]:

@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gavel.envs.interfaces.nemo_rl.endings import TAIL
 from gavel.envs.interfaces.nemo_rl.framing import Frame, read_frame
-from gavel.envs.interfaces.nemo_rl.stamps import make_info
+from gavel.envs.interfaces.nemo_rl.stamps import make_gym_row, make_info
+from gavel.models.texts.thinking import is_thinking_open
 
 
 class TaskProcessor:
-    """See ``__call__``; ``split``, ``multi_turn`` and ``weight`` as for ``dataset.GavelTasks``."""
+    """See ``__call__``; ``split``, ``multi_turn``, ``weight`` and ``agent`` as for ``dataset.GavelTasks``."""
 
-    def __init__(self, split: str, multi_turn: bool, weight: float = 1.0) -> None:
-        self._split, self._multi_turn, self._weight = split, multi_turn, weight
+    def __init__(self, split: str, multi_turn: bool, weight: float = 1.0, agent: str | None = None) -> None:
+        self._split, self._multi_turn, self._weight, self._agent = split, multi_turn, weight, agent
         self._frame: tuple[Any, Frame] | None = None
 
     def __call__(
@@ -45,14 +47,20 @@ class TaskProcessor:
         ]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"][0]
+        prefilled = self._agent is not None and is_thinking_open(
+            str(tokenizer.decode(ids[-TAIL:].tolist(), skip_special_tokens=False))
+        )
         too_long = None
         if max_seq_length is not None and len(ids) >= max_seq_length:
             too_long = f"the prompt has {len(ids)} tokens, and {max_seq_length} is the limit of prompt and reply"
             ids = ids[:1]
+        info = make_info(datum_dict["task"], self._split, self._get_frame(tokenizer), too_long)
+        if self._agent is not None:
+            info = make_gym_row(info, messages, self._agent, prefilled=prefilled)
         return {
             "message_log": [{"role": "user", "content": text, "token_ids": ids}],
             "length": len(ids),
-            "extra_env_info": make_info(datum_dict["task"], self._split, self._get_frame(tokenizer), too_long),
+            "extra_env_info": info,
             "loss_multiplier": 0.0 if too_long else self._weight,
             "idx": idx,
             "task_name": datum_dict["task_name"],

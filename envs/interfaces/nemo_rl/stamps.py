@@ -17,9 +17,12 @@ from gavel.envs.interfaces.nemo_rl.framing import Frame
 
 PREFIX = "gavel_"
 """Our environments' names within NeMo-RL start with it; the built-in ones do not."""
-TASK, UID, ENDING, SPLIT, FRAME, HISTORY, TURN, ROLLOUT, TOO_LONG = (
-    f"gavel_{name}" for name in ("task", "uid", "ending", "split", "frame", "history", "turn", "rollout", "too_long")
+TASK, UID, ENDING, SPLIT, FRAME, HISTORY, TURN, ROLLOUT, TOO_LONG, PREFILLED = (
+    f"gavel_{name}"
+    for name in ("task", "uid", "ending", "split", "frame", "history", "turn", "rollout", "too_long", "prefilled")
 )
+VERDICT, RESULT = "gavel_verdict", "gavel_result"
+"""The fields of an answer of our NeMo Gym agent, both as JSON texts: a sample's verdict and its result."""
 
 
 def make_info(task: str, split: str, frame: Frame | None, too_long: str | None) -> dict[str, Any]:
@@ -33,6 +36,22 @@ def make_info(task: str, split: str, frame: Frame | None, too_long: str | None) 
 def stamp_info(info: Mapping[str, Any], uid: str, rollout: int) -> dict[str, Any]:
     """Return the info of one of several rollouts of a row, told apart from its siblings."""
     return {**info, UID: uid, ROLLOUT: rollout}
+
+
+def make_gym_row(
+    info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], agent: str, *, prefilled: bool
+) -> dict[str, Any]:
+    """Return a dataset's info as a row of NeMo Gym's form.
+
+    Args:
+        info: of ``make_info``.
+        messages: the prompt's, ``role`` and ``content`` each.
+        agent: the name of the agent that plays the row.
+        prefilled: whether the rendered prompt opens the thinking block.
+    """
+    agent_ref = {"type": "responses_api_agents", "name": agent}
+    params = {"input": [dict(message) for message in messages]}
+    return {**info, PREFILLED: prefilled, "responses_create_params": params, "agent_ref": agent_ref}
 
 
 def with_ending(info: Mapping[str, Any], ending: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,15 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gavel.envs.interfaces.nemo_rl.contract import BASELINE, COLLECTOR, ESTIMATORS, NEEDED, NEEDED_ASYNC, TESTED
+from gavel.envs.interfaces.nemo_rl.contract import (
+    BASELINE,
+    COLLECTOR,
+    ESTIMATORS,
+    NEEDED,
+    NEEDED_ASYNC,
+    NEEDED_GYM,
+    TESTED,
+)
 from gavel.envs.interfaces.nemo_rl.returned import FIELDS, FURTHER
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError
@@ -19,7 +27,8 @@ _MARK = "nemo_rl/algorithms/grpo.py"
 @record
 class Checkout:
     """``commit`` None where git does not tell it; ``tested``: it is the one that was tested; ``missing``: what the
-    hooks need and it lacks, ``missing_async`` besides for asynchronous training; ``estimators``: each advantage
+    hooks need and it lacks, ``missing_async`` besides for asynchronous training, ``missing_gym`` where
+    NeMo Gym rolls out; ``estimators``: each advantage
     estimator by its name in ``grpo.adv_estimator.name``: exact, refused or unknown."""
 
     root: str
@@ -27,6 +36,7 @@ class Checkout:
     tested: bool
     missing: tuple[str, ...]
     missing_async: tuple[str, ...]
+    missing_gym: tuple[str, ...]
     estimators: dict[str, str]
 
 
@@ -39,16 +49,19 @@ def read_checkout(root: Path) -> Checkout:
     """Look at a checkout; takes milliseconds."""
     commit = read_commit(root)
     missing, further = tuple(_list_missing(root)), tuple(_list_missing_async(root))
-    return Checkout(str(root), commit, commit == TESTED, missing, further, _find_estimators(root))
+    gym = tuple(_list_missing_names(root, NEEDED_GYM))
+    return Checkout(str(root), commit, commit == TESTED, missing, further, gym, _find_estimators(root))
 
 
-def require_contract(found: Checkout, *, asynchronous: bool = False) -> None:
-    """Refuse a checkout whose code the hooks do not fit, those of asynchronous training where that is wanted.
+def require_contract(found: Checkout, *, asynchronous: bool = False, gym: bool = False) -> None:
+    """Refuse a checkout whose code the hooks do not fit, those of asynchronous training and of NeMo Gym where that is
+    wanted.
 
     Raises:
         ConfigError: names what is missing, and the commit that was tested.
     """
-    if missing := (*found.missing, *(found.missing_async if asynchronous else ())):
+    further = (*(found.missing_async if asynchronous else ()), *(found.missing_gym if gym else ()))
+    if missing := (*found.missing, *further):
         raise ConfigError(
             "the hooks do not fit this NeMo-RL, and without them an ungraded sample would be trained on as a zero",
             field="trainer.nemo_rl_root",

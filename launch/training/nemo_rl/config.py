@@ -20,6 +20,7 @@ from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig
 from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.register import DATASET
 from gavel.launch.config.training_schema import TrainerOptions
+from gavel.launch.training.nemo_rl.gym import CHOICES, make_agent, make_section
 from gavel.launch.training.nemo_rl.recipe import find_recipe, load_exemplar, read_key, to_text
 from gavel.launch.training.trainer import SECTION, read_section
 from gavel.models.codec import record, to_plain
@@ -64,6 +65,7 @@ class NemoRlKind:
         overlapping: rollouts go on while the policy trains.
         async_engine: each rollout always goes on by itself (vLLM's asynchronous engine).
         validates: it has a validation.
+        gym: NeMo Gym rolls out.
         keeps_steps: each step is in the ledger; else prompts that fail are skipped, and checkpoints alone tell.
         list_choices: further keys that it demands, of a run and its recipe.
     """
@@ -73,6 +75,7 @@ class NemoRlKind:
     overlapping: bool = False
     async_engine: bool = False
     validates: bool = True
+    gym: bool = False
     keeps_steps: bool = True
     list_choices: Callable[[NemoRlRun, Any], Mapping[str, Any]] = lambda *_: {}
 
@@ -126,7 +129,9 @@ def render_environments(run: NemoRlRun, environments: Sequence[TrainedEnvironmen
     _replace_section(tree, "data.train", _join_sets([_make_dataset(run, one, "train") for one in environments]))
     validated = [_make_dataset(run, one, "validation") for one in environments if one.validation]
     _replace_section(tree, "data.validation", _join_sets(validated))
-    _replace_section(tree, "env", {one.key: to_plain(_make_actor(run, one, failure)) for one in environments})
+    section = {one.key: to_plain(_make_actor(run, one, failure)) for one in environments}
+    gym = make_section(list(section), run.make_path("gym")) if run.kind.gym else {}
+    _replace_section(tree, "env", {**gym, **section})
     for key, value in _list_choices(run, environments, exemplar).items():
         _set_value(tree, key, value)
     for key, value in _flatten(run.options.overrides or {}).items():
@@ -264,6 +269,15 @@ KINDS: Mapping[str, NemoRlKind] = MappingProxyType({
         "examples/run_grpo.py", "examples/configs/grpo_math_1B.yaml",
         overlapping=True, async_engine=True, list_choices=_list_asynchronous,
     ),
+    "gym": NemoRlKind(
+        "examples/nemo_gym/run_grpo_nemo_gym.py", "examples/configs/grpo_math_1B.yaml",
+        async_engine=True, gym=True, list_choices=lambda *_: CHOICES,
+    ),
+    "gym_async": NemoRlKind(
+        "examples/nemo_gym/run_grpo_nemo_gym.py", "examples/configs/grpo_math_1B.yaml",
+        overlapping=True, async_engine=True, gym=True,
+        list_choices=lambda run, recipe: {**CHOICES, **_list_asynchronous(run, recipe)},
+    ),
     "single_controller": NemoRlKind(
         "examples/run_grpo_single_controller.py", "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
         async_engine=True, validates=False, keeps_steps=False,
@@ -300,6 +314,7 @@ def _make_dataset(run: NemoRlRun, one: TrainedEnvironment, split: str) -> dict[s
         "multi_turn": count_policy_turns(one.assembly) > 1,
         "seed": run.seed,
         **({"limit": limit} if limit else {}),
+        **({"agent": make_agent(one.key)} if run.kind.gym else {}),
         **({"weight": one.weight} if trained and one.weight != 1.0 else {}),
     }
 

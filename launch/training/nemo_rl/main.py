@@ -24,17 +24,20 @@ import gavel
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.async_driver import AsyncDriver
 from gavel.envs.interfaces.nemo_rl.collector_hooks import install_async_training
-from gavel.envs.interfaces.nemo_rl.config import PREFIX, read_config
+from gavel.envs.interfaces.nemo_rl.config import PREFIX, build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.controller_hooks import install_single_controller
 from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.gym_driver import GymAsyncDriver, GymDriver, install_gym_training
 from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
 from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
 from gavel.envs.interfaces.nemo_rl.modes import settle_kind
 from gavel.envs.interfaces.nemo_rl.register import register_environments
 from gavel.envs.interfaces.nemo_rl.threads import widen_executor
+from gavel.envs.types import Environment
 from gavel.launch.training.nemo_rl.arithmetic import find_contradictions
 from gavel.launch.training.nemo_rl.checkout import is_checkout, read_checkout, require_contract
 from gavel.launch.training.nemo_rl.config import KINDS, settle_config
+from gavel.launch.training.nemo_rl.gym import prepare_gym
 from gavel.launch.training.nemo_rl.interpreter import describe_failures, run_toy_group
 from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.launch.training.nemo_rl.recipe import load_exemplar, to_text
@@ -55,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = read_yaml(options.config)
         root = Path(config[SECTION]["nemo_rl_root"]).expanduser()
         if is_checkout(root):
-            require_contract(read_checkout(root), asynchronous=settle_config(config).overlapping)
+            kind = settle_config(config)
+            require_contract(read_checkout(root), asynchronous=kind.overlapping, gym=kind.gym)
         problems: list[GavelError] = [*list_findings(config), *(find_contradictions(config) if options.check else ())]
         if options.check and not problems and is_checkout(root):
             toy = describe_failures(run_toy_group(sys.executable, (str(Path(gavel.__file__).parent.parent), str(root))))
@@ -145,6 +149,21 @@ def _install_asynchronous(config: Mapping[str, Any], names: Sequence[str], failu
     install_async_training(AsyncDriver(config["policy"], failure, _open_steps(config), several=len(names) > 1))
 
 
+def _install_gym(config: Mapping[str, Any], names: Sequence[str], failure: FailurePolicy) -> None:
+    prepare_gym(config)
+    environments: dict[str, Environment] = {}
+    for name in names:
+        actor = read_config(config["env"][name], name=name)
+        environment = build_parts(actor)[0].environment
+        environments[actor.name or environment.name] = environment
+    own: dict[str, Any] = {"environments": environments, "several": len(names) > 1}
+    if settle_config(config).overlapping:
+        install_gym_training(GymAsyncDriver(config["policy"], failure, _open_steps(config), **own))
+        return
+    joins = bool((config.get("grpo") or {}).get("use_dynamic_sampling"))
+    install_gym_training(GymDriver(config["policy"], failure, _open_steps(config), joins=joins, **own))
+
+
 def _install_controller(config: Mapping[str, Any], _: Sequence[str], failure: FailurePolicy) -> None:
     install_single_controller(config["policy"], failure)
 
@@ -156,6 +175,8 @@ def _open_steps(config: Mapping[str, Any]) -> StepLedger:
 INSTALLERS: Mapping[str, Callable[[Mapping[str, Any], Sequence[str], FailurePolicy], None]] = {
     "grpo": _install_synchronous,
     "grpo_async": _install_asynchronous,
+    "gym": _install_gym,
+    "gym_async": _install_gym,
     "single_controller": _install_controller,
 }
 """What hooks a kind of training (see ``settle_kind``); each gets the names of our environments."""

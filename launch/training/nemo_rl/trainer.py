@@ -92,7 +92,8 @@ def _check_checkout(config: TrainConfig, root: Path) -> Iterator[GavelError]:
     fits = True
     if is_checkout(root):
         try:
-            require_contract(read_checkout(root), asynchronous=KINDS[chosen.kind].overlapping)
+            kind = KINDS[chosen.kind]
+            require_contract(read_checkout(root), asynchronous=kind.overlapping, gym=kind.gym)
         except ConfigError as failed:
             fits = False
             yield failed
@@ -171,6 +172,8 @@ def _describe_install(config: TrainConfig) -> Rows:
         return
     further = found.missing_async
     yield "asynchronous training", "the hooks fit" if not further else f"refused: it lacks {'; '.join(further)}"
+    lacking = found.missing_gym
+    yield "rollouts by NeMo Gym", "the hooks fit" if not lacking else f"refused: it lacks {'; '.join(lacking)}"
     for name, stands in found.estimators.items():
         yield f"estimator {name}", stands if stands != "unknown" else "unknown, so it is refused"
     if config.cluster.container:

@@ -146,7 +146,8 @@ def ray_cluster() -> Iterator[None]:
         Path(folder, "nemo_rl").symlink_to(
             Path(ROOT, "nemo_rl")
         )  # not the checkout itself: its ``tests`` would hide ours
-        path = os.pathsep.join([folder, str(REPOSITORY / "src"), str(REPOSITORY)])
+        further = os.environ.get("GAVEL_GYM_CLIENT")  # a folder with nemo_gym, where no environment has both
+        path = os.pathsep.join([folder, str(REPOSITORY / "src"), str(REPOSITORY), *([further] if further else [])])
         yield from _cluster(ray, path)
 
 
