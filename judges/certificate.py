@@ -51,13 +51,15 @@ class Certificate:
 @record
 class Qualification:
     """What a judge must have shown: ``min_kappa`` bounds the lower end of kappa's interval where a labelled set is
-    configured, ``max_flip_rate`` the share of repeated calls with another label (None: reported only). ``required``
-    false lets training start without, which is recorded."""
+    configured, ``max_flip_rate`` the share of repeated calls with another label (None: reported only),
+    ``reviewed_rows`` is how many labelled rows somebody must have reviewed (``gavel label``). ``required`` false lets
+    training start without, which is recorded."""
 
     required: bool = True
     min_kappa: float = 0.7
     max_flip_rate: float | None = None
     labelled_set: bool = False
+    reviewed_rows: int = 0
 
 
 def make_path(folder: Path, binding: Binding) -> Path:
@@ -179,6 +181,12 @@ def list_shortcomings(certificate: Certificate, rules: Qualification) -> tuple[s
         found.append(
             f"kappa's lower bound is {calibration.kappa.low or 0.0:.3f}, at least {rules.min_kappa:g} is needed"
         )
+    reviewed = round(calibration.items * calibration.reviewed_share) if calibration is not None else 0
+    if reviewed < rules.reviewed_rows:
+        found.append(
+            f"{reviewed} labelled rows that somebody reviewed, at least {rules.reviewed_rows} are needed: "
+            "gavel label RUN annotator=NAME, then gavel calibrate labelled=FILE"
+        )
     cascade = calibration.cascade if calibration is not None else None
     if cascade is not None:
         found += [
@@ -202,7 +210,7 @@ def list_required(binding: Binding, rules: Qualification) -> list[tuple[Binding,
     """Return what must qualify for a binding to: it, of a panel each member too, of a cascade its last judge. What a
     labelled set must show is asked of the whole.
     """
-    alone = replace(rules, labelled_set=False)
+    alone = replace(rules, labelled_set=False, reviewed_rows=0)
     members = binding.members[-1:] if binding.rule is not None and binding.rule.combine == CASCADE else binding.members
     return [*((member, alone) for member in members), (binding, rules)]
 

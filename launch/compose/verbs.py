@@ -173,6 +173,21 @@ _TABLE = (
         (_RUN, ("port=PORT", "0 picks a free one")),
     ),
     Verb(
+        "label", "Let people label what a run's judge was asked, in the browser and blind to its verdicts.",
+        "gavel.launch.commands.label", "LabelConfig", (),
+        (
+            ("runs/demo annotator=anna", "50 questions drawn at random, one a screen, by the keyboard"),
+            ("runs/demo annotator=ben", "a second annotator gets the same questions"),
+            ("runs/demo", "how the labels agree with one another and with the judge"),
+            ("runs/demo annotator=anna draw=slices slice=domain sample=80", "as many of each domain"),
+        ),
+        (
+            _RUN, ("annotator=NAME", "who labels; without it nothing is served"), ("sample=N", "how many; 50"),
+            ("draw=random|slices|disagreements", "which; slices need slice=NAME, disagreements a panel or other=RUN"),
+            ("binding=NAME", "whose questions, where a run has several"), ("port=PORT", "0 picks a free one"),
+        ),
+    ),
+    Verb(
         "serve", "Serve environments over HTTP: send a task and a reply, get "
                  "its grade.", "gavel.launch.commands.serve", "ServeConfig",
         ("env", "policy", "judge", "reward", "experiment"),

@@ -265,6 +265,34 @@ class ViewConfig:
 
 
 @record
+class LabelConfig:
+    """``gavel label RUN``: people label ``sample`` of the questions that a judge was asked. ``annotator`` None only
+    says how the labels agree; ``binding`` None is the only one; ``slice`` is what ``draw=slices`` draws by, ``other``
+    a run whose judge was asked the same; ``port`` 0 picks a free one.
+    """
+
+    run: RunConfig
+    annotator: str | None = None
+    binding: str | None = None
+    sample: int = 50
+    draw: Literal["random", "slices", "disagreements"] = "random"
+    slice: str | None = None
+    other: str | None = None
+    seed: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sample < 1:
+            raise FieldError("sample", self.sample, "at least 1")
+        if not 0 <= self.port <= 65535:
+            raise FieldError("port", self.port, "0 to 65535; 0 picks a free one")
+        if (self.draw == "slices") != (self.slice is not None):
+            raise FieldError("slice", self.slice, "the name of a slice with draw=slices, and null without")
+        if self.other is not None and self.draw != "disagreements":
+            raise FieldError("other", self.other, "a run, with draw=disagreements alone")
+
+
+@record
 class ServeConfig(Composition):
     """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name),
     those of ``also`` under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a

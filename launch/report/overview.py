@@ -12,6 +12,7 @@ from gavel.envs import statistics
 from gavel.envs.registry import describe_environment, find_content_note
 from gavel.envs.types import Metric, RewardError
 from gavel.launch.report.entry import SKIPPED, UNGRADED, ReportEntry
+from gavel.launch.report.labelling.summary import describe_people
 from gavel.launch.report.ratings import collect_ratings
 from gavel.launch.report.records import CheckCount, FailureCount, Histogram, Overview, RewardCount, Share, Slice
 from gavel.launch.report.rewards import NamedReward, list_rewards
@@ -63,6 +64,7 @@ def make_overview(source: ReportSource) -> Overview:
         metrics=metrics,
         headline=headline if headline in metrics else None,
         stale=stale,
+        people=describe_people(source),
     )
 
 

@@ -84,7 +84,7 @@ def render_page(found: Any, blocks: Sequence[tuple[str, bytes]], *, live: bool =
         title: of the page, where there is no overview.
     """
     style, script = _read_style(), _read_script()
-    template = _load_templates().get_template("page.html.j2")
+    template = load_templates().get_template("page.html.j2")
     head = template.render(
         title=title or f"{found.name} · gavel",
         overview=found,
@@ -122,21 +122,23 @@ def _hash_text(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _read_asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """Return a file of this package's assets."""
     return (resources.files("gavel.launch.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _read_style() -> str:
-    return _read_asset("report.css")
+    return read_asset("report.css")
 
 
 @cache
 def _read_script() -> str:
-    return '"use strict";\n(() => {\n' + "\n".join(_read_asset(f"{name}.js") for name in _SCRIPTS) + "\n})();\n"
+    return '"use strict";\n(() => {\n' + "\n".join(read_asset(f"{name}.js") for name in _SCRIPTS) + "\n})();\n"
 
 
-def _load_templates() -> Environment:
+def load_templates() -> Environment:
+    """Return the templates of pages."""
     return Environment(
         loader=PackageLoader("gavel.launch.report", "assets"), autoescape=True, undefined=StrictUndefined
     )

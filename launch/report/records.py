@@ -119,7 +119,9 @@ class Ratings:
 
 @record
 class Overview:
-    """The first page; see the classes above. ``metrics`` are the environment's own as of the last finished session."""
+    """The first page; see the classes above. ``metrics`` are the environment's own as of the last finished
+    session, ``people`` what those who labelled questions of the judge came to.
+    """
 
     name: str
     env: str
@@ -142,3 +144,4 @@ class Overview:
     metrics: Mapping[str, Any]
     headline: str | None
     stale: bool
+    people: tuple[str, ...] = ()

@@ -40,6 +40,7 @@ SERVING = {
         "Ctrl-C", (0,),
     ),
     "view": (lambda folder: ["view", str(folder / "run")], "http://", (0, 130)),
+    "label": (lambda folder: ["label", str(folder / "run"), "annotator=anna"], "http://", (0, 130)),
     "train": (
         lambda folder: [
             "train", *COMMON, "trainer.command=[bash,-c,'echo STARTED; sleep 600']", *judge_words(folder),
@@ -94,7 +95,7 @@ async def test_a_verb_that_goes_on_until_it_is_told_ends(
     tmp_path: Path, verb: str, stop: signal.Signals, before: object
 ) -> None:
     words, said, codes = SERVING[verb]
-    if verb == "view":
+    if verb in ("view", "label"):
         async with FaultServer(reply=reply) as server:
             assert (
                 await gavel(*arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url))
@@ -110,4 +111,4 @@ async def test_a_verb_that_goes_on_until_it_is_told_ends(
             pytest.fail("".join(lines) + (await process.communicate())[1].decode())
         lines.append(line)
     told = await ends(process, stop, time.monotonic() - begun, codes)
-    assert verb != "view" or "to go on" not in told  # what only shows leaves nothing to go on with
+    assert verb not in ("view", "label") or "to go on" not in told  # what only shows leaves nothing to go on with

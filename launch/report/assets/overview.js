@@ -71,6 +71,10 @@ function trait_section(found) {
         [trait.name === "length" ? `${number(Math.round(2 ** trait.mean - 1))} words` : percent(trait.mean), fixed(trait.paid.value), fixed(trait.paid.low), fixed(trait.paid.high)].map((cell) => h("td", { class: "figure" }, cell))))))));
 }
 
+function people_section(found) {
+  return found.people.length > 0 && section("What people said", "Of questions that the judge was asked, labelled blind to its verdicts (gavel label).", h("ul", {}, found.people.map((line) => h("li", {}, line))));
+}
+
 function failure_section(found) {
   if (!found.failures.length) return null;
   const most = Math.max(...found.failures.map((failure) => failure.count));
@@ -129,5 +133,5 @@ function overview_view() {
   const facts = h("details", { class: "card facts-card" }, h("summary", {}, Object.entries(strip).filter(([, value]) => value).map(([name, value]) => h("span", { class: "fact" }, h("small", {}, name), value))), table_of(found.facts));
   const nothing = !data.rows.length && h("p", { class: "empty" }, "No row yet.");
   return h("main", { id: "overview" }, found.note && h("p", { class: "note" }, found.note), judge_banner(found.judges), facts, tiles(found), nothing,
-    h("div", { class: "grid" }, [reward_section(found), label_section(found), vera_sections(found), slice_section(found), policies_section(found), trait_section(found), failure_section(found), check_section(found), service_section(found), metric_section(found)].flat().filter(Boolean)));
+    h("div", { class: "grid" }, [reward_section(found), label_section(found), vera_sections(found), slice_section(found), policies_section(found), people_section(found), trait_section(found), failure_section(found), check_section(found), service_section(found), metric_section(found)].flat().filter(Boolean)));
 }
