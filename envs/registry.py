@@ -175,13 +175,8 @@ def _check_binding(info: EnvironmentInfo, judge: Judge) -> None:
             if binding is not None:
                 judge.rubric(binding)
         except ConfigError as failed:
-            raise ConfigError(
-                failed.problem,
-                field="env.binding",
-                found=binding or "",
-                allowed=failed.allowed,
-                remedy=failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …",
-            ) from None
+            remedy = failed.remedy or f"name one of these, or declare it: judging.bindings.{binding}.judge=general …"
+            raise failed.copy_with(field="env.binding", found=binding or "", remedy=remedy) from None
 
 
 def make_reward(config: Mapping[str, Any]) -> RewardPolicy:

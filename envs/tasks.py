@@ -137,7 +137,7 @@ class TaskReader(Iterable["PlannedTask | BadRow"]):
         try:
             task = self._read_task(line, where)
         except TaskError as error:
-            return BadRow(line.number, self._choose_free_id(line), _place_error(error, where))
+            return BadRow(line.number, self._choose_free_id(line), error.copy_with(where=error.where or where))
         if (first := self._lines.setdefault(task.task_id, line.number)) != line.number:
             twice = TaskError(
                 f"this task_id stands on lines {first} and {line.number}",
@@ -264,17 +264,6 @@ def _check_messages(messages: Sequence[Message], *, needs_user: bool) -> None:
             found=f"roles {', '.join(roles)}",
             allowed="a user's message, and none of the assistant's at the end",
         )
-
-
-def _place_error(error: TaskError, where: str) -> TaskError:
-    return type(error)(
-        error.problem,
-        where=error.where or where,
-        field=error.field,
-        found=error.found,
-        allowed=error.allowed,
-        remedy=error.remedy,
-    )
 
 
 def dump_task(task: Task) -> dict[str, Any]:

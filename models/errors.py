@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from gavel.models.secrets import mask_keys
 
@@ -57,6 +57,11 @@ class InputError(GavelError, ValueError):
         self.found, self.allowed, self.remedy = found, allowed, remedy
         super().__init__(problem)
 
+    def copy_with(self, **changes: Any) -> Self:
+        """Return the same error with other parts, named as the arguments are."""
+        parts = {name: getattr(self, name) for name in ("problem", "where", "field", "found", "allowed", "remedy")}
+        return type(self)(**{**parts, **changes})
+
     def __str__(self) -> str:
         place = ": ".join(part for part in (self.where, self.field) if part)
         head = f"{place}: {self.problem}" if place else self.problem
@@ -105,9 +110,7 @@ def locate_error(failed: GavelError, place: str) -> GavelError:
     """Return an error as found at a place, which is told before it."""
     if not isinstance(failed, InputError):
         return ConfigError(str(failed), where=place)
-    where = f"{place}: {failed.where}" if failed.where else place
-    rest = (failed.field, failed.found, failed.allowed, failed.remedy)
-    return _rebuild_error(ConfigError, failed.problem, where, *rest)
+    return failed.copy_with(where=f"{place}: {failed.where}" if failed.where else place)
 
 
 class RecordError(InputError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from gavel.envs.instruction_following.environment import NAME
 from gavel.envs.instruction_following.target import InstructionTarget, parse_target
+from gavel.envs.messages import read_messages
 from gavel.envs.sources import Licence, read_optional_id
 from gavel.envs.types import Task, TaskError
-from gavel.models.errors import shorten_value
 from gavel.models.types import Message, Role
 
 _FIELDS = ("instructions", "llm_judge", "language", "prompt")
@@ -97,13 +97,7 @@ def _read_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     given = params.get("input") if isinstance(params, Mapping) else None
     if given is None:
         given, field = row.get("prompt"), "prompt" if params is None else field
-    if isinstance(given, str) and given.strip():
-        return (Message("user", given),)
-    if not isinstance(given, list) or not given:
-        raise TaskError(
-            "these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages"
-        )
-    messages = tuple(_read_message(item, f"{field}.{index}") for index, item in enumerate(given))
+    messages = read_messages(given, field, blank=False)
     roles = [message.role for message in messages]
     if "user" not in roles or roles[-1] == "assistant":
         raise TaskError(
@@ -113,32 +107,3 @@ def _read_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
             allowed="a user's message at the end",
         )
     return messages
-
-
-def _read_message(item: Any, place: str) -> Message:
-    if not isinstance(item, Mapping):
-        raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
-    role = item.get("role")
-    if role not in _ROLES:
-        raise TaskError(
-            "there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES)
-        )
-    return Message(cast("Role", role), _read_content(item.get("content"), f"{place}.content"))
-
-
-def _read_content(value: Any, field: str) -> str:
-    """Return a message's text; the parts of a content list are joined as they are."""
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in value)
-    ):
-        return "".join(part["text"] for part in value)
-    if not isinstance(value, str) or not value.strip():
-        raise TaskError(
-            "this is not a text",
-            field=field,
-            found=shorten_value(value),
-            allowed="a text that is not blank, or a list of text parts",
-        )
-    return value

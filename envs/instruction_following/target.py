@@ -315,7 +315,7 @@ def _read_arguments(name: str, item: Mapping[str, Any], place: str) -> Mapping[s
     try:
         read_arguments(name, own)
     except TaskError as bad:
-        raise _move_error(bad, place if given is None else f"{place}arguments.") from None
+        raise bad.copy_with(field=f"{place}{'' if given is None else 'arguments.'}{bad.field}") from None
     return own
 
 
@@ -330,26 +330,16 @@ def _check_language(target: InstructionTarget, prefix: str) -> InstructionTarget
     try:
         code = find_language(target.language).code
     except LanguageUnsupported as unknown:
-        raise _move_error(unknown, prefix) from None
+        raise unknown.copy_with(field=prefix + unknown.field) from None
     refused: list[TaskError] = []
     for number, item in enumerate(target.instructions):
         try:
             require_language(item.instruction_id, code)
         except LanguageUnsupported as missing:
-            refused.append(_move_error(missing, f"{prefix}instructions.{number}.", "instruction_id"))
+            refused.append(missing.copy_with(field=f"{prefix}instructions.{number}.instruction_id"))
     if refused:
         raise _join_problems(refused)
     return InstructionTarget(code, target.instructions, target.llm_judge, target.prompt)
-
-
-def _move_error(error: TaskError, place: str, field: str = "") -> TaskError:
-    return type(error)(
-        error.problem,
-        field=place + (field or error.field),
-        found=error.found,
-        allowed=error.allowed,
-        remedy=error.remedy,
-    )
 
 
 def _join_problems(problems: list[TaskError]) -> TaskError:
@@ -361,7 +351,7 @@ def _join_problems(problems: list[TaskError]) -> TaskError:
     ]
     more = [f"  and {len(problems) - 1 - len(others)} more"] if len(problems) - 1 > len(others) else []
     text = "\n".join([first.problem, *others, *more])
-    return type(first)(text, field=first.field, found=first.found, allowed=first.allowed, remedy=first.remedy)
+    return first.copy_with(problem=text)
 
 
 def _iter_rest(problems: list[TaskError]) -> Iterator[TaskError]:

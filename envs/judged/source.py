@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gavel.envs.interfaces.nemo_gym.rows import read_messages
 from gavel.envs.judged.criteria import CRITERIA, read_criteria
 from gavel.envs.judged.environment import NAME, TARGET_FORMAT
 from gavel.envs.judged.rules import RULES, read_rules
 from gavel.envs.judged.target import TURNS, check_target
+from gavel.envs.messages import read_messages
 from gavel.envs.sources import Licence, read_json_cell, read_optional_id
 from gavel.envs.types import Task, TaskError
 from gavel.models.errors import shorten_value

@@ -86,14 +86,7 @@ def read_rubric_file(path: Path, field: str = "file") -> RubricForm:
 
 def _place_error(failed: ConfigError, node: yaml.Node, path: Path) -> ConfigError:
     where = f"{path}:{_find_line(node, failed.field.split('.'))}"
-    return ConfigError(
-        failed.problem,
-        where=failed.where or where,
-        field=failed.field,
-        found=failed.found,
-        allowed=failed.allowed,
-        remedy=failed.remedy,
-    )
+    return failed.copy_with(where=failed.where or where)
 
 
 def _find_line(node: yaml.Node, field: Sequence[str]) -> int:

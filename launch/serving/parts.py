@@ -94,15 +94,7 @@ def make_offers(config: ServeConfig) -> list[Offer]:
         try:
             offers.append(_make_offer(name, _make_further_config(config, words)))
         except ConfigError as failed:
-            field = f"also.{name}: {failed.field}".removesuffix(": ")
-            raise ConfigError(
-                failed.problem,
-                where=failed.where,
-                field=field,
-                found=failed.found,
-                allowed=failed.allowed,
-                remedy=failed.remedy,
-            ) from None
+            raise failed.copy_with(field=f"also.{name}: {failed.field}".removesuffix(": ")) from None
     _check_used(config, offers)
     return offers
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import shlex
 from pathlib import Path
 
 import pytest
 from tests.support.runs import STRICT
 
+from gavel.envs.instruction_following.instructions import LanguageUnsupported
+from gavel.envs.types import TaskError
 from gavel.launch.cli.command_line import main
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.compose.next_command import FailedCommand
-from gavel.models.errors import ConfigError, Findings, NextCommand
+from gavel.models.errors import ConfigError, Findings, InputError, NextCommand
 
 Capture = pytest.CaptureFixture[str]
 SERVED = ("base_url=http://127.0.0.1:1/v1", "model=m")
@@ -104,3 +107,13 @@ def test_a_service_asks_for_its_policy_only_where_it_plays() -> None:
     with pytest.raises(ConfigError, match=r"this choice needs policy\.base_url"):
         compose_config("serve", [*words, "gym.play=true"])
     assert compose_config("serve", [*words, "gym.play=true", "policy=smollm2"]).policy.mode == "managed"
+
+
+@pytest.mark.parametrize("kind", [InputError, ConfigError, TaskError, LanguageUnsupported])
+def test_an_error_that_is_told_elsewhere_stays_what_it_is(kind: type[InputError]) -> None:
+    remedy = NextCommand("probe", "run `gavel probe` with this composition")
+    failed = kind("bad", where="f:3", field="a.b", found="1", allowed="2", remedy=remedy)
+    moved = failed.copy_with(field="c.a.b")
+    assert type(moved) is kind
+    assert str(moved) == str(failed).replace("a.b", "c.a.b")
+    assert (moved.remedy, str(pickle.loads(pickle.dumps(moved)))) == (remedy, str(moved))

@@ -8,14 +8,15 @@ top level; what its abstention and verifif servers read has their names). What G
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, get_args
 
 from gavel.envs.interfaces.nemo_gym.names import make_agent_name
 from gavel.envs.interfaces.nemo_gym.shapes import find_shape
+from gavel.envs.messages import read_messages
 from gavel.envs.sources import Licence
 from gavel.envs.types import Task, TaskError
 from gavel.models.codec import load, record, to_plain
-from gavel.models.errors import ConfigError, shorten_value
+from gavel.models.errors import ConfigError
 from gavel.models.types import Message, Role
 
 BLOCK = "gavel"
@@ -112,42 +113,3 @@ def read_input_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     """
     params = row.get("responses_create_params")
     return read_messages(params.get("input") if isinstance(params, Mapping) else None, _FIELD)
-
-
-def read_messages(given: Any, field: str) -> tuple[Message, ...]:
-    """Return a text, or a list of ``{role, content}``, as messages.
-
-    Raises:
-        TaskError: names the field.
-    """
-    if isinstance(given, str):
-        return (Message("user", given),)
-    if not isinstance(given, list) or not given:
-        raise TaskError(
-            "these are no messages", field=field, found=shorten_value(given), allowed="a text, or a list of messages"
-        )
-    return tuple(_read_message(item, f"{field}.{place}") for place, item in enumerate(given))
-
-
-def _read_message(item: Any, place: str) -> Message:
-    if not isinstance(item, Mapping) or item.get("type", "message") != "message":
-        raise TaskError("this is not a message", field=place, found=shorten_value(item), allowed="{role, content}")
-    role, content = item.get("role"), item.get("content")
-    if role not in _ROLES:
-        raise TaskError(
-            "there is no such role", field=f"{place}.role", found=shorten_value(role), allowed=", ".join(_ROLES)
-        )
-    if (
-        isinstance(content, list)
-        and content
-        and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content)
-    ):
-        content = "".join(part["text"] for part in content)
-    if not isinstance(content, str):
-        raise TaskError(
-            "this is not a text",
-            field=f"{place}.content",
-            found=shorten_value(content),
-            allowed="a text, or a list of text parts",
-        )
-    return Message(cast("Role", role), content)

@@ -84,9 +84,7 @@ def _check_weights(config: TrainConfig) -> tuple[bool, list[GavelError]]:
     try:
         model = embedded.find_embedded(name)
     except ConfigError as failed:
-        return False, [
-            ConfigError(failed.problem, field="trainer.model", found=name, allowed=failed.allowed, remedy=failed.remedy)
-        ]
+        return False, [failed.copy_with(field="trainer.model", found=name)]
     if model is None:
         if Path(name).expanduser().is_dir():
             return True, []
