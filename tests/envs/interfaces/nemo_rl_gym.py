@@ -14,11 +14,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import yaml
 from aiohttp import web
 from tests.envs.interfaces.nemo_rl_support import ROOT, make_run, overrides, write_tasks
@@ -218,26 +217,41 @@ def start_gym(config: Any, tokenizer: Any, url: str) -> Any:
     )
 
 
-def read_config(tmp_path: Path) -> tuple[Any, Any]:
-    """The trainer's config as NeMo-RL's script makes it of our YAML, and its tokenizer."""
-    import nemo_rl.algorithms.grpo as grpo
-    import nemo_rl.utils.memory_tracker as memory
-    from nemo_rl.algorithms.utils import get_tokenizer
-    from nemo_rl.environments.nemo_gym import setup_nemo_gym_config
-    from nemo_rl.models.generation import configure_generation_config
-    from nemo_rl.utils.config import load_config
-    from omegaconf import OmegaConf
+class Setup:
+    """Stands in for NeMo-RL's ``setup``, which takes GPUs: makes loaders of what the script has loaded, serves the
+    policy, and starts NeMo Gym as it does.
+    """
 
-    memory.memory_summary = lambda **_: ""  # wants a dashboard
-    config = grpo.MasterConfig(**OmegaConf.to_container(load_config(tmp_path / "nemo_rl.yaml"), resolve=True))
-    tokenizer = get_tokenizer(config.policy["tokenizer"])
-    config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
-    setup_nemo_gym_config(config, tokenizer)
-    return config, tokenizer
+    def __init__(self, say: Say, size: int) -> None:
+        from tests.envs.interfaces import nemo_rl_harness as harness
+
+        self.say, self.size = say, size
+        self.policy, self.log = harness.StandIn(), harness.Log()
+        self.open = ExitStack()
+        self.tokenizer: Any = None
+
+    def __call__(self, config: Any, tokenizer: Any, dataset: Any, validated: Any, processor: Any = None) -> Any:
+        import nemo_rl.algorithms.grpo as grpo
+        from nemo_rl.algorithms.loss import ClippedPGLossFn
+        from nemo_rl.data.collate_fn import rl_collate_fn
+        from tests.envs.interfaces import nemo_rl_harness as harness
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        assert grpo.should_use_nemo_gym(config)
+        self.tokenizer = tokenizer
+        generation = harness.StandInGeneration(tokenizer, lambda *_: "")
+        generation.cfg = config.policy["generation"]
+        served = self.open.enter_context(serving_policy(tokenizer, self.say))
+        made = {"collate_fn": rl_collate_fn, "drop_last": True}
+        train = StatefulDataLoader(dataset, batch_size=self.size, **made)
+        validation = StatefulDataLoader(validated, batch_size=config.grpo.val_batch_size, **made) if validated else None
+        gym = start_gym(config, tokenizer, served.url)
+        loss, state = ClippedPGLossFn(config.loss_fn), grpo._initial_grpo_save_state()
+        logged = (loss, self.log, harness.StandIn(), state, config, None, None)
+        return self.policy, generation, gym, None, train, validation, *logged
 
 
-@contextmanager
-def gym_training(
+def run_gym(
     tmp_path: Path,
     url: str,
     say: Say,
@@ -247,59 +261,54 @@ def gym_training(
     generations: int = 8,
     failure: FailurePolicy | None = None,
     **options: Any,
-) -> Iterator[dict[str, Any]]:
-    """Set a training up, the whole way from our YAML, its servers started; yields what trainers are called with, in
-    order.
-    """
+) -> Setup:
+    """Train from our YAML with NeMo-RL's own script for NeMo Gym, hooked as the wrapper hooks it."""
     import nemo_rl.algorithms.grpo as grpo
-    from nemo_rl.algorithms.loss import ClippedPGLossFn
-    from nemo_rl.data.collate_fn import rl_collate_fn
-    from nemo_rl.data.utils import setup_response_data
-    from tests.envs.interfaces import nemo_rl_harness as harness
-    from torchdata.stateful_dataloader import StatefulDataLoader
+    import nemo_rl.distributed.virtual_cluster as cluster
+    import nemo_rl.utils.memory_tracker as memory
 
+    from gavel.launch.training.nemo_rl.main import run_script
+
+    memory.memory_summary = lambda **_: ""  # wants a dashboard
     failure, size = failure or FailurePolicy(max_ungraded_fraction=1.0), prompts or tasks
     raw = render_gym(tmp_path, url, tasks=tasks, prompts=size, generations=generations, failure=failure, **options)
-    config, tokenizer = read_config(tmp_path)
-    with serving_policy(tokenizer, say) as served, hooked_gym(raw, tmp_path):
-        dataset, validated = setup_response_data(tokenizer, config.data, env_configs=None)
-        if validated is not None:
-            config.grpo.max_val_samples = config.grpo.val_batch_size = len(validated)
-        generation = harness.StandInGeneration(tokenizer, lambda *_: "")
-        generation.cfg = config.policy["generation"]
-        loader = {"collate_fn": rl_collate_fn, "drop_last": True}
-        environments = {"nemo_gym": start_gym(config, tokenizer, served.url)}
-        try:
-            yield {
-                "policy": harness.StandIn(),
-                "policy_generation": generation,
-                "dataloader": StatefulDataLoader(dataset, batch_size=size, **loader),
-                "val_dataloader": StatefulDataLoader(validated, batch_size=len(validated), **loader)
-                if validated
-                else None,
-                "tokenizer": tokenizer,
-                "loss_fn": ClippedPGLossFn(config.loss_fn),
-                "task_to_env": environments,
-                "val_task_to_env": environments,
-                "logger": harness.Log(),
-                "checkpointer": harness.StandIn(),
-                "grpo_save_state": grpo._initial_grpo_save_state(),
-                "master_config": config,
-            }
-        finally:
-            grpo.shutdown_environments(environments, environments)
+    made = Setup(say, size)
+    kept = (grpo.setup, cluster.init_ray, sys.argv, Path.cwd())
+    grpo.setup, cluster.init_ray = made, lambda *_: None
+    try:
+        with hooked_gym(raw, tmp_path), made.open:
+            assert run_script(raw, tmp_path / "nemo_rl.yaml") == 0
+    finally:
+        grpo.setup, cluster.init_ray, sys.argv, folder = kept
+        os.chdir(folder)
+    return made
 
 
 def train_gym(tmp_path: Path, url: str, say: Say, **options: Any) -> Any:
     """One step of ``grpo_train`` with rollouts by NeMo Gym."""
-    import nemo_rl.algorithms.grpo as grpo
     from tests.envs.interfaces.nemo_rl_train import Trained
 
-    with gym_training(tmp_path, url, say, **options) as parts:
-        grpo.grpo_train(*parts.values())
-    return Trained(parts["policy"].trained, parts["logger"].metrics, tmp_path / "run")
+    made = run_gym(tmp_path, url, say, **options)
+    return Trained(made.policy.trained, made.log.metrics, tmp_path / "run")
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ledger."""
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+def train_gym_async(tmp_path: Path, url: str, say: Say, *, age: int = 1, **options: Any) -> Any:
+    """Steps of ``async_grpo_train`` with rollouts by NeMo Gym: its collector, buffer and Gym's servers are real."""
+    import nemo_rl.algorithms.async_utils as package
+    import nemo_rl.algorithms.grpo as grpo
+    from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
+    from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
+    from tests.envs.interfaces.nemo_rl_async import AsyncTrained, _read_row
+
+    for name in ("ReplayBuffer", "AsyncTrajectoryCollector"):
+        ACTOR_ENVIRONMENT_REGISTRY[f"nemo_rl.algorithms.async_utils.{name}"] = PY_EXECUTABLES.SYSTEM
+    ahead = {"max_trajectory_age_steps": age, "in_flight_weight_updates": True}
+    options["grpo"] = {**options.get("grpo", {}), "async_grpo": ahead}
+    kept = (package.AsyncTrajectoryCollector, grpo.async_grpo_train)
+    try:
+        made = run_gym(tmp_path, url, say, kind="gym_async", **options)
+    finally:
+        package.AsyncTrajectoryCollector, grpo.async_grpo_train = kept
+    trained = made.policy.trained
+    steps = [[_read_row(batch, place, made.tokenizer) for place in range(batch.size)] for batch in trained]
+    return AsyncTrained(steps, made.log.metrics, tmp_path / "run", trained)

@@ -7,21 +7,28 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from tests.envs.interfaces.nemo_rl_gym import GYM, train_gym
-from tests.envs.interfaces.nemo_rl_support import LOST, OPENING, RIGHT, ROOT, answer_all, serving, write_tasks
+from tests.envs.interfaces.nemo_rl_gym import GYM, train_gym, train_gym_async
+from tests.envs.interfaces.nemo_rl_support import ABSTAINED, LOST, OPENING, ROOT, answer_all, serving, write_tasks
 from tests.envs.vera_mh import support as vera
 from tests.support.runs import rows
 
 if not (ROOT and GYM):
     pytest.skip("NEMO_RL_ROOT and an importable nemo_gym are needed together", allow_module_level=True)
 
+from tests.envs.interfaces.nemo_rl_async import Script, _read_row, read_number, sort_wanted
 from tests.envs.interfaces.nemo_rl_exact import wanted_advantages
-from tests.envs.interfaces.nemo_rl_train import R, W, advantages, trainer_process
+from tests.envs.interfaces.nemo_rl_harness import make_tokenizer
+from tests.envs.interfaces.nemo_rl_train import R, W, trainer_process
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NAMES = {"a": "abstention", "b": "instruction_following", "c": "vera_mh"}
 FIRST = (R, W, R, f"{R} {LOST}", W, R, W, R)
+HALF, GONE = f"no {ABSTAINED}", f"{R} {LOST}"
+VALUES = {R: Fraction(1), W: Fraction(0), HALF: Fraction(1, 2)}
+TABLE = [[R, R, W, GONE], [R, GONE, GONE, GONE], [R, W, HALF, GONE], [R, R, R, GONE]]
+HALVES = ("reward=tiered", "reward.abstain=0.5", "reward.incorrect=0")
 TALKS = ("yes", R, "yes", LOST)
 
 
@@ -113,24 +120,103 @@ def test_three_environments_in_one_step_are_played_graded_and_told_apart(tmp_pat
     assert {one.body["model"] for one in server.requests} == {"judge-all", "simulator-model"}
 
 
+def check_table(step: list[Any]) -> None:
+    """Every group of a step has the advantages and weights of its graded samples alone."""
+    assert len(step) == 16
+    for number in {row.task for row in step}:
+        group = [row for row in step if row.task == number]
+        found = sorted((row.said, row.advantage) for row in group)
+        wanted = sort_wanted(TABLE[number % 4], VALUES, leave_one_out=True, normalize=True)
+        assert [said for said, _ in found] == [said for said, _ in wanted]
+        assert [one for _, one in found] == pytest.approx([one for _, one in wanted], abs=1e-5)
+        assert {row.weight for row in group if row.said == GONE} == {0.0}
+        assert {row.weight for row in group if row.said != GONE} == {1.0}
+
+
+def check_figures(found: dict[str, Any]) -> None:
+    """The figures of a step of the whole table are of its ten graded samples."""
+    mean = sum([1, 1, 0, 1, 1, 0, 0.5, 1, 1, 1]) / 10
+    assert found["reward"] == found["reward/graded_mean"] == pytest.approx(mean)
+    assert (found["judge/samples"], found["judge/graded"], found["judge/ungraded"]) == (16, 10, 6)
+    assert found["judge/ungraded/provider_unavailable"] == 6
+    assert found["env/abstention/accuracy"] == pytest.approx(7 / 10)
+    assert found["advantages/largest"] <= found["advantages/bound"] * 1.001
+
+
+def check_ledger(folder: Path, steps: int) -> None:
+    """``steps.jsonl`` holds what each step has used, with the weights of the verdicts in the ledger."""
+    uids = {row["uid"]: row["verdict"] for row in rows(folder / "ledger", "abstention.rows.jsonl")}
+    train = [row for row in rows(folder / "ledger", "steps.jsonl") if row["split"] == "train"]
+    assert [row["step"] for row in train] == [one for step in range(1, steps + 1) for one in [step] * 16]
+    assert all(row["weight"] == float(uids[row["uid"]]["failure"] is None) for row in train)
+
+
 @pytest.mark.timeout(600)
-def test_a_lost_call_is_out_of_the_baseline_and_of_the_validation(tmp_path: Path) -> None:
-    order = [R, R, W, R, W, R, W, f"{R} {LOST}"]
+def test_lost_calls_leave_no_trace_in_a_synchronous_step_and_its_validation(tmp_path: Path) -> None:
     with serving() as server:
         done = train_gym(
-            tmp_path,
-            server.base_url,
-            lambda _, count: order[count % 8] if count < 16 else R,
-            tasks=1,
-            validation=8,
+            tmp_path, server.base_url, Script(TABLE), tasks=4, generations=4, validation=4, more=HALVES,
             grpo={"val_at_start": True, "val_period": 5},
-        )
+        )  # fmt: skip
     (batch,) = done.batches
-    assert sorted(advantages(batch)) == [-1.291] * 3 + [0.0] + [0.913] * 4
-    assert batch["sample_mask"].sum() == 7
-    assert done.metrics["validation", 0]["accuracy"] == pytest.approx(4 / 7)
-    assert done.metrics["train", 1]["reward"] == pytest.approx(4 / 7)
-    assert done.metrics["train", 1]["judge/ungraded/provider_unavailable"] == 1
-    splits = [row["split"] for row in rows(done.folder / "ledger", "steps.jsonl")]
-    assert sorted(splits) == ["train"] * 8 + ["validation"] * 8
-    assert RIGHT in str(rows(done.folder / "ledger", "abstention.rows.jsonl")[0]["result"]["transcript"])
+    step = [_read_row(batch, place, make_tokenizer("chatml")) for place in range(batch.size)]
+    check_table(step)
+    found = done.metrics["train", 1]
+    check_figures(found)
+    assert found["total_reward/mean"] == found["gavel_abstention_agent/reward/mean"] == found["reward"]
+    check_ledger(done.folder, 1)
+    # The first line of the four tasks: all right.
+    assert done.metrics["validation", 0]["accuracy"] == 1.0
+
+
+@pytest.mark.timeout(600)
+def test_lost_calls_leave_no_trace_in_asynchronous_steps(tmp_path: Path) -> None:
+    with serving() as server:
+        done = train_gym_async(
+            tmp_path, server.base_url, Script(TABLE), tasks=24, prompts=4, generations=4, steps=2, validation=4,
+            more=HALVES, grpo={"val_at_start": True, "val_period": 5},
+        )  # fmt: skip
+    for number, step in enumerate(done.steps, 1):
+        check_table(step)
+        check_figures(done.metrics["train", number])
+    assert len(done.steps) == 2
+    check_ledger(done.folder, 2)
+    assert done.metrics["validation", 0]["accuracy"] == 1.0
+
+
+def kill_agent(folder: Path) -> None:
+    """Kill the process that serves this training's agent, as a lack of memory would."""
+    for one in psutil.process_iter(["cmdline"]):
+        words = one.info["cmdline"] or []
+        if "--serve" in words and str(folder) in one.environ().get("NEMO_GYM_CONFIG_DICT", ""):
+            one.kill()
+
+
+@pytest.mark.timeout(600)
+def test_a_step_outlives_its_agent_and_replies_that_the_engine_could_not_draw(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def say(prompt: str, count: int) -> str | int:
+        number = read_number(prompt)
+        if number == 1:
+            return 500
+        if count == 6 and not killed:
+            killed.append(count)
+            kill_agent(tmp_path)
+        return [R, W][count % 2]
+
+    with serving() as server:
+        done = train_gym(tmp_path, server.base_url, say, tasks=2, generations=8)
+    (batch,) = done.batches
+    found, weights = done.metrics["train", 1], batch["sample_mask"].tolist()
+    assert killed
+    # The engine's failures are one group of eight, lost as a whole; all of the other was drawn, some of it again.
+    assert weights == [*[1.0] * 8, *[0.0] * 8]
+    assert (found["judge/graded"], found["judge/ungraded"]) == (8, 8)
+    told = {row["uid"]: row["verdict"] for row in rows(done.folder / "ledger", "abstention.rows.jsonl")}
+    used = [row["uid"] for row in rows(done.folder / "ledger", "steps.jsonl")]
+    assert len(set(used)) == 16
+    assert set(used) <= set(told)
+    rewards = [told[uid]["reward"] for uid in used[:8]]
+    replies = [_read_row(batch, place, make_tokenizer("chatml")).said for place in range(8)]
+    assert rewards == [float(said == R) for said in replies], "each reply has the grade of its own words"
