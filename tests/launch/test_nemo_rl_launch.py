@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 from tests.envs.interfaces.nemo_rl_support import ROOT, make_run, overrides, render_alone, serving, write_tasks
 from tests.support.runs import Done
 
+from gavel.envs.interfaces.nemo_gym import SEARCH_DIR
 from gavel.envs.interfaces.nemo_rl.config import read_config
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode
 from gavel.envs.types import TaskError
 from gavel.launch.training.nemo_rl.config import KINDS
+from gavel.launch.training.nemo_rl.gym import prepare_gym
 from gavel.launch.training.nemo_rl.main import read_yaml, resolve_config
 from gavel.launch.training.nemo_rl.preflight import list_findings
 from gavel.launch.training.preflight import list_new_findings
@@ -255,6 +259,52 @@ async def test_a_config_by_hand_is_resolved_on_top_of_what_it_names(tmp_path: Pa
     copy = yaml.safe_load(resolve_config(config, tmp_path / "mine.yaml").read_text())
     assert copy == config
     assert "defaults" not in copy
+
+
+def test_a_training_by_nemo_gym_names_its_agents_and_lays_out_what_gym_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tmp_path / "image" / "responses_api_models" / "vllm_model" / ".venv"
+    image.mkdir(parents=True)
+    monkeypatch.setenv("NEMO_GYM_VENV_DIR", str(tmp_path / "image"))
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", "/mine")
+    for kind in ("gym", "gym_async"):
+        config = emitted(tmp_path, kind=kind, gpus_per_node=2)
+        assert list_findings(config, probe=False, places=False) == []
+        assert KINDS[kind].script == "examples/nemo_gym/run_grpo_nemo_gym.py"
+        assert (config["grpo"]["async_grpo"]["enabled"] is True) == (kind == "gym_async")
+        assert config["grpo"]["max_val_samples"] is None
+        assert config["policy"]["generation"]["vllm_cfg"]["expose_http_server"] is True
+        assert config["env"]["should_use_nemo_gym"] is True
+        assert config["data"]["train"]["agent"] == "gavel_abstention_agent"
+    agent = config["env"]["nemo_gym"]["gavel_abstention_agent"]["responses_api_agents"]["gavel_agent"]
+    prepare_gym(config)
+    prepare_gym(config)
+    assert orjson.loads(Path(agent["gavel"]).read_bytes()) == config["env"]["gavel_abstention"]
+    assert os.environ["NEMO_GYM_EXTRA_ROOTS"].split(os.pathsep) == [str(SEARCH_DIR), "/mine"]
+    assert (SEARCH_DIR / "responses_api_agents" / "gavel_agent" / agent["entrypoint"]).is_file()
+    venvs = Path(config["env"]["nemo_gym"]["uv_venv_dir"])
+    python = venvs / "responses_api_agents" / "gavel_agent" / ".venv" / "bin" / "python"
+    said = subprocess.run([python, "-c", "import sys, gavel; print(sys.prefix)"], capture_output=True, text=True)
+    assert said.stdout.strip() == sys.prefix
+    assert (venvs / "responses_api_models" / "vllm_model" / ".venv").resolve() == image
+
+
+def test_what_does_not_fit_between_rows_and_agents_is_found(tmp_path: Path) -> None:
+    config = emitted(tmp_path, kind="gym", check_workers=2)
+    (found,) = list_findings(config, probe=False, places=False)
+    assert found.field == "env.gavel_abstention.check_workers"
+    config["env"]["gavel_abstention"]["check_workers"] = 0
+    del config["env"]["nemo_gym"]["gavel_abstention_agent"]
+    (found,) = list_findings(config, probe=False, places=False)
+    assert (found.field, found.allowed) == ("data.train[0].agent", "gavel_abstention_agent")
+    native = emitted(tmp_path)
+    native["data"]["train"]["agent"] = "gavel_abstention_agent"
+    (found,) = list_findings(native, probe=False, places=False)
+    assert (found.field, found.allowed) == ("data.train[0].agent", "null")
+    config = emitted(tmp_path, kind="gym", overrides={"env": {"should_mask_flagged_samples": False}})
+    (found,) = list_findings(config, probe=False, places=False)
+    assert found.field == "env.should_mask_flagged_samples"
 
 
 SCRIPT = """

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gavel.envs.interfaces.nemo_gym import SEARCH_DIR
 from gavel.envs.interfaces.nemo_rl.config import PREFIX
 from gavel.envs.interfaces.nemo_rl.gym_process import AGENT, GROUP
+from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
 from gavel.models.codec import to_json
+from gavel.models.errors import ConfigError, shorten_value
 from gavel.models.files import write_whole
 
 MODEL, MODEL_CONFIG = "policy_model", "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
@@ -51,6 +53,44 @@ def make_section(keys: Iterable[str], folder: Path) -> dict[str, Any]:
     started = {"skip_venv_if_present": True, "uv_venv_dir": str(folder / "venvs")}
     gym = {"config_paths": [MODEL_CONFIG], **started, **raw, **agents}
     return {"should_use_nemo_gym": True, "should_mask_flagged_samples": True, "nemo_gym": gym}
+
+
+def list_gym_findings(config: Mapping[str, Any], *, gym: bool) -> Iterator[ConfigError]:
+    """Yield what does not fit between our data sets, our environments and the agents of the section ``env.nemo_gym``.
+
+    Args:
+        config: the trainer's, resolved.
+        gym: whether NeMo Gym rolls out.
+    """
+    environments = config.get("env") or {}
+    section = environments.get("nemo_gym") if isinstance(environments.get("nemo_gym"), Mapping) else {}
+    for key, entry in list_gavel_entries(config.get("data") or {}):
+        agent = entry.get("agent")
+        if not gym and agent is not None:
+            yield ConfigError(
+                "an agent plays rows where NeMo Gym rolls out",
+                field=f"{key}.agent",
+                found=shorten_value(agent),
+                allowed="null",
+                remedy="leave it out, or choose trainer=nemo_rl_gym",
+            )
+        elif gym and agent not in (section or {}):
+            yield ConfigError(
+                "NeMo Gym gives a row to the agent that it names, and there is none of this name",
+                field=f"{key}.agent",
+                found=shorten_value(agent),
+                allowed=make_agent(str(entry.get("env_name"))),
+                remedy=f"describe it in env.nemo_gym, with {GROUP}.{AGENT}, or let `gavel train` write the config",
+            )
+    for name, value in environments.items() if gym else ():
+        if str(name).startswith(PREFIX) and isinstance(value, Mapping) and value.get("check_workers"):
+            yield ConfigError(
+                "these are workers of NeMo-RL's Ray, of which NeMo Gym's agents are no part",
+                field=f"env.{name}.check_workers",
+                found=shorten_value(value["check_workers"]),
+                allowed="0: checks run in processes beside the agent",
+                remedy="trainer.check_workers=0",
+            )
 
 
 def prepare_gym(config: Mapping[str, Any]) -> None:

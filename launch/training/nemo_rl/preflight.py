@@ -27,6 +27,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import (
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl.config import KINDS, count_policy_turns
+from gavel.launch.training.nemo_rl.gym import list_gym_findings
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.launch.training.trainer import SECTION
 from gavel.models.calls.transport import list_unset_variables
@@ -82,6 +83,7 @@ def _check_modes(config: Mapping[str, Any]) -> Iterator[ConfigError]:
         yield ConfigError("there is no such trainer", field=f"{SECTION}.kind", found=kind, allowed=", ".join(KINDS))
         return
     yield from refuse_mode(config, settle_kind(config, kind))
+    yield from list_gym_findings(config, gym=KINDS[kind].gym)
     root = Path(str(section.get("nemo_rl_root", "")))
     if not (root / KINDS[kind].script).is_file():
         yield ConfigError(
