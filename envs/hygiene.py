@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from gavel.envs.rows import check_file, read_lines, read_rows
+from gavel.envs.rows import check_file, read_rows, read_text_lines
 from gavel.models.codec import record
 from gavel.models.errors import InputError
 
@@ -93,7 +93,7 @@ def _read_questions(path: Path) -> Iterator[str]:
         InputError: a row without a question; a protected set must not be read in part.
     """
     if path.suffix == ".txt":
-        yield from (line for _, line in read_lines(path))
+        yield from (line for _, line in read_text_lines(path))
         return
     for line in read_rows(path):
         if line.error is not None:

@@ -46,7 +46,7 @@ def read_rows(path: Path) -> Iterator[Line]:
         )
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file that are not blank, without the spaces around them, by number.
 
     Raises:

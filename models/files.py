@@ -259,3 +259,12 @@ def _make_write_error(path: Path, failed: OSError) -> PersistenceError:
         f"{path}: could not be written: {failed.strerror}\n"
         "  fix:     make room or mend the folder, then run the same command again; everything stored before is kept"
     )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where the file is not there, is damaged or holds another value."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.envs.hygiene import compute_file_sha256
-from gavel.envs.rows import check_file, read_lines, read_rows
+from gavel.envs.rows import check_file, read_rows, read_text_lines
 from gavel.models.codec import record
 from gavel.models.errors import InputError, find_nearest
 
@@ -48,7 +48,7 @@ def read_protected(
 
 
 def _read_checked(path: Path, known: Collection[str]) -> Iterator[str]:
-    for number, name in read_lines(path) if path.suffix == ".txt" else _read_rows(path):
+    for number, name in read_text_lines(path) if path.suffix == ".txt" else _read_rows(path):
         if name not in known:
             near = find_nearest(name, known)
             raise InputError(

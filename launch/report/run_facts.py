@@ -8,25 +8,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gavel.launch.config.schema import RolloutConfig
 from gavel.launch.runs.accounting import ServiceAccount, describe_money
 from gavel.launch.runs.child import format_options
 from gavel.launch.runs.manifest import Manifest
 from gavel.models.codec import decode
 from gavel.models.errors import InputError
+from gavel.models.files import read_object
 
 
 def read_metrics(path: Path) -> tuple[Mapping[str, Any], bool]:
     """Return what the last finished session wrote, and whether rows came after it."""
     file, results = path / "metrics.json", path / "results.jsonl"
     try:
-        stored = orjson.loads(file.read_bytes())
         stale = results.exists() and results.stat().st_mtime > file.stat().st_mtime
-    except (OSError, orjson.JSONDecodeError):
+    except OSError:
         return {}, False
-    return (stored, stale) if isinstance(stored, dict) else ({}, False)
+    stored = read_object(file)
+    return stored, stale and bool(stored)
 
 
 def describe_run(env: str, manifest: Manifest, config: RolloutConfig | None) -> dict[str, str]:

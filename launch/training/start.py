@@ -6,7 +6,6 @@ import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 from rich.console import Console
@@ -25,7 +24,7 @@ from gavel.launch.training.preflight import Checked
 from gavel.launch.training.trainers import find_trainer
 from gavel.models.codec import compute_digest, to_plain
 from gavel.models.errors import GavelError, InputError
-from gavel.models.files import write_whole
+from gavel.models.files import read_object, write_whole
 
 SUBMITTED, FINISHED = 0, 0
 
@@ -160,11 +159,8 @@ def _check_same(prepared: Prepared) -> None:
 
 def find_job(path: Path) -> str | None:
     """Return the newest Slurm job of a run, None if it has none."""
-    try:
-        value: Any = orjson.loads((path / "job.json").read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return str(value["job"])
+    job = read_object(path / "job.json").get("job")
+    return None if job is None else str(job)
 
 
 def start_slurm(config: TrainConfig, prepared: Prepared, console: Console) -> str:

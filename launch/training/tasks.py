@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gavel.envs.hygiene import compute_file_sha256
 from gavel.envs.registry import can_generate
 from gavel.envs.tasks import PlannedTask, read_tasks
@@ -21,6 +19,7 @@ from gavel.launch.config.task_paths import resolve_task_path
 from gavel.launch.training.trainer import UnnamedError
 from gavel.models.codec import encode_canonical, to_plain
 from gavel.models.errors import ConfigError, GavelError, InputError, shorten_value
+from gavel.models.files import read_object
 
 PACKAGE = "pkg:"
 _SHOWN = 3
@@ -100,7 +99,7 @@ def _make_prepare_command(path: Path, config: TrainConfig, source: object = None
 def _check_manifest(key: str, path: Path, config: TrainConfig, *, required: bool) -> Iterator[GavelError]:
     """Compare the file with the manifest beside it, and ask for the result of the check against protected sets. A
     manifest says nothing of a file it does not list."""
-    manifest = _read_json(path.parent / "manifest.json")
+    manifest = read_object(path.parent / "manifest.json")
     files, origin = manifest.get("files"), manifest.get("source")
     again = _make_prepare_command(path, config, origin.get("path") if isinstance(origin, dict) else None)
     stated = files.get(path.name) if isinstance(files, dict) else None
@@ -130,14 +129,6 @@ def _is_compared(hygiene: Any) -> bool:
         and isinstance(protected, list)
         and all(isinstance(one, dict) and one.get("sha256") for one in protected)
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = orjson.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _find_merged(key: str, path: Path, tasks: Sequence[PlannedTask]) -> Iterator[GavelError]:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from gavel.launch.runs.files import JsonLines, read_lines, write_whole
 from gavel.launch.runs.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
+from gavel.launch.training.judge.folder import read_job
+from gavel.launch.training.start import find_job
 from gavel.models.errors import RecordError
+from gavel.models.files import read_object
 
 DOCUMENTS = st.lists(
     st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(-(2**53), 2**53)), min_size=1, max_size=8
@@ -76,3 +79,15 @@ def test_a_lock_is_free_again_after_release(tmp_path: Path) -> None:
 )
 def test_a_lease_of_another_host_holds_while_its_heart_beats(lease: Lease | None, held: bool) -> None:
     assert (find_holder(lease, 1010.0) is not None) == held
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, {}), ("", {}), ("[1]", {}), ("{", {}), ('{"job": 7}', {"job": 7})]
+)
+def test_an_object_that_is_not_there_or_damaged_is_an_empty_one(
+    text: str | None, expected: dict[str, int], tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / "job.json").write_text(text)
+    assert read_object(tmp_path / "job.json") == read_job(tmp_path) == expected
+    assert find_job(tmp_path) == (str(expected["job"]) if expected else None)

@@ -21,7 +21,7 @@ import orjson
 from gavel.launch.runs.lease import FolderLock, RunFolderError
 from gavel.models.codec import compute_digest, dump, load, record
 from gavel.models.errors import InputError
-from gavel.models.files import write_whole
+from gavel.models.files import read_object, write_whole
 
 BEAT_S = 5.0
 """Seconds between two touches."""
@@ -110,11 +110,7 @@ def process_runs(pid: int) -> bool:
 
 def read_job(folder: Path) -> dict[str, Any]:
     """Return how a shared judge was started: ``job``, or ``host`` and ``pid``; empty if it was not."""
-    try:
-        value = orjson.loads((folder / "job.json").read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return read_object(folder / "job.json")
 
 
 def name_own_judge() -> str:
@@ -196,9 +192,8 @@ def make_begun_path(user: Path) -> Path:
 def list_users(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """Yield the runs (file, job) that said that they need the judge."""
     for path in (folder / "users").glob("*"):
-        if not path.name.endswith(_BEGUN):
-            with contextlib.suppress(OSError, orjson.JSONDecodeError):
-                yield path, orjson.loads(path.read_bytes()).get("job")
+        if not path.name.endswith(_BEGUN) and (said := read_object(path)):  # it may have left meanwhile
+            yield path, said.get("job")
 
 
 def read_queue(folder: Path) -> set[str]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
-import orjson
 from rich.console import Console
 from rich.text import Text
 
 from gavel.launch.config.console import print_line
 from gavel.launch.runs.sweep_index import SweepPoint
 from gavel.models.errors import format_findings
+from gavel.models.files import read_object
 
 _FRAME = re.compile(r"[\s━─│┃╇┼]+")
 _HERE = "POINT"
@@ -122,9 +122,7 @@ def format_ranges(numbers: Sequence[int]) -> str:
 
 def describe_result(run: Path) -> str:
     """Return what the metrics of a run say in one line."""
-    try:
-        metrics = orjson.loads((run / "metrics.json").read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+    if not (metrics := read_object(run / "metrics.json")):
         return "no metrics"
     rows, reward = metrics["rows"], metrics["reward"]
     missing = f", {rows['ungraded']} ungraded" if rows["ungraded"] else ""
