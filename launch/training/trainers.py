@@ -13,7 +13,7 @@ from gavel.models.errors import ConfigError, find_nearest
 
 TRAINERS: Mapping[str, Trainer] = MappingProxyType(
     {
-        **NEMO_RL,  # grpo, grpo_async, single_controller
+        **NEMO_RL,  # its scripts and ways to roll out
         "trl": TRL,
         "command": COMMAND,
     }

@@ -66,6 +66,7 @@ class NemoRlKind:
         async_engine: each rollout always goes on by itself (vLLM's asynchronous engine).
         validates: it has a validation.
         gym: NeMo Gym rolls out.
+        weighs: it takes samples by environment and weight; else all of one prompt are one group, of weight 1.
         keeps_steps: each step is in the ledger; else prompts that fail are skipped, and checkpoints alone tell.
         list_choices: further keys that it demands, of a run and its recipe.
     """
@@ -76,6 +77,7 @@ class NemoRlKind:
     async_engine: bool = False
     validates: bool = True
     gym: bool = False
+    weighs: bool = True
     keeps_steps: bool = True
     list_choices: Callable[[NemoRlRun, Any], Mapping[str, Any]] = lambda *_: {}
 
@@ -115,7 +117,8 @@ def render_environments(run: NemoRlRun, environments: Sequence[TrainedEnvironmen
     """Return the YAML of a training in one environment or several.
 
     Raises:
-        ConfigError: as ``render_config``; also where two environments have one name.
+        ConfigError: the checkout has no exemplar, an override is no key of it, a value cannot be resolved, or two
+            environments have one name.
     """
     exemplar = _load_recipe(run)
     if not run.kind.validates:
@@ -189,7 +192,7 @@ def find_overlaid(run: NemoRlRun, environments: Sequence[TrainedEnvironment]) ->
     anyway.
 
     Raises:
-        ConfigError: as ``render_config``.
+        ConfigError: as ``render_environments``.
     """
     exemplar = _load_recipe(run)
     flat = {key.lstrip("+"): value for key, value in _flatten(run.options.overrides or {}).items()}
@@ -280,7 +283,7 @@ KINDS: Mapping[str, NemoRlKind] = MappingProxyType({
     ),
     "single_controller": NemoRlKind(
         "examples/run_grpo_single_controller.py", "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
-        async_engine=True, validates=False, keeps_steps=False,
+        async_engine=True, validates=False, weighs=False, keeps_steps=False,
     ),
 })  # fmt: skip
 """By ``trainer.kind``."""

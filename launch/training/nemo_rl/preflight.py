@@ -26,7 +26,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import (
 )
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
-from gavel.launch.training.nemo_rl.config import KINDS, count_policy_turns
+from gavel.launch.training.nemo_rl.config import KINDS, count_policy_turns, settle_config
 from gavel.launch.training.nemo_rl.gym import list_gym_findings
 from gavel.launch.training.nemo_rl.wrong_values import find_wrong_values
 from gavel.launch.training.trainer import SECTION
@@ -114,7 +114,7 @@ def _check_modes(config: Mapping[str, Any]) -> Iterator[ConfigError]:
 def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> Iterator[GavelError]:
     verifiers = {name: set[str]() for name in built}
     trained: list[tuple[str, str, Task]] = []
-    single = (config.get(SECTION) or {}).get("kind") == "single_controller"
+    single = not settle_config(config).weighs
     for key, entry in list_gavel_entries(config.get("data") or {}):
         name = entry.get("env_name", "")
         if name not in (config.get("env") or {}):
