@@ -215,6 +215,11 @@ def _dispatch_line(line: CommandLine) -> int:
         from gavel.launch.training.sweep.run import run
 
         return run(verb.name, line.overrides, line.config_dirs, line.runs, _make_console())
+    if any(word.startswith("cluster=") for word in line.overrides):
+        from gavel.launch.training.verb_jobs import is_handed_over, submit_verb
+
+        if is_handed_over(verb.name, line.overrides):
+            return submit_verb(verb.name, line.overrides, line.config_dirs, line.runs, _make_console())
     from gavel.launch.compose.compose import compose_config
 
     config = compose_config(verb.name, line.overrides, line.config_dirs, line.runs)

@@ -8,7 +8,7 @@ import shlex
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -31,6 +31,7 @@ from gavel.launch.training.judge import folder as judge_folder
 from gavel.launch.training.judge.canary import describe_round, read_rounds
 from gavel.launch.training.progress import plan_steps, read_rows
 from gavel.launch.training.start import find_job
+from gavel.launch.training.verb_jobs import describe_jobs, read_jobs
 from gavel.models.codec import record
 from gavel.models.errors import ConfigError, GavelError, InputError
 from gavel.models.vllm import logtail
@@ -61,6 +62,9 @@ def run(config: StatusConfig, console: Console) -> int:
         for line in said:
             print_line(console, line)
         return 0
+    if (jobs := read_jobs(path)) is not None:
+        console.print(_make_table(path, describe_jobs(path, jobs)))
+        return 0
     if (path / "manifest.json").is_file():
         word = shlex.quote(config.run.dir)
         raise ConfigError(
@@ -70,13 +74,17 @@ def run(config: StatusConfig, console: Console) -> int:
             remedy=f"look at it: gavel view {word}; as a file: gavel report {word}",
         )
     plan = read_plan(path)
-    table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)
-    for what, how in _list_rows(path, plan):
-        table.add_row(what, Text(how))
-    console.print(table)
+    console.print(_make_table(path, _list_rows(path, plan)))
     for line in _read_last_lines(path, config.lines):
         print_line(console, line)
     return 0
+
+
+def _make_table(path: Path, rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table("what", "how", title=str(path), title_justify="left", show_edge=False)
+    for what, how in rows:
+        table.add_row(what, Text(how))
+    return table
 
 
 def describe_state(path: Path) -> str:

@@ -35,6 +35,7 @@ class Verb:
 
 _RUN = ("run.dir=DIR", "the run folder; also the first word after the verb")
 _DRY = ("dry_run=true", "say what would be done, and do nothing")
+_SLURM = ("cluster=slurm", "hand it to Slurm; cluster.partition=NAME, cluster.time=… (docs/slurm.md)")
 _SERVICES = ("services.NAME.…", "a further model: the keys are those of policy and judge")
 _DEADLINE = (
     "deadline=TIME",
@@ -95,6 +96,7 @@ _TABLE = (
                                      "served_as"),
             _SERVICES, _OFFLINE,
             _DEADLINE, ("shard=i/n", "one part of the tasks; `gavel merge` puts the parts together"), *_EXPORT,
+            _SLURM, ("shards=N", "with cluster=slurm: so many parts as an array, and a job that merges them"),
             _TRUST, _DRY,
         ),
     ),

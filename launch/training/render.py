@@ -99,6 +99,29 @@ def judge_script(cluster: ClusterConfig, nodes: int, folder: Path, cwd: Path) ->
     )
 
 
+def verb_script(
+    cluster: ClusterConfig, verb: str, folder: Path, cwd: Path, command: str, python_path: str, *, shards: int = 1
+) -> str:
+    """Return the text of the script that runs a verb on a node; ``command`` may hold ``$part``, the number of a
+    shard.
+    """
+    return _render_template(
+        "verb.sbatch.j2",
+        cluster,
+        script=folder / f"{verb}.sbatch",
+        name=f"gavel-{folder.name.removesuffix('.jobs')}-{verb}",
+        what=f"`gavel {verb}` as {shards} parts" if shards > 1 else f"`gavel {verb}`",
+        verb=verb,
+        folder=folder,
+        log=f"{verb}-%A_%a.out" if shards > 1 else f"{verb}-%j.out",
+        cwd=cwd,
+        shards=shards,
+        command=command,
+        python_path=python_path,
+        container_srun=f"srun {_make_container_options(cluster)}" if cluster.container else "",
+    )
+
+
 def _render_template(template: str, cluster: ClusterConfig, **values: object) -> str:
     texts = [*cluster.directives, *cluster.setup, *map(str, values.values())]
     judge = replace(cluster.make_judge_cluster(), time=cluster.time)  # the parts of one job end together

@@ -23,13 +23,14 @@ def _run_command(*command: str) -> subprocess.CompletedProcess[str] | None:
         return None
 
 
-def submit_script(script: Path, after: str | None = None) -> str:
-    """Submit a script; return the job's id. It begins once the job ``after`` has begun, or is cancelled.
+def submit_script(script: Path, after: str | None = None, *, when: str = "after") -> str:
+    """Submit a script; return the job's id. It begins once the job ``after`` has begun, or is cancelled; with ``when``
+    as ``afterany`` once that is over.
 
     Raises:
         ConfigError: Slurm refuses it; has its words.
     """
-    done = _run_command("sbatch", "--parsable", *((f"--dependency=after:{after}",) if after else ()), str(script))
+    done = _run_command("sbatch", "--parsable", *((f"--dependency={when}:{after}",) if after else ()), str(script))
     if done is None or done.returncode != 0:
         raise ConfigError(
             "Slurm does not take this job",

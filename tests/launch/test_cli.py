@@ -107,10 +107,14 @@ def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
 def test_every_key_in_the_help_exists(verb: cli.Verb) -> None:
     from gavel.launch.config import schema
     from gavel.launch.config.keys import find_place
+    from gavel.launch.training.verb_jobs import PLACES
+    from gavel.launch.training.verb_jobs import VERBS as HANDED_OVER
 
     placeholders = {"reward.…": "reward", "services.NAME.…": "services.x"}
     for shown, _ in verb.keys:
         key = placeholders.get(shown, shown.partition("=")[0])
+        if verb.name in HANDED_OVER and key in PLACES:
+            continue
         find_place(getattr(schema, verb.schema), key, {})
 
 
