@@ -260,6 +260,7 @@ def run_gym(
     prompts: int = 0,
     generations: int = 8,
     failure: FailurePolicy | None = None,
+    make: Callable[[Say, int], Setup] | None = None,
     **options: Any,
 ) -> Setup:
     """Train from our YAML with NeMo-RL's own script for NeMo Gym, hooked as the wrapper hooks it."""
@@ -272,7 +273,7 @@ def run_gym(
     memory.memory_summary = lambda **_: ""  # wants a dashboard
     failure, size = failure or FailurePolicy(max_ungraded_fraction=1.0), prompts or tasks
     raw = render_gym(tmp_path, url, tasks=tasks, prompts=size, generations=generations, failure=failure, **options)
-    made = Setup(say, size)
+    made = (make or Setup)(say, size)
     kept = (grpo.setup, cluster.init_ray, sys.argv, Path.cwd())
     grpo.setup, cluster.init_ray = made, lambda *_: None
     try:

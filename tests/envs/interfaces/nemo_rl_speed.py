@@ -104,6 +104,70 @@ def measure(
             ray.kill(handle)
 
 
+def measure_gym(folder: Path, *, prompts: int, generations: int, steps: int, latency: float) -> Iterator[Speed]:
+    """Yield the speeds of some steps that NeMo Gym rolls out, with a judge of ``latency`` seconds.
+
+    ``judged`` begins with the first reply of the policy, which takes no time: the rest of the drawing goes on beside the
+    judging, in NeMo Gym's servers. ``whole`` begins with the rollout. A running Ray is taken for granted.
+    """
+    import nemo_rl.algorithms.grpo as grpo
+    from tests.envs.interfaces.nemo_rl_gym import Setup, train_gym
+
+    count, found, drawn = prompts * generations, list[Speed](), list[float]()
+
+    def say(_: str, place: int) -> str:
+        drawn.append(time.perf_counter())
+        return f"{RIGHT} {place}"
+
+    with server_process("--reply", f"{answer.__module__}:answer", "--latency", str(latency)) as url:
+
+        class Timed(Setup):
+            def __call__(self, *args: Any, **options: Any) -> Any:
+                made = super().__call__(*args, **options)
+                rollout = grpo.run_nemo_gym_rollout_sync
+
+                def run_rollout(*args: Any, **options: Any) -> Any:
+                    bare = count / asyncio.run(_ask(url, count))
+                    drawn.clear()
+                    before, wall, cpu = _read_agent(folder), time.perf_counter(), time.thread_time()
+                    rolled = rollout(*args, **options)
+                    ended = time.perf_counter()
+                    rates = count / (ended - drawn[0]), count / (ended - wall)
+                    after, own = _read_agent(folder), time.thread_time() - cpu
+                    assert float(rolled.final_batch["loss_multiplier"].sum()) == count
+                    spent = (after[0] - before[0]) / count * 1e3, own / count * 1e3
+                    found.append(Speed(*rates, bare, *spent, after[1]))
+                    return rolled
+
+                grpo.run_nemo_gym_rollout_sync = run_rollout
+                return made
+
+        train_gym(
+            folder,
+            url,
+            say,
+            tasks=prompts * steps,
+            prompts=prompts,
+            generations=generations,
+            steps=steps,
+            more=[f"judge.max_in_flight={IN_FLIGHT}"],
+            make=Timed,
+        )
+    yield from found
+
+
+def _read_agent(folder: Path) -> tuple[float, float]:
+    """CPU seconds and the memory, in 10^6 bytes, of the process that serves our agent."""
+    import psutil
+
+    for one in psutil.process_iter(["cmdline"]):
+        words = one.info["cmdline"] or []
+        if "--serve" in words and str(folder) in one.environ().get("NEMO_GYM_CONFIG_DICT", ""):
+            used = one.cpu_times()
+            return used.user + used.system, one.memory_info().rss / 1e6
+    raise AssertionError("no agent is running")
+
+
 @dataclass
 class _Spent:
     wall: float = 0.0
