@@ -107,8 +107,8 @@ def measure(
 def measure_gym(folder: Path, *, prompts: int, generations: int, steps: int, latency: float) -> Iterator[Speed]:
     """Yield the speeds of some steps that NeMo Gym rolls out, with a judge of ``latency`` seconds.
 
-    ``judged`` begins with the first reply of the policy, which takes no time: the rest of the drawing goes on beside the
-    judging, in NeMo Gym's servers. ``whole`` begins with the rollout. A running Ray is taken for granted.
+    ``judged`` begins with the first reply of the policy, which takes no time: the rest is drawn beside the judging, in
+    NeMo Gym's servers. ``whole`` begins with the rollout. A running Ray is taken for granted.
     """
     import nemo_rl.algorithms.grpo as grpo
     from tests.envs.interfaces.nemo_rl_gym import Setup, train_gym
