@@ -8,12 +8,15 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from gavel.models.closing import Closing
+from gavel.models.codec import load
 from gavel.models.errors import GavelError, RecordError, shorten_value
+
+T = TypeVar("T")
 
 _TAIL_BLOCK = 1 << 16
 LINE_DIGEST = "line_digest"
@@ -259,6 +262,16 @@ def _make_write_error(path: Path, failed: OSError) -> PersistenceError:
         f"{path}: could not be written: {failed.strerror}\n"
         "  fix:     make room or mend the folder, then run the same command again; everything stored before is kept"
     )
+
+
+def load_lines(cls: type[T], path: Path) -> list[T]:
+    """Return the records in the lines of a file; one that a kill left torn, or of another version, is passed over."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(orjson.JSONDecodeError, RecordError):
+                found.append(load(cls, orjson.loads(line), where=path.name))
+    return found
 
 
 def read_object(path: Path) -> dict[str, Any]:

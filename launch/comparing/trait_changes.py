@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import orjson
 
 from gavel.envs.traits import TRAITS, Trait
 from gavel.envs.types import Metric
 from gavel.launch.comparing.curves import compute_task_means
 from gavel.launch.comparing.ledgers import LedgerSample
-from gavel.models.codec import load, record
-from gavel.models.errors import InputError
+from gavel.models.codec import record
+from gavel.models.files import load_lines
 from gavel.models.statistics import compute_clustered_mean, compute_t975, encode_names
 
 FILE = "traits.jsonl"
@@ -145,12 +143,4 @@ def compute_payment(samples: Sequence[LedgerSample], place: int) -> Metric | Non
 
 def read_trait_changes(run: Path) -> list[TraitChange]:
     """Return what ``traits.jsonl`` holds; a line that a kill left torn is passed over."""
-    found = []
-    try:
-        lines = (run / FILE).read_bytes().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        with suppress(orjson.JSONDecodeError, InputError):
-            found.append(load(TraitChange, orjson.loads(line), where=FILE, error=InputError))
-    return found
+    return load_lines(TraitChange, run / FILE)

@@ -6,25 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from rich.console import Console
 
-from gavel.envs.interfaces.http.gate import is_local_host
 from gavel.launch.config.console import print_line
 from gavel.launch.report.detail import Stories
 from gavel.launch.report.index import make_index, sort_failures_first
+from gavel.launch.report.loopback import HOST, make_guarded, serve_page
 from gavel.launch.report.overview import make_overview, slice_names
 from gavel.launch.report.page import encode_script, make_page_policy, render_page
 from gavel.launch.report.records import Overview
 from gavel.launch.report.source import ReportSource
 from gavel.launch.report.training_source import TrainingSource
 from gavel.models.codec import to_json
-from gavel.models.errors import RecordError
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _REST = 4.0
 """An overview is made anew after this many times the seconds that the last one took: a large run must not keep a core
 busy.
@@ -130,48 +127,21 @@ def make_application(viewer: Viewer) -> web.Application:
     """Return the service; it answers requests for this machine's own names alone, so that no web page elsewhere can
     read a run.
     """
-    app = web.Application(middlewares=[_guard_request])
+    app = make_guarded(make_page_policy(live=True))
     app.router.add_get("/", viewer.answer_page)
     app.router.add_get("/changes", viewer.answer_changes)
     app.router.add_get("/story/{number}", viewer.answer_story)
     return app
 
 
-@web.middleware
-async def _guard_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not is_local_host(request.host if "Host" in request.headers else ""):
-        return web.Response(status=403, text="this service answers on a loopback address only\n")
-    try:
-        answer = await handler(request)
-    except (RecordError, OSError) as failed:  # a damaged line; a run that was moved away
-        answer = web.Response(status=500, text=f"{failed}\n")
-    answer.headers.update(
-        {
-            "Content-Security-Policy": make_page_policy(live=True) + "; frame-ancestors 'none'",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }
-    )
-    return answer
-
-
 async def serve_run(source: ReportSource, port: int, console: Console) -> int:
     """Serve a run on 127.0.0.1 until cancelled."""
     await asyncio.to_thread(source.refresh)
-    runner = web.AppRunner(make_application(Viewer(source, Stories.from_source(source))), access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
-        bound = runner.addresses[0][1]
-        print_line(console, f"{source.path}: {len(source.entries)} rows at http://127.0.0.1:{bound}/ (Ctrl-C ends it)")
+
+    def announce(bound: int) -> None:
+        print_line(console, f"{source.path}: {len(source.entries)} rows at http://{HOST}:{bound}/ (Ctrl-C ends it)")
         print_line(
-            console,
-            f"from another machine: ssh -L {bound}:127.0.0.1:{bound} THIS_HOST, then open the same address there",
+            console, f"from another machine: ssh -L {bound}:{HOST}:{bound} THIS_HOST, then open the same address there"
         )
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
-    return 0
+
+    return await serve_page(make_application(Viewer(source, Stories.from_source(source))), port, announce)

@@ -13,14 +13,13 @@ import orjson
 from aiohttp import web
 from rich.console import Console
 
-from gavel.envs.interfaces.http.gate import is_local_host
 from gavel.launch.config.console import print_line
 from gavel.launch.report.labelling.labelled_file import write_labelled
 from gavel.launch.report.labelling.page import make_policy, render_page
 from gavel.launch.report.labelling.questions import LabelPlan, LabelQuestion
 from gavel.launch.report.labelling.store import SKIPPED, LabelStore, read_annotators
+from gavel.launch.report.loopback import HOST, make_guarded, serve_page
 from gavel.models.codec import to_json
-from gavel.models.errors import GavelError
 
 TOKEN = "X-Gavel-Token"
 """The header that only our own page knows to send: no page elsewhere can label."""
@@ -94,29 +93,9 @@ class Labelling:
         return write_labelled(self.folder, self.questions, self.plan, read_annotators(self.folder))
 
 
-@web.middleware
-async def _guard_request(request: web.Request, handler: Any) -> web.StreamResponse:
-    if not is_local_host(request.host if "Host" in request.headers else ""):
-        return web.Response(status=403, text="this service answers on a loopback address only\n")
-    try:
-        answer: web.StreamResponse = await handler(request)
-    except (GavelError, OSError) as failed:  # the disk is full: the page says so, and keeps the question
-        answer = web.Response(status=500, text=f"{failed}\n")
-    answer.headers.update(
-        {
-            "Content-Security-Policy": make_policy() + "; frame-ancestors 'none'",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }
-    )
-    return answer
-
-
 def make_application(labelling: Labelling) -> web.Application:
     """Return the service of one annotator."""
-    app = web.Application(middlewares=[_guard_request], client_max_size=64_000)
+    app = make_guarded(make_policy(), most=64_000)
     app.router.add_get("/", labelling.answer_page)
     app.router.add_post("/label", labelling.answer_label)
     return app
@@ -124,17 +103,10 @@ def make_application(labelling: Labelling) -> web.Application:
 
 async def serve_labelling(labelling: Labelling, port: int, console: Console) -> int:
     """Serve the questions on 127.0.0.1 until cancelled."""
-    runner = web.AppRunner(make_application(labelling), access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
-        bound = runner.addresses[0][1]
-        count = len(labelling.plan.keys)
-        print_line(
-            console, f"{count} questions for {labelling.annotator} at http://127.0.0.1:{bound}/ (Ctrl-C ends it)"
-        )
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
-    return 0
+    count = len(labelling.plan.keys)
+
+    def announce(bound: int) -> None:
+        address = f"http://{HOST}:{bound}/"
+        print_line(console, f"{count} questions for {labelling.annotator} at {address} (Ctrl-C ends it)")
+
+    return await serve_page(make_application(labelling), port, announce)

@@ -23,10 +23,10 @@ from gavel.judges.bindings import Binding
 from gavel.judges.judge import BoundJudges
 from gavel.judges.probing.canary import Canaries, CanaryReport, CanaryRules
 from gavel.judges.probing.probe import CheckRow, make_grader, run_controls
-from gavel.models.codec import dump, load, record
-from gavel.models.errors import GavelError, InputError, shorten_value
+from gavel.models.codec import dump, record
+from gavel.models.errors import GavelError, shorten_value
 from gavel.models.failures import FailureKind
-from gavel.models.files import JsonLines, PersistenceError
+from gavel.models.files import JsonLines, PersistenceError, load_lines
 from gavel.models.pool import open_services
 from gavel.models.service import Service
 
@@ -248,15 +248,7 @@ class StepTail:
 
 def read_rounds(run: Path) -> list[Round]:
     """Return what ``canaries.jsonl`` holds; a line that a kill left torn is passed over."""
-    found = []
-    try:
-        lines = (run / FILE).read_bytes().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        with suppress(orjson.JSONDecodeError, InputError):
-            found.append(load(Round, orjson.loads(line), where=FILE, error=InputError))
-    return found
+    return load_lines(Round, run / FILE)
 
 
 def _read_first_labels(run: Path) -> dict[str, dict[str, str]]:
