@@ -1,0 +1,1 @@
+"""Two replies judged against each other, in both orders."""
