@@ -44,6 +44,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "nemo_gym": SourceEntry("gavel.envs.interfaces.nemo_gym.rows", "GymRows", None),
     "nemo_abstention_v1": SourceEntry(f"{_ABSTENTION}.source", "NemoAbstentionV1", "abstention"),
     "verifif": SourceEntry(f"{_INSTRUCTIONS}.source", "Verifif", "instruction_following"),
+    "ifeval": SourceEntry(f"{_INSTRUCTIONS}.source_ifeval", "IfEval", "instruction_following"),
     "rows": SourceEntry(f"{_JUDGED}.source", "PlainRows", "judged"),
 }
 
