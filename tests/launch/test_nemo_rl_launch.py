@@ -307,6 +307,20 @@ def test_what_does_not_fit_between_rows_and_agents_is_found(tmp_path: Path) -> N
     assert found.field == "env.should_mask_flagged_samples"
 
 
+@pytest.mark.parametrize(
+    ("env", "refused"), [("abstention", False), ("instruction_following", True), ("vera_mh", True)]
+)
+def test_gdpo_on_a_reward_of_one_component_is_found_before_a_gpu_is_taken(
+    env: str, refused: bool, tmp_path: Path
+) -> None:
+    config = emitted(tmp_path, env, overrides={"grpo": {"adv_estimator": {"name": "gdpo"}}})
+    found = list_findings(config, probe=False, places=False)
+    assert [one.field for one in found] == ["grpo.adv_estimator.name"] * refused
+    # Beside another environment, a step has components of both.
+    config["env"]["gavel_other"] = {**config["env"][f"gavel_{env}"], "name": "other"}
+    assert "grpo.adv_estimator.name" not in [one.field for one in list_findings(config, probe=False, places=False)]
+
+
 SCRIPT = """
 import sys, ray
 from pathlib import Path

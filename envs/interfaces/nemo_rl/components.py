@@ -45,7 +45,7 @@ def wrap_component_advantage(original: Callable[..., Any], *, several: bool) -> 
         values, present = read_components(repeated_batch)
         if len(values) < 2:
             if not several:
-                raise _make_error(list(values))
+                raise make_components_error(list(values))
             values[_NONE] = torch.zeros_like(rewards)
             present[_NONE] = torch.zeros_like(rewards)
         kept = {name: column[counted].to(rewards.dtype) for name, column in values.items()}
@@ -58,7 +58,8 @@ def wrap_component_advantage(original: Callable[..., Any], *, several: bool) -> 
     return compute_advantage
 
 
-def _make_error(names: list[str]) -> ConfigError:
+def make_components_error(names: list[str]) -> ConfigError:
+    """Return the error of a training of one environment whose rewards have one component; ``names`` says which."""
     return ConfigError(
         "GDPO compares the components of a reward, and the rewards of this environment have one",
         field="grpo.adv_estimator.name",

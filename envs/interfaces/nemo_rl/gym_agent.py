@@ -32,6 +32,7 @@ from gavel.envs.interfaces.nemo_rl.stamps import (
     RESULT,
     TOO_LONG,
     UID,
+    UNDRAWN,
     VERDICT,
     is_ours,
     with_ending,
@@ -116,11 +117,12 @@ class GymAgent(SampleHost):
         except Exception:  # noqa: BLE001 - the boundary to NeMo-RL, whose step would end: no verdict means ungraded
             traceback.print_exc()
         graded = verdict is not None and verdict.graded
-        response = _make_response(row, played)
+        drawn = any(item.get(_TOKENS) for item in played.items)
         return to_json(
             {
                 PARAMS: row[PARAMS],
-                "response": response,
+                "response": _make_response(row, played, drawn=drawn),
+                UNDRAWN: to_json(not drawn).decode(),
                 "reward": verdict.reward if verdict is not None and verdict.reward is not None else PLACEHOLDER,
                 "mask_sample": not graded,
                 "instance_config": {"mask_sample": not graded},
@@ -207,9 +209,9 @@ def _make_ending(info: Mapping[str, Any], reply: Reply, played: Played) -> dict[
     }
 
 
-def _make_response(row: Mapping[str, Any], played: Played) -> dict[str, Any]:
+def _make_response(row: Mapping[str, Any], played: Played, *, drawn: bool) -> dict[str, Any]:
     items: Sequence[Mapping[str, Any]] = played.items
-    if not any(item.get(_TOKENS) for item in items):
+    if not drawn:
         content = [{"type": "output_text", "text": "", "annotations": []}]
         lost = {"type": "message", "role": "assistant", "id": "msg_lost", "status": "incomplete", "content": content}
         items = [*items, {**lost, **_LOST}]

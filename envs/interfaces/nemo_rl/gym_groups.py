@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gavel.envs.interfaces.nemo_rl.masking import TOLD, take_out_ungraded
-from gavel.envs.interfaces.nemo_rl.stamps import RESULT, UID, VERDICT, is_ours
+from gavel.envs.interfaces.nemo_rl.stamps import RESULT, UID, UNDRAWN, VERDICT, is_ours, list_rows
 
 GROUP = "_postprocess_single_nemo_gym_group"
 _REWARDS = "total_reward"
@@ -35,8 +35,9 @@ def wrap_group(original: Callable[..., Any], summarize: Callable[..., Mapping[st
     @functools.wraps(original)
     def make_group(*args: Any, **options: Any) -> Any:
         bound = signature.bind(*args, **options).arguments
-        rolled = original(*args, **options)
         batch, rows = bound["input_batch"], bound["nemo_gym_rows"]
+        _give_prompts(bound["results"], batch)
+        rolled = original(*args, **options)
         told = [_read_told(row, one["full_result"]) for row, one in zip(rows, bound["results"], strict=True)]
         final = rolled.final_batch
         final["extra_env_info"] = [
@@ -50,6 +51,26 @@ def wrap_group(original: Callable[..., Any], summarize: Callable[..., Mapping[st
         return rolled
 
     return make_group
+
+
+def _give_prompts(results: Sequence[Mapping[str, Any]], batch: Any) -> None:
+    """Give samples of which no token was drawn the prompt of their siblings: NeMo-RL's groups are the rows of one
+    prompt, and its dynamic sampling would cut others where one is short.
+    """
+    undrawn = [one["full_result"].pop(UNDRAWN, "false") == "true" for one in results]
+    if not any(undrawn):
+        return
+    names = list_rows(batch)
+    known = {
+        name: one["message_log"][0]["token_ids"]
+        for name, one, lost in zip(names, results, undrawn, strict=True)
+        if not lost
+    }
+    for place, lost in enumerate(undrawn):
+        if lost:
+            ids = known.get(names[place], batch["message_log"][place][0]["token_ids"])
+            for log in (results[place]["message_log"], results[place]["input_message_log"]):
+                log[0]["token_ids"] = ids.clone()
 
 
 def is_counted(told: Mapping[str, Any]) -> bool:

@@ -34,8 +34,10 @@ ATTEMPTS = 3
 DRAW_SECONDS = 3600.0
 _PAUSE = 1.0
 _MAX_ROW_BYTES = 1 << 28
-_EARLY_SECONDS, _EARLY_DEATHS = 20.0, 3
-"""Deaths so soon after a start, one after the other, that nothing is started any more."""
+_EARLY_SECONDS, _EARLY_DEATHS, _LONGEST_PAUSE = 20.0, 3, 60.0
+"""Deaths so soon after a start, one after the other, with which one that never lived longer is given up; and the
+longest pause before one that did is started again.
+"""
 
 
 class ModelServer:
@@ -165,10 +167,10 @@ async def serve_agent(variables: Mapping[str, str]) -> None:
 
 
 def watch_server(words: Sequence[str]) -> int:
-    """Run the serving process, and again where it died; return the code with which it ended well, or ended at once
-    several times.
+    """Run the serving process, and again where it died; return the code with which it ended well, was told to end, or
+    could never be started.
     """
-    early, told = 0, False
+    early, lived, told = 0, False, False
     while True:
         begun = time.monotonic()
         with subprocess.Popen(words, preexec_fn=end_with_parent) as running:  # one thread here
@@ -181,10 +183,16 @@ def watch_server(words: Sequence[str]) -> int:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, end)
             code = running.wait()
-        early = early + 1 if time.monotonic() - begun < _EARLY_SECONDS else 0
-        if told or code in (0, ConfigError.exit_code) or early >= _EARLY_DEATHS:
+        if told or code in (0, ConfigError.exit_code):
             return 0 if told else code
+        late = time.monotonic() - begun >= _EARLY_SECONDS
+        lived, early = lived or late, 0 if late else early + 1
+        if early >= _EARLY_DEATHS and not lived:
+            return code
         sys.stderr.write(f"gavel: the agent ended with {code}; it is started again\n")
+        time.sleep(min(2.0**early - 1, _LONGEST_PAUSE))
+        if told:
+            return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,8 +21,9 @@ TASK, UID, ENDING, SPLIT, FRAME, HISTORY, TURN, ROLLOUT, TOO_LONG, PREFILLED = (
     f"gavel_{name}"
     for name in ("task", "uid", "ending", "split", "frame", "history", "turn", "rollout", "too_long", "prefilled")
 )
-VERDICT, RESULT = "gavel_verdict", "gavel_result"
-"""The fields of an answer of our NeMo Gym agent, both as JSON texts: a sample's verdict and its result."""
+VERDICT, RESULT, UNDRAWN = "gavel_verdict", "gavel_result", "gavel_undrawn"
+"""The fields of an answer of our NeMo Gym agent, as JSON texts: a sample's verdict, its result, and whether no token of
+it was drawn, so that it has one in their place."""
 
 
 def make_info(task: str, split: str, frame: Frame | None, too_long: str | None) -> dict[str, Any]:

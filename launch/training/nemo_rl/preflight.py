@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gavel.envs.assembly import Assembly
+from gavel.envs.interfaces.nemo_rl.components import make_components_error
 from gavel.envs.interfaces.nemo_rl.config import PREFIX, ActorConfig, build_parts, read_config
 from gavel.envs.interfaces.nemo_rl.modes import refuse_mode, settle_kind
 from gavel.envs.interfaces.nemo_rl.prompts import list_gavel_entries
@@ -24,6 +25,7 @@ from gavel.envs.interfaces.nemo_rl.tasks import (
     make_prompt_key,
     make_shared_prompt_error,
 )
+from gavel.envs.registry import reward_names
 from gavel.envs.types import Task, TaskError
 from gavel.judges.bindings import check_verifiers
 from gavel.launch.training.nemo_rl.config import KINDS, count_policy_turns, settle_config
@@ -34,6 +36,8 @@ from gavel.models.calls.transport import list_unset_variables
 from gavel.models.errors import ConfigError, GavelError, drop_repeated, locate_error, shorten_value
 from gavel.models.service import Service, get_config_key
 
+_COMPONENTS: Mapping[str, int | None] = {"abstention": 4, "instruction_following": 1, "vera_mh": 1, "judged": None}
+"""How many components the rewards of an environment have; None: one for each rubric. Of others it is not known."""
 PROBE_SECONDS = 5.0
 _SHOWN = 3
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
@@ -70,6 +74,7 @@ def list_findings(config: Mapping[str, Any], *, probe: bool = True, places: bool
     found += _check_modes(config)
     found += _check_data(config, built)
     found += _check_turns(config, built)
+    found += _check_components(config, built)
     found += _check_places(config, built) if places else []
     if probe and built:
         found += asyncio.run(_probe_services(built))
@@ -162,6 +167,18 @@ def _check_data(config: Mapping[str, Any], built: Mapping[str, Built]) -> Iterat
                 check_verifiers(built[name].assembly.bindings, used, built[name].assembly.environment.info.also_binds)
         except GavelError as failed:
             yield locate_error(failed, f"env.{name}")
+
+
+def _check_components(config: Mapping[str, Any], built: Mapping[str, Built]) -> Iterator[ConfigError]:
+    """GDPO compares the components of a reward; a training of one environment needs two."""
+    estimator = (config.get("grpo") or {}).get("adv_estimator") or {}
+    if estimator.get("name") != "gdpo" or len(built) != 1:
+        return
+    (one,) = built.values()
+    name = one.config.reward.get("name")
+    parts = {env: count for env, count in _COMPONENTS.items() if name in reward_names(env)}
+    if any((len(one.assembly.bindings) if count is None else count) < 2 for count in parts.values()):
+        yield make_components_error([str(name)])
 
 
 def _check_turns(config: Mapping[str, Any], built: Mapping[str, Built]) -> list[ConfigError]:

@@ -13,6 +13,7 @@ from tests.envs.interfaces.nemo_rl_support import LOST, RIGHT, actor_config, ser
 
 from gavel.envs.interfaces.nemo_rl.framing import Frame
 from gavel.envs.interfaces.nemo_rl.gym_agent import GymAgent
+from gavel.envs.interfaces.nemo_rl.gym_groups import wrap_group
 from gavel.envs.interfaces.nemo_rl.stamps import UID, make_gym_row, make_info, stamp_info
 from gavel.models.codec import to_plain
 from gavel.models.failures import FailureKind, ModelFailure
@@ -214,6 +215,45 @@ async def test_a_row_of_another_training_is_refused() -> None:
     async with playing(Policy("x")) as answer:
         with pytest.raises(KeyError):
             await answer({key: value for key, value in row().items() if key != UID})
+
+
+def test_what_was_not_drawn_stays_in_the_group_of_its_prompt() -> None:
+    torch = pytest.importorskip("torch")
+    from types import SimpleNamespace
+
+    def result(prompt: list[int], uid: str, value: float | None, undrawn: str) -> dict[str, Any]:
+        failure = None if value is not None else {"kind": "x"}
+        told = orjson.dumps({"uid": uid, "env": "e", "reward": value, "failure": failure}).decode()
+        first = {"role": "user", "token_ids": torch.tensor(prompt)}
+        full = {"reward": value or 0.0, "gavel_verdict": told, "gavel_undrawn": undrawn}
+        return {"message_log": [first], "input_message_log": [dict(first)], "full_result": full}
+
+    def make(nemo_gym_rows: Any, results: Any, input_batch: Any) -> Any:
+        assert not any("gavel_undrawn" in one["full_result"] for one in results)
+        rewards = torch.tensor([one["full_result"]["reward"] for one in results])
+        final = {
+            "total_reward": rewards,
+            "loss_multiplier": torch.ones(len(results)),
+            "prompts": [one["input_message_log"][0]["token_ids"].tolist() for one in results],
+        }
+        return SimpleNamespace(final_batch=final, rollout_metrics={"total_reward/mean": 9.0, "agent/reward/max": 9.0})
+
+    rows = [{"gavel_task": "t", "gavel_uid": f"u{place}", "agent_ref": {"name": "agent"}} for place in range(4)]
+    batch = {
+        "task_name": ["gavel_a/train/x"] * 4, "idx": [0, 0, 1, 1],
+        "message_log": [[{"token_ids": torch.tensor([7, 7])}]] * 4,
+    }  # fmt: skip
+    results = [
+        result([1, 2], "u0", 0.5, "false"), result([0], "u1", None, "true"), result([0], "u2r1", None, "true"),
+        result([0], "another", 1.0, "true"),
+    ]  # fmt: skip
+    wrapped = wrap_group(make, lambda values, count, prefix: {f"{prefix}/mean": sum(values) / count})
+    final = wrapped(nemo_gym_rows=rows, results=results, input_batch=batch)
+    assert final.final_batch["prompts"] == [[1, 2], [1, 2], [7, 7], [7, 7]]
+    assert final.final_batch["gavel_graded"].tolist() == [1.0, 0.0, 0.0, 0.0], "the last verdict is another sample's"
+    assert final.final_batch["total_reward"].tolist() == [0.5, 0.0, 0.0, 0.0]
+    assert [one["uid"] for one in final.final_batch["gavel_told"]] == ["u0", "u1", "u2r1", "u3"]
+    assert final.rollout_metrics == {"total_reward/mean": 0.5, "agent/reward/mean": 0.5}
 
 
 def test_a_frame_breaks_control_tokens_alone() -> None:
