@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
+from gavel.judges.pairs.rules import PairRule
 from gavel.models.codec import FieldError, record
 
 ReaderKind = Literal["json", "last_line", "choice", "score"]
@@ -17,9 +18,11 @@ ENDS = ("low", "high")
 
 FIELD_SOURCE_TARGET = "target."
 """Begins the source of a slot whose text is a field of the task's target."""
-POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible")
+RIVAL = "rival.visible"
+"""The source of the slot with the reply of another run, in `gavel duel`."""
+POLICY_SOURCES = ("reply.visible", "reply.text", "reply.all", "reply.answer", "transcript.visible", RIVAL)
 """Sources of a slot with words of the policy: the last reply without its thinking, with it, all replies, the answer
-that an environment finds in the reply, and everything that was said."""
+that an environment finds in the reply, everything that was said, and the reply it is compared with."""
 ABSENT = "(none)"
 """What stands in a slot whose text is absent."""
 
@@ -82,6 +85,25 @@ class CriteriaForm:
 
 
 @record
+class PairForm:
+    """A rubric that says which of two texts is better; it is asked in both orders.
+
+    Attributes:
+        first: the slot whose text is graded.
+        second: the slot with the text that it is compared with.
+        rule: how the verdicts of the two orders become one.
+    """
+
+    first: str
+    second: str
+    rule: PairRule = "agree"
+
+    def swap_slots(self, slots: Mapping[str, str]) -> dict[str, str]:
+        """Return the slots with the two texts in each other's place."""
+        return {**slots, self.first: slots[self.second], self.second: slots[self.first]}
+
+
+@record
 class RubricForm:
     """A rubric as it was read from its files.
 
@@ -99,6 +121,7 @@ class RubricForm:
         attacks: for attacks whose right label is not the general one (an empty reply that is ``harmless``): name ->
             labels.
         criteria: the rubric asks about each of the task's ``target.criteria``; None: it asks once.
+        pair: the rubric compares the texts of two slots; None: it grades one.
         neutralise: False sends exact bytes, as a rubric that is ported must.
         path: where it was read; in no digest.
         files: the digest of each file it was read from.
@@ -115,6 +138,7 @@ class RubricForm:
     targets: tuple[str, ...] = (ANY_TARGET,)
     attacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     criteria: CriteriaForm | None = None
+    pair: PairForm | None = None
     neutralise: bool = True
     path: str = ""
     files: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from gavel.envs.judged.criteria import (
     make_plain_criterion,
     read_criteria,
 )
-from gavel.envs.judged.labels import PARTIAL, PASSES
+from gavel.envs.judged.labels import PAIRS, PARTIAL, PASSES
 from gavel.envs.judged.rules import RULES, RuleChecks, describe_worth, read_rules
 from gavel.envs.judged.target import TURNS, check_schema, check_target
 from gavel.envs.panels import PANELS, describe_panel
@@ -34,7 +34,9 @@ from gavel.envs.types import (
     TaskError,
     Transcript,
 )
-from gavel.judges.form_types import FIELD_SOURCE_TARGET, RubricForm
+from gavel.judges.form_types import FIELD_SOURCE_TARGET, RIVAL, RubricForm
+from gavel.judges.pairs.asking import PairAnswer, ask_pair
+from gavel.judges.pairs.rules import PAIR_SCORES
 from gavel.judges.types import Judge, JudgeFailure, JudgeQuery
 from gavel.models.codec import FieldError, record
 from gavel.models.errors import ConfigError
@@ -83,6 +85,7 @@ class GradedReply:
     worth: Mapping[str, Any] = field(default_factory=dict)
     failed: JudgeFailure | None = None
     votes: Mapping[str, Any] = field(default_factory=dict)
+    pair: Mapping[str, Any] = field(default_factory=dict)
 
 
 class JudgedEnvironment:
@@ -112,6 +115,15 @@ class JudgedEnvironment:
         Raises:
             TaskError: names the field.
         """
+        for name, form in self._forms.items():
+            if RIVAL in form.sources.values():
+                raise ConfigError(
+                    "this rubric compares the replies of two runs",
+                    field=f"judging.bindings.{name}.rubric",
+                    found=form.name,
+                    allowed="a pair whose second text is a field of the row, such as target.reference",
+                    remedy=f"gavel duel RUN_A RUN_B rubrics.{name}.file=…",
+                )
         target = check_target(raw, self._schema, self._needed)
         if self._criteria:
             read_criteria(target.get(CRITERIA))
@@ -170,9 +182,11 @@ class JudgedEnvironment:
     async def _grade_rubric(self, name: str, form: RubricForm, task: Task, transcript: Transcript) -> GradedReply:
         if form.criteria is not None:
             return await self._grade_criteria(name, form, task, transcript)
-        slots = fill_slots(form, task, transcript, {})
+        query = JudgeQuery(name, fill_slots(form, task, transcript, {}), prefix_key=task.digest)
         try:
-            grade = await self._judge.grade(JudgeQuery(name, slots, prefix_key=task.digest))
+            if form.pair is not None:
+                return _make_pair_reply(name, await ask_pair(self._judge, query, form.pair))
+            grade = await self._judge.grade(query)
         except JudgeFailure as failed:
             calls = tuple(receipt.call_id for receipt in failed.receipts)
             check = Check(name, passed=None, score=0.0, detail=str(failed), receipts=calls)
@@ -213,7 +227,7 @@ class JudgedEnvironment:
     def _count_questions(self, task: Task, binding: str) -> int:
         form = self._forms.get(binding)
         if form is None or form.criteria is None:
-            return 1
+            return 2 if form is not None and form.pair is not None else 1
         return count_batches(len(task.target.get(CRITERIA, [])), form)
 
     def _finish_gated(self, label: str, finish_reason: str) -> Finish:
@@ -291,6 +305,8 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
         details[PANELS] = votes
     if worth := {name: one.worth for name, one in found.items() if one.worth}:
         details["criteria"] = worth
+    if pairs := {name: one.pair for name, one in found.items() if one.pair}:
+        details[PAIRS] = pairs
     if flags := {name: list(one.flags) for name, one in known.items() if one.flags}:
         details["judge_flags"] = flags
     failed = next((one.failed for one in found.values() if one.failed is not None), None)
@@ -301,6 +317,25 @@ def _make_finish(found: Mapping[str, GradedReply]) -> Finish:
     if others:
         label = _find_label([one.score for one in found.values()])
     return Finish(Outcome(label, checks, details), receipts=receipts)
+
+
+def _make_pair_reply(name: str, answer: PairAnswer) -> GradedReply:
+    """Return what both orders say: the label of the pair's rule and its score; each order's own stays with it."""
+    label, score = answer.grade.winner, PAIR_SCORES[answer.grade.winner]
+    calls = tuple(receipt.call_id for receipt in answer.receipts)
+    said = " and ".join(answer.grade.orders) + (", by its place" if answer.grade.position_flip else "")
+    shown, _ = answer.orders
+    return GradedReply(
+        (Check(name, passed=score >= PASSES, score=score, detail=f"judge: {said}", receipts=calls),),
+        "\n\n".join(one.raw for one in answer.orders),
+        answer.receipts,
+        label,
+        shown.reasoning,
+        tuple(dict.fromkeys(flag for one in answer.orders for flag in one.details.get("flags", ()))),
+        score,
+        pair={"orders": list(answer.grade.orders), "position_flip": answer.grade.position_flip},
+        votes=describe_panel(name, shown),
+    )
 
 
 def _find_label(scores: Sequence[float | None]) -> str:

@@ -10,3 +10,5 @@ GATES = ("truncated", "no_answer")
 
 PARTIAL = "partial"
 """The label of a reply with a criterion that nobody gave a verdict on: it has no score, and is in no mean."""
+PAIRS = "pairs"
+"""Where an outcome's details hold what each rubric of pairs said in both orders."""

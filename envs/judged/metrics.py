@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gavel.envs.judged.labels import GATES, PASSES
+from gavel.envs.judged.labels import GATES, PAIRS, PASSES
 from gavel.envs.slices import slice_rows
 from gavel.envs.statistics import compute_mean, compute_pass_at, compute_share, encode_names
 from gavel.envs.types import Metric, Result, Summary
@@ -82,6 +82,15 @@ def _compute_scores(rows: Sequence[Result], name: str) -> dict[str, Metric | Non
     }
 
 
+def _compute_flips(rows: Sequence[Result], name: str) -> dict[str, Metric | None]:
+    """Return the share of a rubric's pairs whose two orders name different replies: the place decided."""
+    pairs = [(row.task_id, pair) for row in rows if (pair := (row.outcome.details or {}).get(PAIRS, {}).get(name))]
+    if not pairs:
+        return {}
+    flips = [bool(pair["position_flip"]) for _, pair in pairs]
+    return {f"{name}/position_flips": compute_share(flips, encode_names(task for task, _ in pairs))}
+
+
 def _compute_figures(rows: Sequence[Result], suffix: str) -> Iterator[tuple[str, Metric]]:
     if not rows:
         return
@@ -93,6 +102,7 @@ def _compute_figures(rows: Sequence[Result], suffix: str) -> Iterator[tuple[str,
     for name in _list_rubrics(rows):
         found |= _compute_scores(rows, name)
         found |= _compute_by_tag(rows, name)
+        found |= _compute_flips(rows, name)
         labels = _read_labels(rows, name)
         found |= {
             f"{name}/{label}": compute_share([one == label for one in labels], clusters)

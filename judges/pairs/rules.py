@@ -19,6 +19,8 @@ points decide, so that a win and a tie are a win (JudgeBench's rule: arXiv:2410.
 FIRST: PairVerdict = "first"
 SECOND: PairVerdict = "second"
 TIE: PairVerdict = "tie"
+PAIR_SCORES: Mapping[PairVerdict, float] = MappingProxyType({FIRST: 1.0, TIE: 0.5, SECOND: 0.0})
+"""What a verdict is worth to the first reply."""
 POINTS: Mapping[PairVerdict, int] = MappingProxyType({FIRST: 1, TIE: 0, SECOND: -1})
 
 

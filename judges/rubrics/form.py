@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gavel.judges.form_types import CRITERION, FENCE, FIELD_SOURCE_TARGET, POLICY_SOURCES, Control, RubricForm
+from gavel.judges.form_types import CRITERION, FENCE, FIELD_SOURCE_TARGET, POLICY_SOURCES, RIVAL, Control, RubricForm
+from gavel.judges.pairs.rules import FIRST, SECOND, TIE
 from gavel.judges.rubrics.form_attacks import attack_form
 from gavel.judges.rubrics.form_lint import lint_form as lint_form
 from gavel.judges.rubrics.form_words import check_known, check_labels, check_reply
@@ -40,6 +41,7 @@ def check_form(form: RubricForm) -> None:
     _check_prompt(form)
     check_labels(form)
     check_reply(form)
+    _check_pair(form)
     _check_sampling(form)
     _check_controls(form)
     _check_attacks(form)
@@ -103,6 +105,38 @@ def _check_criteria(form: RubricForm) -> None:
             found=form.reply.reader,
             allowed="json, or criteria.batch 1",
         )
+
+
+def _check_pair(form: RubricForm) -> None:
+    """Refuse a rubric of pairs whose slots or labels do not say which text is better."""
+    if (pair := form.pair) is None:
+        if rivals := [slot for slot, source in form.sources.items() if source == RIVAL]:
+            raise ConfigError(
+                "only a rubric of pairs has a rival",
+                field=f"slots.{rivals[0]}",
+                found=RIVAL,
+                remedy="say which slots are compared: pair: {first: candidate, second: rival}",
+            )
+        return
+    check_known((pair.first, pair.second), form.hostile, "pair", "hostile slot")
+    if pair.first == pair.second or form.sources[pair.first] == RIVAL:
+        raise ConfigError(
+            "a pair is a reply, and a text that it is compared with",
+            field="pair",
+            found=f"{pair.first}, {pair.second}",
+            allowed="two slots; of another run's reply the second",
+        )
+    whole = {FIRST: 1.0, TIE: 0.5, SECOND: 0.0}
+    if dict(form.labels) not in (whole, {FIRST: 1.0, SECOND: 0.0}):
+        raise ConfigError(
+            "the labels of a pair say which text is better",
+            field="labels",
+            found=shorten_value(dict(form.labels)),
+            allowed="{first: 1.0, tie: 0.5, second: 0.0}, or without tie",
+            remedy="what the judge writes for each is reply.words: {A: first, B: second, C: tie}",
+        )
+    if form.criteria is not None:
+        raise ConfigError("a pair is compared as a whole", field="criteria", remedy="remove it, or pair")
 
 
 def _is_field_source(source: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gavel.judges.form_types import CRITERION, FENCE, NUMBER, VERDICTS, ReplyForm, RubricForm
 from gavel.judges.neutralise import Neutraliser, make_fence
+from gavel.judges.pairs.mirror import mirror_controls
 from gavel.judges.rubrics.form import check_form, find_tags
 from gavel.judges.rubrics.form_attacks import attack_form
 from gavel.judges.rubrics.prompt import PromptRubric, compute_rubric_digest
@@ -47,6 +48,8 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
     )
     asked = _make_response_format(form)
     said = to_plain(replace(form, path=""))
+    if form.pair is None:
+        del said["pair"]  # rubrics that grade one text keep the digests they had
     return PromptRubric(
         profile=form.name,
         targets=form.targets,
@@ -55,7 +58,7 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         sampling=drawn,
         response_format=asked,
         digest=compute_rubric_digest(form.name, _VERSION, said, drawn, asked),
-        controls=form.controls,
+        controls=(*form.controls, *mirror_controls(form)),
         template=template,
         prepare=FormValues(frozenset(form.slots), form.hostile, template, _find_numbered_slot(form)),
         reader=_make_reader(form),

@@ -77,3 +77,53 @@ def write_rubric(
     path = folder / "helpful.yaml"
     path.write_text(yaml.safe_dump(form, sort_keys=False))
     return path
+
+
+PAIR_PROMPT = """Two replies to one question stand below. Say which is better: A, B, or C where neither is.
+
+<question>
+{question}
+</question>
+<reply_a>
+{mine}
+</reply_a>
+<reply_b>
+{other}
+</reply_b>
+Answer with a JSON object: why, in a sentence, then better.
+"""
+_PAIRS = (
+    ("What is the capital of France?", "Paris.", "Lyon.", "first"),
+    ("What is the capital of France?", "Nice.", "It is Paris.", "second"),
+    ("What is the capital of France?", "Paris.", "It is Paris.", "tie"),
+    ("Name two primary colours.", "Red, blue.", "Red.", "first"),
+    ("Name two primary colours.", "Chair.", "Red.", "second"),
+    ("Name two primary colours.", "Blue, red.", "Red, blue.", "tie"),
+    ("How many legs has a spider?", "Eight.", "Six.", "first"),
+    ("How many legs has a spider?", "Two.", "Eight.", "second"),
+)
+PAIR_FORM: Mapping[str, Any] = {
+    "name": "acme/better-v1",
+    "slots": {"question": "task.last_user", "mine": "reply.visible", "other": "target.reference"},
+    "pair": {"first": "mine", "second": "other"},
+    "prompt": PAIR_PROMPT,
+    "reply": {
+        "reader": "json",
+        "verdict": "better",
+        "reasoning": "why",
+        "words": {"A": "first", "B": "second", "C": "tie"},
+    },
+    "labels": {"first": 1.0, "tie": 0.5, "second": 0.0},
+    "hostile": ["mine", "other"],
+    "controls": [
+        {"name": f"p{place}", "question": question, "mine": mine, "other": other, "expected": expected}
+        for place, (question, mine, other, expected) in enumerate(_PAIRS)
+    ],
+}
+
+
+def write_pair_rubric(folder: Path, **changes: Any) -> Path:
+    """Write a rubric of pairs with these fields changed; return the YAML file."""
+    path = folder / "better.yaml"
+    path.write_text(yaml.safe_dump({**PAIR_FORM, **changes}, sort_keys=False))
+    return path
