@@ -17,7 +17,7 @@ from gavel.envs.instruction_following.checks.letters import LETTERS
 from gavel.envs.instruction_following.checks.punctuation import PUNCTUATION
 from gavel.envs.instruction_following.checks.startend import START_END
 from gavel.envs.instruction_following.document import Document
-from gavel.envs.instruction_following.instructions import find_instruction, read_arguments, require_language
+from gavel.envs.instruction_following.instructions import find_instruction, read_entry_arguments, require_language
 from gavel.envs.instruction_following.table_fast import FAST
 from gavel.envs.instruction_following.verdicts import CheckFunction
 from gavel.envs.types import Check, TaskError
@@ -47,8 +47,7 @@ def check_instruction(response: str, instruction_id: str, arguments: Mapping[str
             allowed).
         LanguageUnsupported: unknown language, or the instruction does not exist in it.
     """
-    _check_fast(instruction_id)
-    read = read_arguments(instruction_id, arguments)
+    read = _read_fast(instruction_id, arguments)
     return _run_check(Document(response, require_language(instruction_id, language)), instruction_id, read)
 
 
@@ -59,12 +58,13 @@ def check_document(document: Document, instruction_id: str, arguments: Mapping[s
     Raises:
         TaskError: as ``check_instruction``.
     """
-    _check_fast(instruction_id)
-    return _run_check(document, instruction_id, read_arguments(instruction_id, arguments))
+    return _run_check(document, instruction_id, _read_fast(instruction_id, arguments))
 
 
-def _check_fast(instruction_id: str) -> None:
-    if find_instruction(instruction_id).kind != "fast":
+def _read_fast(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of an instruction that a program decides."""
+    entry = find_instruction(instruction_id)
+    if entry.kind != "fast":
         raise TaskError(
             "only a judge can decide this instruction",
             field="instruction_id",
@@ -72,10 +72,11 @@ def _check_fast(instruction_id: str) -> None:
             allowed="a fast instruction",
             remedy="put it into a task and run the environment with a judge",
         )
+    return read_entry_arguments(entry, arguments)
 
 
 def _run_check(document: Document, instruction_id: str, arguments: Mapping[str, Any]) -> Check:
     if not document.is_seen:
-        return Check(instruction_id, passed=False, score=0.0, detail="the reply is empty")
+        return Check(instruction_id, False, 0.0, "the reply is empty")
     passed, reason = CHECKS[instruction_id](document, arguments)
-    return Check(instruction_id, passed=passed, score=float(passed), detail=reason)
+    return Check(instruction_id, passed, float(passed), reason)

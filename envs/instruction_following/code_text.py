@@ -34,6 +34,7 @@ _CODE = re.compile(
     r"|\w\.\w+\(|^\s*\w+(?:\.\w+){2,}|^\s*/\w|^\s*\|.*\|\s*$|\w_\w+_|</\w"
 )
 _REMARK = re.compile(r"^\s*(?:[#$>%]+|//+|--+|/\*+)\s+")
+_REMARK_STARTS = ("#", "$", ">", "%", "/", "-")
 _REMARK_WORDS = 3
 _SPAN = re.compile(r"`[^`]+`")
 _HEADING = re.compile(r"\s*#{1,6}\s")
@@ -84,6 +85,8 @@ def _find_code(seen: Sequence[str]) -> frozenset[int]:
 
 
 def _is_remark(line: str) -> bool:
+    if line.lstrip()[:1] not in _REMARK_STARTS and line[-1:] not in "; ":
+        return False
     said = _REMARK.sub("", line).rstrip("; ")
     return said != line and _count_words(said) >= _REMARK_WORDS and not _is_code_line(said)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from gavel.envs.instruction_following import text as texts
 from gavel.envs.instruction_following.block import Block
@@ -11,6 +12,25 @@ from gavel.envs.instruction_following.blocks import parse_blocks, read_layout
 from gavel.envs.instruction_following.languages import Language
 from gavel.envs.instruction_following.plain_blocks import read_plain_blocks
 from gavel.envs.instruction_following.sentences import find_end_marks, split_sentences
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):
+    """``functools.cached_property`` without the lock that Python 3.11 takes for it, which costs as much as some layers do:
+    a document belongs to one thread.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        made = instance.__dict__[self._name] = self._make(instance)
+        return made
 
 
 class Document:
@@ -27,19 +47,19 @@ class Document:
         self.source = texts.show_reply(response).strip("\n")
         self.text = self.source.strip()
 
-    @cached_property
+    @lazy
     def literal(self) -> str:
         """The reply as it was written, HTML and all, in NFC and trimmed: for JSON and for phrases that hold HTML
         themselves.
         """
         return texts.normalise_text(self._response).strip().strip("\ufeff")
 
-    @cached_property
+    @lazy
     def lines(self) -> list[str]:
         """The lines, indentation included."""
         return self.source.split("\n")
 
-    @cached_property
+    @lazy
     def blocks(self) -> list[Block]:
         """All blocks in order."""
         found = read_plain_blocks(self.lines, self.language)
@@ -49,14 +69,14 @@ class Document:
         """Return the blocks of some kinds."""
         return [block for block in self.blocks if block.kind in kinds]
 
-    @cached_property
+    @lazy
     def _visible(self) -> list[str]:
         """For each block what a reader sees of it; empty for code and rules."""
         return texts.visible_of_each(
             [block.text if block.kind not in ("code", "rule") else "" for block in self.blocks]
         )
 
-    @cached_property
+    @lazy
     def _sentences(self) -> list[list[str]]:
         """For each block its sentences; headings, titles and tables have none."""
         return [
@@ -64,7 +84,7 @@ class Document:
             for block, seen in zip(self.blocks, self._visible, strict=True)
         ]
 
-    @cached_property
+    @lazy
     def prose(self) -> str:
         """Everything but code as a reader sees it, one block after the other: headings and table cells included,
         markers left out.
@@ -77,7 +97,7 @@ class Document:
         pairs = zip(self.blocks, self._visible, strict=True)
         return "\n".join([seen for block, seen in pairs if block.kind in ("paragraph", "item")])
 
-    @cached_property
+    @lazy
     def paragraphs(self) -> list[list[int]]:
         """For each paragraph the places of its blocks: a paragraph, a list, or a lead-in with its list.
 
@@ -115,12 +135,12 @@ class Document:
         """For each paragraph how many words it has."""
         return [sum([len(self._block_words[place]) for place in group]) for group in self.paragraphs]
 
-    @cached_property
+    @lazy
     def sentences(self) -> list[str]:
         """The sentences of paragraphs and list items, visible text; an item without an end mark is one sentence."""
         return [sentence for found in self._sentences for sentence in found]
 
-    @cached_property
+    @lazy
     def _read(self) -> list[str]:
         """For each block what its words are read from; where no blanks separate words, a line break in prose separates
         none.
@@ -132,29 +152,29 @@ class Document:
             for block, seen in zip(self.blocks, self._visible, strict=True)
         ]
 
-    @cached_property
+    @lazy
     def _block_words(self) -> list[list[str]]:
         """For each block its words."""
         return texts.words_of_each(self._read, self.language)
 
-    @cached_property
+    @lazy
     def words(self) -> list[str]:
         """The words in order, as written; see ``gavel.envs.instruction_following.text.split_words``."""
         if self.language.spaced:
             return texts.split_words("\n\n".join(self._read), self.language)
         return [word for words in self._block_words for word in words]  # a dictionary is asked once
 
-    @cached_property
+    @lazy
     def sentence_lengths(self) -> list[int]:
         """For each sentence its number of words."""
         return [len(words) for words in texts.words_of_each(self.sentences, self.language)]
 
-    @cached_property
+    @lazy
     def folded_words(self) -> list[str]:
         """The words as they are compared: in lower case, without typographic variants."""
         return texts.fold_text("\n".join(self.words)).split("\n") if self.words else []
 
-    @cached_property
+    @lazy
     def folded(self) -> str:
         """The whole reply, code included, without Markdown's emphasis, as it is compared; one blank for any run of
         white space.
@@ -162,27 +182,27 @@ class Document:
         Where no blanks separate words, a line break within prose separates none either."""
         return texts.fold_visible(self.text, self.language)
 
-    @cached_property
+    @lazy
     def is_seen(self) -> bool:
         """Whether anything of the reply shows."""
         return texts.is_seen(self.text)
 
-    @cached_property
+    @lazy
     def typeset(self) -> str:
         """The whole reply, code included, without Markdown's emphasis and typographic variants, in its own case."""
         return texts.to_plain_text(texts.extract_visible(self.text))
 
-    @cached_property
+    @lazy
     def folded_source(self) -> str:
         """The whole reply with its Markdown, as it is compared; one blank for any run of white space."""
         return " ".join(texts.fold_text(self.text).split())
 
-    @cached_property
+    @lazy
     def folded_literal(self) -> str:
         """``literal`` as it is compared; one blank for any run of white space."""
         return " ".join(texts.fold_text(self.literal).split())
 
-    @cached_property
+    @lazy
     def letters(self) -> Counter[str]:
         """How often each character of the reply occurs, in lower case (or the only case it has)."""
         letters: Counter[str] = Counter()
@@ -190,12 +210,12 @@ class Document:
             letters[letter.lower()] += times
         return letters
 
-    @cached_property
+    @lazy
     def markdown_without_code(self) -> str:
         """The Markdown of everything but code, neither blocks nor spans."""
         return "\n\n".join([texts.strip_code(block.text) for block in self.blocks if block.kind != "code"])
 
-    @cached_property
+    @lazy
     def prose_without_code(self) -> str:
         """``prose`` without code spans."""
         return "\n\n".join(
@@ -206,7 +226,7 @@ class Document:
             ]
         )
 
-    @cached_property
+    @lazy
     def endings(self) -> frozenset[str]:
         """The different runs of marks that sentences end in."""
         return frozenset(filter(None, map(find_end_marks, self.sentences)))

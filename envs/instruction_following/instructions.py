@@ -71,7 +71,11 @@ def read_arguments(instruction_id: str, arguments: Mapping[str, Any]) -> Mapping
         TaskError: unknown instruction, or an argument that is missing or does not fit; names it, what was found and
             what is allowed.
     """
-    entry = find_instruction(instruction_id)
+    return read_entry_arguments(find_instruction(instruction_id), arguments)
+
+
+def read_entry_arguments(entry: Instruction, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of an instruction of the table; see ``read_arguments``."""
     if not isinstance(arguments, Mapping):
         raise TaskError(
             "the arguments are not an object",

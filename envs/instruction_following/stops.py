@@ -72,6 +72,7 @@ def is_abbreviation(words: list[str], tail: str, after: str, language: Language)
 
 
 @lru_cache(maxsize=8192)
+@lru_cache(maxsize=16_384)
 def is_ordinary(word: str, language: Language) -> bool:
     """Tell whether a word is one of plain letters that no abbreviation ends in: ``is_abbreviation`` is false, whatever
     stands around it.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -171,8 +172,14 @@ def _extract_heading(line: str, level: int) -> str:
     return (bare if bare[-1:] in (" ", "\t") else text).strip()
 
 
+@lru_cache(maxsize=64)
+def _make_closing(mark: str) -> re.Pattern[str]:
+    """Return what closes a fence that this mark opens."""
+    return re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$")
+
+
 def _read_fence(lines: Sequence[str], start: int, mark: str, label: str) -> tuple[list[Block], int]:
-    closing = re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$")
+    closing = _make_closing(mark)
     for end in range(start + 1, len(lines)):
         if mark in lines[end] and closing.match(lines[end]):
             whole = start == 0 and end + 1 == len(lines)
