@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """``functools.cached_property`` without the lock that Python 3.11 takes for it, which costs as much as some layers do:
-    a document belongs to one thread.
+    """``functools.cached_property`` without the lock that Python 3.11 takes for it, which costs as much as some layers
+    do: a document belongs to one thread.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
