@@ -197,7 +197,7 @@ def test_the_tested_checkout_is_known_by_its_code() -> None:
 
 HOOKS = {
     "hooks", "estimator grpo", "estimator reinforce_plus_plus", "estimator gdpo", "baseline of dynamic sampling", "rollout", "asynchronous rollout",  # noqa: E501
-    "validation", "logging", "mask filter", "data setup", "asynchronous training",
+    "validation", "logging", "mask filter", "data setup", "asynchronous training", "rollout by NeMo Gym",
 }  # fmt: skip
 """What a toy group goes through."""
 BROKEN = [
@@ -243,8 +243,11 @@ def test_a_toy_group_comes_through_each_hook_of_the_checkout_and_names_those_tha
         file.read_text() + "\n_kept = calculate_rewards\n\ndef calculate_rewards(batch, envs):\n"
         "    out = _kept(batch, envs)\n    return out._replace(rewards=out.rewards * 2)\n"
     )
+    text, made = file.read_text(), 'torch.tensor([r["full_result"]["reward"] for r in results])'
+    assert made in text
+    file.write_text(text.replace(made, f"2 * {made}"))
     found = run_toy_group(sys.executable, make_python_path(str(broken)))
-    rollouts = {"rollout", "asynchronous rollout", "asynchronous training", "validation"}
+    rollouts = {"rollout", "asynchronous rollout", "asynchronous training", "validation", "rollout by NeMo Gym"}
     assert {name for name, problem in found.items() if problem} == {*(row[3] for row in BROKEN), *rollouts}
     assert all("reward 2.0, and its verdict says 1.0" in found[name] for name in rollouts)
     for *_, name, needle in BROKEN:

@@ -24,6 +24,7 @@ from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.collector_hooks import list_missing_async
 from gavel.envs.interfaces.nemo_rl.contract import BASELINE, ESTIMATORS
 from gavel.envs.interfaces.nemo_rl.driver import Driver
+from gavel.envs.interfaces.nemo_rl.gym_driver import list_missing_gym
 from gavel.envs.interfaces.nemo_rl.hooks import install_hooks
 from gavel.envs.interfaces.nemo_rl.masking import TOLD, take_out_ungraded
 from gavel.launch.training.nemo_rl import toy_rollout
@@ -97,6 +98,11 @@ def _make_checks(driver: Driver) -> dict[str, Callable[[], str]]:
         "mask filter": partial(toy_rollout.check_mask_filter, graded),
         "data setup": toy_rollout.check_data_setup,
         **({} if list_missing_async() else {"asynchronous training": _check_collector}),
+        **(
+            {}
+            if list_missing_gym()
+            else {"rollout by NeMo Gym": partial(toy_rollout.check_gym_rollout, ToyEnvironment(REWARDS, LOST))}
+        ),
     }
 
 

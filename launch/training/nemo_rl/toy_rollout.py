@@ -15,12 +15,16 @@ from typing import Any
 
 from gavel.envs.failure_policy import FailurePolicy
 from gavel.envs.interfaces.nemo_rl.async_driver import AsyncDriver
-from gavel.envs.interfaces.nemo_rl.contract import LOGGING
+from gavel.envs.interfaces.nemo_rl.contract import GYM_ROLLOUT, LOGGING
+from gavel.envs.interfaces.nemo_rl.gym_driver import GymDriver, wrap_gym_rollout
+from gavel.envs.interfaces.nemo_rl.gym_groups import GROUP, wrap_group
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, encode_verdicts
 from gavel.envs.interfaces.nemo_rl.masking import GRADED
 from gavel.envs.interfaces.nemo_rl.returned import fill_fields, find_type
-from gavel.envs.interfaces.nemo_rl.stamps import ENDING, UID, Samples, list_rows, make_info
+from gavel.envs.interfaces.nemo_rl.stamps import ENDING, RESULT, UID, UNDRAWN, VERDICT, Samples, list_rows, make_info
+from gavel.models.codec import to_json
 from gavel.models.errors import InputError
+from gavel.models.failures import Failure, FailureKind
 
 NAME = "toy"
 _END, _PAD, _SAID = 2, 0, 5
@@ -227,6 +231,70 @@ async def check_collector(environment: ToyEnvironment) -> str:
         return f"one group of prompts came as {len(groups)}"
     AsyncDriver(POLICY, FailurePolicy(max_ungraded_fraction=1.0)).record_batch(groups[0], torch.ones(size, 1))
     return _check_marked(environment, groups[0])
+
+
+@dataclass(frozen=True)
+class _ToyGym:
+    """Stands in for NeMo-RL's actor of NeMo Gym and our agent behind it: the lost sample has no token of its own."""
+
+    environment: ToyEnvironment
+
+    @property
+    def run_rollouts(self) -> Any:
+        """The method as a handle of Ray has it."""
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._stream_rows))
+
+    async def _stream_rows(self, rows: Sequence[Mapping[str, Any]], *_: Any) -> AsyncIterator[Any]:
+        for row in rows:
+            yield self._answer_row(row)
+
+    async def _answer_row(self, row: Mapping[str, Any]) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        import torch
+
+        place, lost = int(row["place"]), int(row["place"]) == self.environment.lost
+        self.environment.told.append(UID in row)
+        failure = Failure(FailureKind.JUDGE_FAILED, "judge", "lost") if lost else None
+        reward = None if lost else self.environment.rewards[place]
+        verdict = to_json(SampleVerdict(row[UID], 0, NAME, "X", reward, {}, failure, 0, 0.0)).decode()
+        full = {"reward": 0.0 if lost else reward, VERDICT: verdict, RESULT: None, UNDRAWN: "true" if lost else "false"}
+        prompt, said = torch.tensor([_PAD] if lost else [3, 4, 5]), torch.tensor([_SAID, _END])
+        log = [
+            {"role": "user", "content": "", "token_ids": prompt},
+            {"role": "assistant", "content": "", "token_ids": said, "generation_logprobs": torch.zeros(2)},
+        ]
+        return row["_rowidx"], {"message_log": log, "input_message_log": log[:1], "full_result": full}, {}
+
+
+def check_gym_rollout(environment: ToyEnvironment) -> str:
+    """Roll a batch out as NeMo Gym's are, with the trainer's own function; return what is wrong, empty where nothing
+    is.
+    """
+    trainer: Any = import_module("nemo_rl.algorithms.grpo")
+    rollouts: Any = import_module("nemo_rl.experience.rollouts")
+    driver = GymDriver(POLICY, FailurePolicy(max_ungraded_fraction=1.0), environments={})
+    batch, kept = make_batch(len(environment.rewards)), getattr(rollouts, GROUP)
+    batch["idx"] = [0] * len(environment.rewards)
+    for info in batch["extra_env_info"]:
+        info |= {"responses_create_params": {"input": []}, "agent_ref": {"name": f"{NAME}_agent"}}
+    setattr(rollouts, GROUP, wrap_group(kept, rollouts.calculate_single_metric))
+    generation = {"max_new_tokens": 8, "stop_strings": None, "stop_token_ids": None, "temperature": 1.0, "top_p": 1.0}
+    engine = SimpleNamespace(cfg={"vllm_cfg": {"max_model_len": 64}})
+    try:
+        rolled = wrap_gym_rollout(driver, getattr(trainer, GYM_ROLLOUT))(
+            policy_generation=engine,
+            input_batch=batch,
+            tokenizer=_Tokenizer(),
+            task_to_env={"nemo_gym": _ToyGym(environment)},
+            generation_config={**generation, "top_k": None},
+            log_full_result_tables=False,
+        )
+    finally:
+        setattr(rollouts, GROUP, kept)
+    if len({tuple(ids) for ids in rolled.input_ids.tolist()}) != 1:
+        return "a sample of which nothing was drawn leaves its group"
+    return _check_marked(environment, rolled.final_batch) or _find_difference(
+        "total_reward/mean", [rolled.rollout_metrics["total_reward/mean"]], [_compute_kept_mean(environment)]
+    )
 
 
 def _compute_kept_mean(environment: ToyEnvironment) -> float:
