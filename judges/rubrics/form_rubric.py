@@ -60,7 +60,7 @@ def make_form_rubric(form: RubricForm, config: RubricConfig) -> PromptRubric:
         digest=compute_rubric_digest(form.name, _VERSION, said, drawn, asked),
         controls=(*form.controls, *mirror_controls(form)),
         template=template,
-        prepare=FormValues(frozenset(form.slots), form.hostile, template, _find_numbered_slot(form)),
+        prepare=FormValues(frozenset(form.slots), form.hostile, template, find_numbered_slot(form)),
         reader=_make_reader(form),
         judged=form.hostile[0],
         neutraliser=Neutraliser(find_tags(form.prompt)) if form.neutralise else None,
@@ -100,7 +100,13 @@ def number_texts(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))
 
 
-def _find_numbered_slot(form: RubricForm) -> str:
+def split_numbered(text: str) -> list[str]:
+    """Return the criteria that ``number_texts`` numbered, in order."""
+    return [line.partition(". ")[2] for line in text.split("\n")]
+
+
+def find_numbered_slot(form: RubricForm) -> str:
+    """Return the slot whose criteria bear numbers, empty where a question asks of one."""
     return next(slot for slot, source in form.slots.items() if source == CRITERION) if form.numbered else ""
 
 

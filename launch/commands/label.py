@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from gavel.launch.report.labelling.questions import (
     keep_plan,
     list_questions,
     make_plan,
+    read_plan,
 )
 from gavel.launch.report.labelling.server import Labelling, serve_labelling
 from gavel.launch.report.labelling.store import LabelStore, check_name, read_annotators
@@ -39,15 +41,18 @@ def run(config: LabelConfig, console: Console) -> int:
     binding = _choose_binding(bindings, config.binding, path)
     questions = _add_verdicts(list_questions(source, binding.name, bindings), config.other, binding.name)
     folder = path / FOLDER / binding.name
-    plan = keep_plan(
-        folder,
-        make_plan(
-            questions, binding, draw=config.draw, slice_name=config.slice, seed=config.seed, sample=config.sample
-        ),
-    )
     if config.annotator is None:
-        return _tell(questions, plan, binding, folder, console)
+        known = read_plan(folder)
+        if known is None:
+            word = shlex.quote(str(config.run.dir))
+            print_line(console, f"nobody has labelled this run yet: gavel label {word} annotator=NAME")
+            return 0
+        return _tell(questions, known, binding, folder, console)
     check_name(config.annotator)
+    plan = make_plan(
+        questions, binding, draw=config.draw, slice_name=config.slice, seed=config.seed, sample=config.sample
+    )
+    plan = keep_plan(folder, plan)
     store_folder = folder / ".locks" / config.annotator
     store_folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(store_folder), LabelStore(folder, config.annotator) as store:

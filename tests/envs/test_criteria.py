@@ -24,7 +24,7 @@ from gavel.judges.assets import AssetStore
 from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.probing.reader_checks import check_reader
 from gavel.judges.rubrics.file import read_rubric_file
-from gavel.judges.rubrics.form_rubric import number_texts
+from gavel.judges.rubrics.form_rubric import find_numbered_slot, number_texts, split_numbered
 from gavel.judges.rubrics.prompt import PromptRubric
 from gavel.judges.rubrics.table import make_rubric
 from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric, RubricConfig, Unparseable
@@ -402,3 +402,15 @@ def test_a_criteria_rubric_that_does_not_fit_together_is_refused(tmp_path: Path)
         )
         with pytest.raises(ConfigError):
             read_rubric_file(path)
+
+
+def test_criteria_that_were_asked_together_are_told_apart_again(tmp_path: Path) -> None:
+    texts = ["Says hello", "Says 2. twice\n3. and thrice", "Is rude"]
+    assert split_numbered(number_texts(texts)) == ["Says hello", "Says 2. twice 3. and thrice", "Is rude"]
+    form = criteria_rubric(tmp_path, 3).form
+    assert form is not None
+    assert find_numbered_slot(form) == "criterion"
+    (tmp_path / "alone").mkdir()
+    alone = criteria_rubric(tmp_path / "alone", 1).form
+    assert alone is not None
+    assert find_numbered_slot(alone) == ""

@@ -230,10 +230,19 @@ async def test_what_does_not_fit_is_refused_with_what_does(run: Path) -> None:
         done = await gavel("label", str(run), *words)
         assert done.code == 2
         assert told in done.err, done.err
-    assert (await gavel("label", str(run), "sample=5")).code == 0
-    done = await gavel("label", str(run), "sample=5", "seed=4")
+    done = await gavel("label", str(run), "sample=5")
+    assert (done.code, "annotator=NAME" in done.out, (run / "labels").exists()) == (0, True, False)
+    async with labelling(run, "annotator=anna", "sample=5"):
+        pass  # nothing was said, so another draw may be begun
+    async with labelling(run, "annotator=anna", "sample=5", "seed=4") as (_, url), aiohttp.ClientSession() as session:
+        found = re.search(r'id="labelling">(.*?)</script>', await (await session.get(url)).text(), re.DOTALL)
+        assert found
+        data = orjson.loads(found[1])
+        body = {"key": data["questions"][0]["key"], "label": "correct"}
+        assert (await session.post(f"{url}label", json=body, headers={"X-Gavel-Token": data["token"]})).status == 200
+    done = await gavel("label", str(run), "annotator=ben", "sample=5")
     assert done.code == 2
-    assert "seed=0" in done.err
+    assert "seed=4" in done.err
 
 
 async def press_all(page: Page, keys: list[str], done: int = 0) -> None:

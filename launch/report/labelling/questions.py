@@ -13,8 +13,11 @@ from typing import Any, ClassVar, Literal
 import orjson
 
 from gavel.judges.bindings import Binding
-from gavel.judges.types import Unparseable
+from gavel.judges.rubrics.form_rubric import find_numbered_slot, split_numbered
+from gavel.judges.rubrics.prompt import PromptRubric
+from gavel.judges.types import Rubric, Unparseable, Verdict
 from gavel.launch.report.entry import ReportEntry
+from gavel.launch.report.labelling.store import read_annotators
 from gavel.launch.report.source import RunSource
 from gavel.launch.runs.files import write_whole
 from gavel.models.codec import compute_digest, dump, load, record
@@ -84,12 +87,26 @@ def _list_row(source: RunSource, entry: ReportEntry, asked: Mapping[str, Binding
         if binding is None or binding.rubric.digest != answer["rubric_digest"] or answer.get("unread"):
             continue
         try:
-            label = binding.rubric.parse(answer["raw"]).label
+            verdict = binding.rubric.parse(answer["raw"])
         except Unparseable:
             continue
-        slots = {name: str(text) for name, text in answer["slots"].items()}
-        key = make_key(slots)
-        yield LabelQuestion(key, entry.task_id, entry.rollout_index, slots, {binding.name: label}, dict(entry.slices))
+        texts = {name: str(text) for name, text in answer["slots"].items()}
+        for slots, label in _split_batch(binding.rubric, texts, verdict):
+            said = {binding.name: label}
+            yield LabelQuestion(make_key(slots), entry.task_id, entry.rollout_index, slots, said, dict(entry.slices))
+
+
+def _split_batch(rubric: Rubric, slots: dict[str, str], verdict: Verdict) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield what was asked and its label; of several criteria in one question each as one of its own."""
+    form = rubric.form if isinstance(rubric, PromptRubric) else None
+    numbered = find_numbered_slot(form) if form is not None else ""
+    if not numbered:
+        yield slots, verdict.label
+        return
+    labels = (verdict.details or {}).get("verdicts", {})
+    for number, text in enumerate(split_numbered(slots[numbered]), 1):
+        if (label := labels.get(str(number))) is not None:
+            yield {**slots, numbered: text}, str(label)
 
 
 def make_key(slots: Mapping[str, str]) -> str:
@@ -160,23 +177,30 @@ def keep_plan(folder: Path, plan: LabelPlan) -> LabelPlan:
     """
     path = folder / "plan.json"
     known = read_plan(folder)
-    if known is not None:
-        if (known.draw, known.slice, known.seed, known.rubric_digest) != (
-            plan.draw, plan.slice, plan.seed, plan.rubric_digest,
-        ):  # fmt: skip
-            raise ConfigError(
-                "another draw was begun here, and its labels would not be of the same questions",
-                where=str(path),
-                field="draw",
-                found=f"draw={plan.draw} slice={plan.slice} seed={plan.seed}",
-                allowed=f"draw={known.draw} slice={known.slice} seed={known.seed}, with the same rubric",
-                remedy=f"go on with that, or move {folder} away",
-            )
+    if known is not None and _is_same_draw(known, plan):
         if len(known.keys) >= len(plan.keys):
             return known
+    elif known is not None and any(read_annotators(folder).values()):
+        raise ConfigError(
+            "another draw was begun here, and its labels would not be of the same questions",
+            where=str(path),
+            field="draw",
+            found=f"draw={plan.draw} slice={plan.slice} seed={plan.seed}",
+            allowed=f"draw={known.draw} slice={known.slice} seed={known.seed}, with the same rubric",
+            remedy=f"go on with that, or move {folder} away",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(path, dump(plan))
     return plan
+
+
+def _is_same_draw(one: LabelPlan, other: LabelPlan) -> bool:
+    return (one.draw, one.slice, one.seed, one.rubric_digest) == (
+        other.draw,
+        other.slice,
+        other.seed,
+        other.rubric_digest,
+    )
 
 
 def read_plan(folder: Path) -> LabelPlan | None:
