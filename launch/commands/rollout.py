@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def run(config: RolloutConfig, console: Console) -> int:
     if config.dry_run:
         console.print(_plan_table(config, assembly, tasks, rows))
         return 0
-    return _play_plan(config, console, _Plan(assembly, tasks, whole, rows, shard, deadline))
+    path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
+    with _join_judge(config, path, assembly, console) as joined:
+        return _play_plan(config, console, path, _Plan(joined, tasks, whole, rows, shard, deadline))
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,26 @@ class _Plan:
     deadline: Deadline | None
 
 
-def _play_plan(config: RolloutConfig, console: Console, plan: _Plan) -> int:
+@contextlib.contextmanager
+def _join_judge(config: RolloutConfig, path: Path, assembly: Assembly, console: Console) -> Iterator[Assembly]:
+    """Yield the assembly with the managed judges where another job serves them, where that is wanted."""
+    if config.judge_folder is None:
+        yield assembly
+        return
+    from gavel.launch.training.judge.join import join_judge
+
+    folder, mine = Path(config.judge_folder).expanduser().absolute(), config.service_table
+    served = {name: mine[name] for name in assembly.services if mine[name].mode == "managed" and name != "policy"}
+    with join_judge(folder, path.absolute(), served, lambda line: print_line(console, line)) as joined:
+        yield replace(assembly, services={**assembly.services, **joined})
+
+
+def _play_plan(config: RolloutConfig, console: Console, path: Path, plan: _Plan) -> int:
     """Open the run's folder and play the plan's rows; return the exit code."""
     assembly, rows, shard = plan.assembly, plan.rows, plan.shard
-    path = Path(config.run.dir or time.strftime(f"runs/{config.env['name']}-%Y%m%d-%H%M%S"))
     config, kept = _with_own_reward(path, config)
     _print_kept(kept, console)
-    text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False, trust=None))
+    text = to_yaml(replace(config, retry=None, inspect=None, show_sensitive=False, trust=None, judge_folder=None))
     identity = make_identity(config.env, config.policy, config.services, assembly.bindings)
     config_digest = compute_config_digest(text)
     digests = {

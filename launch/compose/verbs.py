@@ -96,6 +96,7 @@ _TABLE = (
                                      "served_as"),
             _SERVICES, _OFFLINE,
             _DEADLINE, ("shard=i/n", "one part of the tasks; `gavel merge` puts the parts together"), *_EXPORT,
+            ("judge_folder=DIR", "ask the managed judges that another job serves from there"),
             _SLURM, ("shards=N", "with cluster=slurm: so many parts as an array, and a job that merges them"),
             _TRUST, _DRY,
         ),

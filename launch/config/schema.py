@@ -104,7 +104,8 @@ class RolloutConfig(Composition):
     """``gavel rollout``: policy x env x judge x reward over tasks.
 
     ``inspect`` shows one task's story; ``show_sensitive`` unfolds transcripts that are folded under a content note.
-    ``retry=given_up`` plays rows once more that are given up. ``shard`` (``i/n``) plays one part; no row begins that
+    ``retry=given_up`` plays rows once more that are given up. ``judge_folder`` is where another job serves the managed
+    judges. ``shard`` (``i/n``) plays one part; no row begins that
     would not end before ``deadline`` with ``deadline_margin`` to spare, both seconds or texts such as ``45m`` and
     ``1h30m``. ``trust`` starts what the config of a folder made elsewhere names; false where it was not said for such a
     folder.
@@ -125,6 +126,7 @@ class RolloutConfig(Composition):
     deadline: str | float | None = None
     deadline_margin: str | float | None = None
     shard: str | None = None
+    judge_folder: str | None = None
     export: ExportConfig = ExportConfig()
     trust: bool | None = None
     dry_run: bool = False

@@ -7,11 +7,12 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,28 +20,36 @@ from typing import Any, ClassVar
 import orjson
 from rich.console import Console
 
+from gavel.launch.assembly.assemble import assemble_run
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.config.console import print_line
 from gavel.launch.config.schema import RegradeConfig, TrainConfig
 from gavel.launch.config.training_schema import ClusterConfig
 from gavel.launch.runs.shards import MOST
+from gavel.launch.runs.training_plan import JudgePlan
 from gavel.launch.training import slurm
-from gavel.launch.training.render import make_python_path, verb_script
+from gavel.launch.training.judge import folder as judge_folder
+from gavel.launch.training.judge.join import make_shared_plan
+from gavel.launch.training.judge.shared import ensure_judge
+from gavel.launch.training.layout import list_managed
+from gavel.launch.training.render import judge_script, make_python_path, verb_script
 from gavel.models.codec import compute_digest, dump, load, record
-from gavel.models.errors import ConfigError, InputError
+from gavel.models.errors import ConfigError, GavelError, InputError
 from gavel.models.files import write_whole
 
 VERBS = ("rollout", "regrade", "probe", "calibrate", "judge", "serve")
 """The verbs that may be handed to Slurm."""
 SUFFIX, FILE = ".jobs", "jobs.json"
-_SHARDS = "shards"
+_SHARDS, _JUDGE = "shards", "judge"
 PLACES = ("cluster", _SHARDS)
 """What says where a verb runs, and is no key of the verb itself."""
 
 
 @record
 class VerbJobs:
-    """``jobs.json``: what was submitted; ``merge`` is the job that puts the parts together, None for a single one."""
+    """``jobs.json``: what was submitted; ``merge`` is the job that puts the parts together, None for a single one;
+    ``judge`` serves the parts' managed judges, None where there are none.
+    """
 
     SCHEMA: ClassVar[str] = "gavel.jobs/1"
 
@@ -50,6 +59,7 @@ class VerbJobs:
     job: str
     merge: str | None
     submitted: float
+    judge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +131,22 @@ def submit_verb(
     config = compose_config(verb, command.words, config_dirs, runs)
     target = _choose_target(verb, config)
     folder = target.with_name(f"{target.name}{SUFFIX}")
-    scripts = _make_scripts(command, target, folder)
+    plan = _plan_judge(config) if command.shards > 1 else None
+    scripts = _make_scripts(command, target, folder, folder / _JUDGE if plan is not None else None)
     if config.dry_run:
-        _show_scripts(scripts, console)
+        _show_scripts(_make_judge_script(command.cluster, plan, folder / _JUDGE) | scripts, console)
         return 0
     digest = compute_digest([command.verb, *command.words, *command.runs, command.shards])
     _check_folder(folder, digest)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         write_whole(folder / name, text.encode())
-    job = slurm.submit_script(folder / f"{verb}.sbatch")
-    merge = slurm.submit_script(folder / "merge.sbatch", job, when="afterany") if command.shards > 1 else None
-    found = VerbJobs(verb, digest, command.shards, job, merge, time.time())
+    with _start_judge(command.cluster, plan, folder / _JUDGE, target, console) as judge:
+        job = slurm.submit_script(folder / f"{verb}.sbatch", judge)
+        merge = slurm.submit_script(folder / "merge.sbatch", job, when="afterany") if command.shards > 1 else None
+    if judge is not None and merge is not None:  # the judge ends once the parts are merged
+        judge_folder.name_job(folder / _JUDGE, target, merge)
+    found = VerbJobs(verb, digest, command.shards, job, merge, time.time(), judge)
     write_whole(folder / FILE, dump(found))
     _tell(found, target, folder, console)
     return 0
@@ -144,14 +158,40 @@ def _choose_target(verb: str, config: Any) -> Path:
     return Path(place or time.strftime(f"runs/{verb}-%Y%m%d-%H%M%S")).expanduser().absolute()
 
 
-def _make_scripts(command: VerbCommand, target: Path, folder: Path) -> dict[str, str]:
+def _plan_judge(config: Any) -> JudgePlan | None:
+    """Return what one judge serves for all parts of a rollout; None where nothing but the policy is managed."""
+    served = list_managed(assemble_run(config, with_policy=False).services)
+    if not served:
+        return None
+    return make_shared_plan(served, config.assets.cache, config.assets.mirror, config.assets.offline)
+
+
+@contextlib.contextmanager
+def _start_judge(
+    cluster: ClusterConfig, plan: JudgePlan | None, folder: Path, target: Path, console: Console
+) -> Iterator[str | None]:
+    """Start the judge of a rollout's parts; yield its job. It ends where the block fails."""
+    if plan is None:
+        yield None
+        return
+    judge_folder.enter_run(folder, target, None)
+    try:
+        print_line(console, ensure_judge(cluster, plan, folder, Path.cwd()))
+        yield str(judge_folder.read_job(folder)["job"])
+    except GavelError:
+        judge_folder.leave_run(folder, target)
+        raise
+
+
+def _make_scripts(command: VerbCommand, target: Path, folder: Path, judge: Path | None) -> dict[str, str]:
     parts = [str(folder / f"part-{number}") for number in range(1, command.shards + 1)]
     if command.shards == 1:
         own = () if command.runs or command.verb in ("regrade",) else (f"run.dir={target}",)
         line = shlex.join(command.spell(*own))
     else:
         part = f"run.dir={shlex.quote(str(folder))}/part-$part shard=$part/{command.shards}"
-        line = f"{shlex.join(command.spell())} {part}"
+        joined = (f"judge_folder={judge}",) if judge is not None else ()
+        line = f"{shlex.join(command.spell(*joined))} {part}"
     cwd, python_path = Path.cwd(), os.pathsep.join(make_python_path(None))
     made = {
         f"{command.verb}.sbatch": verb_script(
@@ -162,6 +202,10 @@ def _make_scripts(command: VerbCommand, target: Path, folder: Path) -> dict[str,
         merge = [command.cluster.python or sys.executable, "-m", "gavel.launch.cli", "merge", *parts, f"into={target}"]
         made["merge.sbatch"] = verb_script(command.cluster, "merge", folder, cwd, shlex.join(merge), python_path)
     return made
+
+
+def _make_judge_script(cluster: ClusterConfig, plan: JudgePlan | None, folder: Path) -> dict[str, str]:
+    return {} if plan is None else {"judge.sbatch": judge_script(cluster, plan.nodes, folder, Path.cwd())}
 
 
 def _show_scripts(scripts: dict[str, str], console: Console) -> None:
@@ -182,7 +226,7 @@ def _check_folder(folder: Path, digest: str) -> None:
             found=f"{known.verb} with {known.shards} shards",
             remedy="name another run.dir, or give the same words as before",
         )
-    for job in filter(None, (known.job, known.merge)):
+    for job in filter(None, (known.job, known.merge)):  # a judge that is there still serves the next parts, too
         if state := slurm.query_state(job):
             raise InputError(
                 "this is in Slurm's queue",
@@ -219,7 +263,8 @@ def read_jobs(folder: Path) -> VerbJobs | None:
 
 def describe_jobs(folder: Path, found: VerbJobs) -> list[tuple[str, str]]:
     """Return what became of each part, and of the merge."""
-    rows = [(f"job {found.job}", slurm.query_state(found.job) or "is over, or waits for nothing")]
+    rows = [(f"judge, job {found.judge}", slurm.query_state(found.judge) or "is over")] if found.judge else []
+    rows += [(f"job {found.job}", slurm.query_state(found.job) or "is over, or waits for nothing")]
     if found.shards > 1:
         for number in range(1, found.shards + 1):
             state = slurm.query_state(f"{found.job}_{number}")

@@ -9,15 +9,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.judges.support import STRICT, knowing
+from tests.judges.support import STRICT
+from tests.launch.test_probe_verb import all_knowing, too_long
 from tests.support.fault_server import FaultServer
-from tests.support.processes import wait_until
+from tests.support.processes import matching, wait_until
 from tests.support.runs import arguments, gavel, reply, rows, write_tasks
-from tests.support.slurm import Slurm
+from tests.support.slurm import NODES, Slurm
+from tests.support.training import COMMON, judge_words
 
 from gavel.launch.training.verb_jobs import FILE, read_jobs
 
 pytestmark = pytest.mark.timeout(300)
+UNAUDITED = ("hygiene_required=false", "qualification.required=true")
 ON_SLURM = ("cluster=slurm", "cluster.gpus_per_node=0", "cluster.time=null")
 
 
@@ -29,9 +32,15 @@ def facts(run: Path) -> list[tuple[str, int, str, float]]:
     return sorted(found)
 
 
-async def submit(slurm: Slurm, run: Path, tasks: Path, url: str, *words: str) -> tuple[Path, str]:
+def managed(words: list[str], folder: Path) -> list[str]:
+    """Return a rollout's words with a judge of ours, a fake vLLM, in place of the external one."""
+    return [word for word in words if not word.startswith("judge")] + ["judge=smollm2", *judge_words(folder)]
+
+
+async def submit(slurm: Slurm, words: list[str]) -> tuple[Path, str]:
     """Submit a rollout; return the folder of its jobs and the newest one."""
-    done = await gavel(*arguments(tasks, run, url), *ON_SLURM, *words, env={**os.environ, **slurm.environment})
+    run = Path(next(word for word in words if word.startswith("run.dir=")).partition("=")[2])
+    done = await gavel(*words, *ON_SLURM, env={**os.environ, **slurm.environment})
     assert done.code == 0, done.err + done.out
     folder = run.with_name(f"{run.name}.jobs")
     found = read_jobs(folder)
@@ -45,27 +54,32 @@ def logs(folder: Path) -> str:
 
 async def test_eight_parts_of_which_one_is_killed_merge_into_the_whole_run(slurm: Slurm, tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", 64)
-    async with FaultServer(reply=reply, latency=0.15) as server:
-        assert (await gavel(*arguments(tasks, tmp_path / "whole", server.base_url))).code == 0
-        words = ("shards=8", "concurrency=1")
-        folder, _ = await submit(slurm, tmp_path / "run", tasks, server.base_url, *words)
-        killed: list[int] = []
+    async with FaultServer(reply=reply, latency=0.3) as server:
+        whole = managed(arguments(tasks, tmp_path / "whole", server.base_url), tmp_path)
+        assert (await gavel(*whole)).code == 0
+        words = managed(arguments(tasks, tmp_path / "run", server.base_url), tmp_path)
+        on_n1 = "cluster.judge.directives=['--nodelist=n1']"
+        folder, _ = await submit(slurm, [*words, "shards=8", "concurrency=1", on_n1])
 
-        def kill_one() -> bool:
-            for line in slurm.queue():
-                found = re.match(r"(\d+_(\d+)) RUNNING", line)
-                path = folder / f"part-{found[2]}" / "results.jsonl" if found else None
-                done = path.read_bytes().count(b"\n") if path is not None and path.is_file() else 0
-                if found and done and not killed:
-                    slurm.run("scontrol", "requeue", found[1])  # what the controller does when a node is lost
-                    killed.append(done)
-            return bool(killed)
+        def kill_node() -> bool:
+            """Take a node away on which a part has stored rows."""
+            for part in slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%K %N").stdout.splitlines():
+                number, node = part.split()
+                path = folder / f"part-{number}" / "results.jsonl"
+                done = path.read_bytes().count(b"\n") if path.is_file() else 0
+                if node != NODES[0] and done:
+                    slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+                    slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+                    return True
+            return False
 
-        await asyncio.to_thread(wait_until, kill_one, 60, "a part that has rows")
+        await asyncio.to_thread(wait_until, kill_node, 60, "a part that has rows")
         await asyncio.to_thread(wait_until, lambda: not slurm.queue(), 200, "the end of all jobs")
+        assert not matching("vllm.entrypoints"), "the judge has ended"
         assert facts(tmp_path / "run") == facts(tmp_path / "whole"), logs(folder)
         assert len(facts(tmp_path / "run")) == 64
-    assert killed[0] < 8, "it went on from rows that were stored"
+        assert len(list((folder / "judge").glob("slurm-*.out"))) == 1, "one judge for all parts"
+    assert re.search(r"[1-7] of 8 rows to do, [1-7] are graded", logs(folder)), "it went on from rows that were stored"
     shown = await gavel("status", str(folder), env={**os.environ, **slurm.environment})
     assert "part 8" in shown.out
     again = await gavel("verify", str(tmp_path / "run"))
@@ -73,24 +87,31 @@ async def test_eight_parts_of_which_one_is_killed_merge_into_the_whole_run(slurm
 
 
 async def test_a_single_job_of_any_verb_runs_as_it_would_here(slurm: Slurm, tmp_path: Path) -> None:
-    async with FaultServer(reply=reply) as server:
+    async with FaultServer(reply=reply, choose=too_long) as server:
         tasks = write_tasks(tmp_path / "t.jsonl", 4)
-        folder, _ = await submit(slurm, tmp_path / "run", tasks, server.base_url)
+        folder, _ = await submit(slurm, arguments(tasks, tmp_path / "run", server.base_url))
         twice = await gavel(
             *arguments(tasks, tmp_path / "run", server.base_url), *ON_SLURM, env={**os.environ, **slurm.environment}
         )
         await asyncio.to_thread(wait_until, lambda: not slurm.queue(), 100, "the end of the job")
         assert len(facts(tmp_path / "run")) == 4, logs(folder)
         assert twice.code in (0, 2)
-        server.reply = knowing(STRICT, tmp_path)
+        server.reply = all_knowing(tmp_path)
         words = [word for word in arguments(tasks, tmp_path / "run", server.base_url) if "policy" not in word][3:]
+        words += ["judge.model=fake"]
         probe = await gavel(
             "probe", *words, f"run.dir={tmp_path / 'probe'}", f"certificates={tmp_path / 'c'}", *ON_SLURM,
             env={**os.environ, **slurm.environment},
         )  # fmt: skip
         assert probe.code == 0, probe.err
+        train = ["train", *COMMON, *(word for word in words if word[:5] in ("env=a", STRICT[:5], "judge")), *UNAUDITED,
+                 f"certificates={tmp_path / 'c'}", f"run.dir={tmp_path / 'train'}", "dry_run=true"]  # fmt: skip
+        before = await gavel(*train)
         await asyncio.to_thread(wait_until, lambda: not slurm.queue(), 100, "the end of the probe")
-    assert list((tmp_path / "c").glob("*.json")), logs(tmp_path / "probe.jobs")
+        after = await gavel(*train)
+    assert before.code == 2, before.out
+    assert "never probed" in before.out + before.err
+    assert after.code == 0, after.out + after.err + logs(tmp_path / "probe.jobs")
 
 
 @pytest.mark.parametrize(

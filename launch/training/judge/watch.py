@@ -112,7 +112,7 @@ async def _use_elsewhere(
     judge_folder.begin_run(folder, run)
     beating = asyncio.create_task(_touch_regularly(folder, run))
     try:
-        urls = await _wait_ready(plan, judge, folder, say)
+        urls = await wait_ready(judge, folder, say, timeout=plan.ready_timeout, requeues=plan.requeues)
         yield ReachedJudge(urls, lambda: watch_replicas(urls, plan.min_replicas, folder, say))
     finally:
         beating.cancel()
@@ -127,13 +127,19 @@ async def _touch_regularly(folder: Path, run: Path) -> None:
         await asyncio.sleep(judge_folder.BEAT_S)
 
 
-async def _wait_ready(
-    plan: RunPlan, judge: JudgePlan, folder: Path, say: Callable[[str], None]
+async def wait_ready(
+    judge: JudgePlan, folder: Path, say: Callable[[str], None], *, timeout: float, requeues: bool
 ) -> dict[str, tuple[str, ...]]:
-    limit, told, refused = time.monotonic() + plan.ready_timeout, -1, ""
+    """Return the addresses by service once every node of a judge serves and answers; ``requeues`` says that whoever
+    waits can begin again, so that one whose node is gone is waited for.
+
+    Raises:
+        JudgeLost: it was not ready within ``timeout`` seconds, or could not be; a ``JudgeAway`` with ``requeues``.
+    """
+    limit, told, refused = time.monotonic() + timeout, -1, ""
     while True:
         found = judge_folder.list_endpoints(folder)
-        _refuse_endpoints(plan, judge, found, folder)
+        _refuse_endpoints(judge, found, folder, requeues=requeues)
         if len(found) != told:
             told = len(found)
             say(f"judge: {told} of {judge.nodes} nodes ready ({folder})")
@@ -142,20 +148,18 @@ async def _wait_ready(
             try:
                 await _probe_replicas(judge, urls)
             except JudgeLost as failed:
-                if not plan.requeues:
+                if not requeues:
                     raise
                 refused = f"\n{failed}"  # a judge whose node is gone has left its address; the next one takes it back
             else:
                 return urls
         if time.monotonic() > limit:
-            lost = JudgeAway if plan.requeues else JudgeLost
-            raise lost(
-                f"the judge was not ready within {plan.ready_timeout:g} s (placement.ready_timeout): {folder}{refused}"
-            )
+            lost = JudgeAway if requeues else JudgeLost
+            raise lost(f"the judge was not ready within {timeout:g} s (placement.ready_timeout): {folder}{refused}")
         await asyncio.sleep(0.5)
 
 
-def _refuse_endpoints(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path) -> None:
+def _refuse_endpoints(judge: JudgePlan, found: list[judge_folder.Endpoint], folder: Path, *, requeues: bool) -> None:
     for one in found:
         if one.digest != judge.digest:
             raise JudgeLost(
@@ -164,7 +168,7 @@ def _refuse_endpoints(plan: RunPlan, judge: JudgePlan, found: list[judge_folder.
     if failed := judge_folder.list_failures(folder):
         raise JudgeLost(f"the judge could not be served:\n{failed[0]}")
     if (code := judge_folder.read_exit_code(folder)) is not None:
-        raise (JudgeAway if plan.requeues else JudgeLost)(
+        raise (JudgeAway if requeues else JudgeLost)(
             f"the judge's job ended before it was ready, with exit code {code}: {folder}"
         )
 
