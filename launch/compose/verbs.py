@@ -239,6 +239,21 @@ _TABLE = (
         ("runs",),
     ),
     Verb(
+        "duel", "Let a judge say whose replies are better, of two runs or more, each two in both orders.",
+        "gavel.launch.commands.duel", "DuelConfig", ("env", "judge", "experiment"),
+        (
+            ("runs/a runs/b rubrics.better.file=better.yaml judge=smollm2 run.dir=runs/duel",
+             "win rate, ties, flips by place, strengths"),
+            ("a.jsonl b.jsonl rubrics.better.file=better.yaml judge=smollm2", "files of {id, prompt, reply}"),
+        ),
+        (
+            ("rubrics.NAME.file=FILE", "a rubric of pairs (docs/own_grading.md)"),
+            ("run.dir=DIR", "the folder of the verdicts; the same words go on there"),
+            ("concurrency=N", "pairs in work"), ("draws=N", "bootstrap draws; seed=N"), _SERVICES, _OFFLINE, _DRY,
+        ),
+        ("runs",),
+    ),
+    Verb(
         "probe", "Ask each judge known answers and known attacks; show which it gets right, and whether it qualifies.",
         "gavel.launch.commands.probe", "ProbeConfig",
         ("env", "judge", "experiment"),

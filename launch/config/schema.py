@@ -329,6 +329,23 @@ class CompareConfig:
 
 
 @record
+class DuelConfig(Composition):
+    """``gavel duel A B …``: replies of runs, or of files, against each other by a rubric of pairs.
+
+    ``run`` is the folder of its verdicts, which the same command goes on in; ``draws`` and ``seed`` are the bootstrap's
+    of strengths.
+    """
+
+    run: RunConfig
+    runs: tuple[str, ...] = ()
+    draws: int = 2000
+    seed: int = 0
+    concurrency: int = 16
+    budget: BudgetConfig = BudgetConfig()
+    dry_run: bool = False
+
+
+@record
 class ExportRunConfig:
     """``gavel export RUN``: the figures of a stored run, to W&B or MLflow."""
 

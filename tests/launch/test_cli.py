@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.rubric_files import write_pair_rubric
 
 from gavel.launch.cli import command_line as cli
 from gavel.launch.cli.command_line import main, parse_words
@@ -86,7 +87,9 @@ def test_help_shows_the_choices_of_ones_own_folder(tmp_path: Path, capsys: Captu
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: str(verb.name))
-def test_every_example_in_the_help_composes(verb: cli.Verb) -> None:
+def test_every_example_in_the_help_composes(verb: cli.Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pair_rubric(tmp_path)  # better.yaml, which examples name
+    monkeypatch.chdir(tmp_path)
     from gavel.launch.compose.compose import compose_config
     from gavel.launch.training.sweep.run import expand_points
 
