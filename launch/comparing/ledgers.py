@@ -21,7 +21,8 @@ LEDGER = "ledger"
 
 @dataclass(frozen=True, slots=True)
 class LedgerSample:
-    """One sample that a step used: ``task`` is (task_id, task_digest); ``rollout`` tells the rollouts of one task in
+    """One sample that a step used: ``task`` is (task_id, task_digest), the id behind its environment's
+    name in a training of several; ``rollout`` tells the rollouts of one task in
     one step apart.
 
     ``reward`` None: it was not graded, ``failure`` says of what kind, and ``label``, ``components`` and ``checks`` are
@@ -59,9 +60,10 @@ def read_samples(
     """
     folder = run / LEDGER
     steps = _read_steps(folder / "steps.jsonl", split)
+    paths = sorted(folder.glob("*.rows.jsonl"))
     made = {
-        uid: make_sample(steps[uid], row, clusters, traits=traits)
-        for path in sorted(folder.glob("*.rows.jsonl"))
+        uid: make_sample(steps[uid], row, clusters, traits=traits, several=len(paths) > 1)
+        for path in paths
         for row in _read_rows(path)
         if (uid := row["uid"]) in steps
     }
@@ -103,10 +105,15 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 ) from None
 
 
-def make_sample(step: int, row: Mapping[str, Any], clusters: str | None, *, traits: bool = False) -> LedgerSample:
-    """Return the sample of a line of a ledger's rows."""
+def make_sample(
+    step: int, row: Mapping[str, Any], clusters: str | None, *, traits: bool = False, several: bool = False
+) -> LedgerSample:
+    """Return the sample of a line of a ledger's rows; where a training is in ``several`` environments, the same task is
+    another one in each: its reward is another.
+    """
     verdict, result = row["verdict"], row["result"]
-    task = (str(result["task_id"]), str(result["task_digest"]))
+    name = f"{verdict['env']}: {result['task_id']}" if several else str(result["task_id"])
+    task = (name, str(result["task_digest"]))
     failure = verdict["failure"]
     if failure is not None:
         return LedgerSample(step, task, int(result["rollout_index"]), None, failure=str(failure["kind"]))

@@ -29,7 +29,8 @@ _ROWS, _ANSWERS, _STEPS = ".rows.jsonl", ".answers.jsonl", "steps.jsonl"
 
 @record
 class StepGroup:
-    """The samples of one task in one step: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in
+    """The samples of one task in one step, ``task`` being its id, behind its environment's name where a training
+    has several: ``rows`` are numbers of entries, ``weights`` their weights in the loss, in
     the same order; ``cut`` counts samples that the step used and of which no row is stored."""
 
     task: str
@@ -206,15 +207,22 @@ class TrainingSource:
         self._step_of[uid] = (split, step)
 
     def _make_groups(self, weights: Mapping[str, float]) -> tuple[StepGroup, ...]:
-        groups: dict[str, list[tuple[int, int, float]]] = {}
+        groups: dict[tuple[str, str, str], list[tuple[int, int, float]]] = {}
         for uid, weight in weights.items():
             number = self._numbers.get(uid)
             if number is not None:
                 entry = self.entries[number]
-                groups.setdefault(entry.task_id, []).append((entry.rollout_index, number, weight))
+                # Two environments may have one task, each with a reward of its own.
+                key = (entry.place[0], entry.task_id, entry.task_digest)
+                groups.setdefault(key, []).append((entry.rollout_index, number, weight))
+        several = sum(path.name.endswith(_ROWS) for path in self._tails) > 1
         made = [
-            StepGroup(task, tuple(number for _, number, _ in rows), tuple(weight for *_, weight in rows))
-            for task, rows in ((task, sorted(rows)) for task, rows in groups.items())
+            StepGroup(
+                f"{Path(file).name.removesuffix(_ROWS)}: {task}" if several else task,
+                tuple(number for _, number, _ in rows),
+                tuple(weight for *_, weight in rows),
+            )
+            for (file, task, _), rows in ((key, sorted(rows)) for key, rows in groups.items())
         ]
         cut = sum(uid not in self._numbers for uid in weights)
         return (*made, StepGroup("", (), (), cut)) if cut else tuple(made)

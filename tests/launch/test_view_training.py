@@ -12,13 +12,15 @@ from tests.envs.interfaces.nemo_rl_support import task as task_row
 from tests.envs.interfaces.test_nemo_rl_grading import grading
 from tests.launch.test_report_browser import READY, to, viewed
 from tests.support.browser import Browser, needs_chromium
-from tests.support.ledgers import training_run, write_ledger
+from tests.support.ledgers import result, training_run, write_ledger
 from tests.support.runs import STRICT
 
 from gavel.envs.interfaces.nemo_rl.grading import SampleGrader
-from gavel.envs.interfaces.nemo_rl.ledger import StepLedger
+from gavel.envs.interfaces.nemo_rl.ledger import Ledger, StepLedger
 from gavel.envs.interfaces.nemo_rl.stamps import make_info, stamp_info, with_ending
 from gavel.launch.commands.view import open_source
+from gavel.launch.comparing.curves import compute_task_means
+from gavel.launch.comparing.ledgers import read_samples
 from gavel.launch.compose.compose import compose_config
 from gavel.launch.config.stored import to_yaml
 from gavel.launch.report.overview import make_overview
@@ -55,6 +57,33 @@ def test_steps_hold_their_groups_siblings_in_order_and_what_was_lost(tmp_path: P
     assert (page.rows["graded"], page.rows["ungraded"], page.rows["missing"]) == (5, 1, 0)
     assert page.reward is not None
     assert page.reward.value == pytest.approx(3.0 / 5)
+
+
+def two_environments(run: Path) -> Path:
+    """A step in which two environments have the same task, each with a reward of its own."""
+    training_run(run, {})
+    steps = StepLedger(run / "ledger")
+    weights: dict[str, float] = {}
+    for name, values in (("easy", (1.0, None, 1.0)), ("hard", (0.0, 0.5))):
+        ledger = Ledger(run / "ledger", name)
+        for place, value in enumerate(values):
+            ledger.add(f"s-{name}{place}", 0, "train", result("a", place, value))
+            weights[f"s-{name}{place}"] = float(value is not None)
+        ledger.close()
+    steps.add(1, "train", weights)
+    steps.close()
+    return run
+
+
+def test_the_same_task_in_two_environments_is_two_groups_and_two_tasks(tmp_path: Path) -> None:
+    run = two_environments(tmp_path / "run")
+    (run / "ledger" / "echo.rows.jsonl").unlink()
+    source = opened(run)
+    (step,) = source.list_steps()
+    assert told(source, step) == {"easy: a": [1.0, None, 1.0], "hard: a": [0.0, 0.5]}
+    assert [group.weights for group in step.groups] == [(1.0, 0.0, 1.0), (1.0, 1.0)]
+    means = compute_task_means(read_samples(run))
+    assert {name: mean for (name, _), mean in means.items()} == {"easy: a": 1.0, "hard: a": 0.25}
 
 
 def test_a_training_that_grows_is_followed_and_a_new_start_takes_back_the_steps_it_does_again(tmp_path: Path) -> None:
