@@ -184,6 +184,60 @@ def test_lost_calls_leave_no_trace_in_asynchronous_steps(tmp_path: Path) -> None
     assert done.metrics["validation", 0]["accuracy"] == 1.0
 
 
+@pytest.mark.timeout(600)
+def test_three_environments_train_asynchronously_by_nemo_gym(tmp_path: Path) -> None:
+    more = write_tasks(tmp_path / "more.jsonl", "abstention", 12)
+    ahead = [
+        "env@envs.z=abstention",
+        f"envs.z.tasks.path={more}",
+        "envs.z.rubrics.abstention.profile=gavel/qa-abstention-v1",
+    ]
+    with serving(reply=answer_all) as server:
+        done = train_gym_async(
+            tmp_path, server.base_url, make_say(), tasks=3, generations=4,
+            words=[*words(tmp_path, server.base_url), *ahead],
+        )  # fmt: skip
+    (step,) = done.steps
+    found, ledger = done.metrics["train", 1], done.folder / "ledger"
+    assert {name: found[f"env/{name}/samples"] for name in NAMES} == {"a": 4, "b": 4, "c": 4}
+    used = {row["uid"]: row["weight"] for row in rows(ledger, "steps.jsonl")}
+    assert sorted(used.values()) == sorted(row.weight for row in step)
+    wanted: list[float] = []
+    for name in NAMES:
+        verdicts = [row["verdict"] for row in rows(ledger, f"{name}.rows.jsonl") if row["uid"] in used]
+        values = [one["reward"] for one in verdicts if one["failure"] is None]
+        assert found[f"env/{name}/reward"] == pytest.approx(sum(values) / len(values))
+        assert found[f"env/{name}/ungraded_rate"] == 1 - len(values) / 4
+        group = [Fraction(value) for value in values]
+        wanted += wanted_advantages(group, None, leave_one_out=True, normalize=True) + [0.0] * (4 - len(values))
+    assert sorted(row.advantage for row in step) == pytest.approx(sorted(wanted), abs=1e-5)
+
+
+@pytest.mark.timeout(600)
+def test_dynamic_sampling_keeps_groups_whole_of_which_replies_were_never_drawn(tmp_path: Path) -> None:
+    """Groups of four: one spread with two replies that the engine could not draw, one all wrong, two more spread."""
+    asked: dict[int, int] = {}
+
+    def say(prompt: str, _: int) -> str | int:
+        number = read_number(prompt)
+        place = asked[number] = asked.get(number, -1) + 1
+        if number == 0 and place >= 2:
+            return 500
+        return [R, W][place % 2] if number != 1 else W
+
+    with serving() as server:
+        done = train_gym(
+            tmp_path, server.base_url, say, tasks=4, prompts=2, generations=4,
+            grpo={"use_dynamic_sampling": True, "dynamic_sampling_max_gen_batches": 4, "batch_multiplier": 1},
+        )  # fmt: skip
+    (batch,) = done.batches
+    step = [_read_row(batch, place, make_tokenizer("chatml")) for place in range(batch.size)]
+    assert [row.task for row in step] == [0] * 4 + [2] * 4
+    assert [row.weight for row in step[:4]].count(0.0) == 2
+    assert sorted(row.advantage for row in step[:4]) == pytest.approx([-1.0, 0.0, 0.0, 1.0], abs=1e-5)
+    assert all(row.weight == 1.0 for row in step[4:])
+
+
 def kill_agent(folder: Path) -> None:
     """Kill the process that serves this training's agent, as a lack of memory would."""
     for one in psutil.process_iter(["cmdline"]):
