@@ -17,7 +17,7 @@ from gavel.envs.registry import SOURCES, choose_entry, load_source
 from gavel.envs.source_files import Origin, SourceConfig, check_source, find_local_file
 from gavel.envs.sources import NOT_SAID, SLICES, Licence, Sliced, SourceAdapter, find_licence
 from gavel.envs.task_manifest import SkippedRow, SortedTasks, count_domains, make_contents
-from gavel.envs.tasks import BadRow, TaskReader
+from gavel.envs.tasks import BadRow, Targets, TaskReader
 from gavel.envs.types import EnvironmentInfo, Task, TaskError
 from gavel.models.codec import decode, record
 from gavel.models.errors import ConfigError, InputError
@@ -77,6 +77,7 @@ def prepare_tasks(
     dry_run: bool = False,
     env: str | None = None,
     form: Form = lambda files: files,
+    targets: Targets | None = None,
 ) -> PrepareReport:
     """Adapt a source into the folder ``out``.
 
@@ -87,6 +88,7 @@ def prepare_tasks(
         warn: told each warning before anything is written.
         dry_run: read and check all, write nothing.
         env: the environment, for a source whose rows are of any.
+        targets: reads each row's target once more as a run would; None: what the adapter made of it is taken.
         form: adds files to those that are written, such as the tasks in somebody else's form.
 
     Raises:
@@ -99,7 +101,7 @@ def prepare_tasks(
     adapter = load_source(config.name, env if choose_entry("source", config.name, SOURCES).env is None else None)
     path = find_local_file(config)
     protected = Protected(config.protected)
-    tasks, skipped = _adapt_rows(path, Sliced(adapter, config.slice_fields), config.binding)
+    tasks, skipped = _adapt_rows(path, Sliced(adapter, config.slice_fields), config.binding, targets)
     _check_slices(tasks, config.slice_fields)
     fates = replace(_sort_tasks(tasks, protected, config.validation_fraction), skipped=skipped)
     origin = Origin(str(path), compute_file_sha256(path), config.dataset, config.revision)
@@ -133,8 +135,10 @@ class _AnyTarget:
         return raw
 
 
-def _adapt_rows(path: Path, adapter: SourceAdapter, binding: str | None) -> tuple[list[Task], tuple[SkippedRow, ...]]:
-    reader = TaskReader(path, _AnyTarget(adapter.env), source=adapter, binding=binding)
+def _adapt_rows(
+    path: Path, adapter: SourceAdapter, binding: str | None, targets: Targets | None
+) -> tuple[list[Task], tuple[SkippedRow, ...]]:
+    reader = TaskReader(path, targets or _AnyTarget(adapter.env), source=adapter, binding=binding)
     tasks: list[Task] = []
     bad: list[BadRow] = []
     for item in reader:

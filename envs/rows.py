@@ -16,6 +16,7 @@ from gavel.envs.tables import DELIMITERS, Line, read_table_rows
 from gavel.envs.types import TaskError
 from gavel.models.errors import InputError, find_nearest, shorten_value
 from gavel.models.install import install_hint
+from gavel.models.texts.json_keys import find_repeated_key
 
 _PEEK = 4096
 _OTHER_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -152,6 +153,14 @@ def _read_line(text: bytes, number: int, where: str) -> Line:
             number,
             {},
             TaskError(f"this line is not JSON: {failed}", where=where, found=shown, allowed="one JSON object"),
+        )
+    if (key := find_repeated_key(text, row)) is not None:
+        return Line(
+            number,
+            {},
+            TaskError(
+                "this key stands twice in one object", where=where, field=key, allowed="each once", remedy="keep one"
+            ),
         )
     if not isinstance(row, dict):
         return Line(

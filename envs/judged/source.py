@@ -52,7 +52,9 @@ class PlainRows:
                 remedy=f"name the field {', '.join(ASKS)}",
             )
         id_field = next((field for field in _IDS if row.get(field) is not None), "id")
-        messages = (*_read_system(row), *read_messages(read_json_cell(row[asked]), asked))
+        said = read_messages(read_json_cell(row[asked]), asked)
+        _check_asked_once(row, asked, said)
+        messages = (*_read_system(row), *said)
         _check_asks(messages, asked)
         target, taken = _read_target(row)
         rest = {str(field): value for field, value in row.items() if field not in (*taken, asked, id_field, "system")}
@@ -75,6 +77,24 @@ def _read_system(row: Mapping[str, Any]) -> tuple[Message, ...]:
     return (Message("system", system),)
 
 
+def _check_asked_once(row: Mapping[str, Any], asked: str, said: tuple[Message, ...]) -> None:
+    """Refuse a row that asks two things: nobody could tell which of them was played."""
+    users = [message.content for message in said if message.role == "user"]
+    for other in ASKS[ASKS.index(asked) + 1 :]:
+        if row.get(other) is None:
+            continue
+        found = read_messages(read_json_cell(row[other]), other)
+        same = found == said or (len(found) == 1 and found[0].role == "user" and found[0].content in users)
+        if not same:
+            raise TaskError(
+                f"this row asks two things: in {asked} and in {other}",
+                field=other,
+                found=shorten_value(row[other]),
+                allowed="one question, or the same in both",
+                remedy="keep one of them; a text for the judge alone goes into target or a field of another name",
+            )
+
+
 def _check_asks(messages: tuple[Message, ...], field: str) -> None:
     roles = [message.role for message in messages]
     if "user" not in roles or roles[-1] == "assistant" or not all(message.content.strip() for message in messages):
@@ -92,9 +112,9 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     if given is not None and not isinstance(given, Mapping):
         raise TaskError("the target is not an object", field="target", found=shorten_value(given), allowed="an object")
     target = dict(given or {})
-    reference = next((field for field in KNOWN if row.get(field) is not None), None)
-    if reference is not None:
-        _set_once(target, "reference", reference, read_json_cell(row[reference]))
+    known = [field for field in KNOWN if row.get(field) is not None]
+    for field in known:
+        _set_once(target, "reference", field, read_json_cell(row[field]))
     if row.get(TURNS) is not None:
         _set_once(target, TURNS, TURNS, read_json_cell(row[TURNS]))
     criteria = [field for field in CRITERIA_FIELDS if row.get(field) is not None]
@@ -111,7 +131,7 @@ def _read_target(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
         _set_once(target, RULES, RULES, rules)
         read_rules(target)
     check_target(target, {}, {})
-    return target, ("target", TURNS, *([reference] if reference else []), *criteria, *([RULES] if ruled else []))
+    return target, ("target", TURNS, *known, *criteria, *([RULES] if ruled else []))
 
 
 def _set_once(target: dict[str, Any], name: str, field: str, value: Any) -> None:

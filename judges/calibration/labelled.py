@@ -16,6 +16,7 @@ from gavel.judges.rubrics.prompt import PromptRubric
 from gavel.judges.types import Rubric
 from gavel.models.codec import compute_digest, record
 from gavel.models.errors import InputError, shorten_value
+from gavel.models.texts.json_keys import find_repeated_key
 
 SLICES = ("domain", "kind", "source", "language")
 """Fields of a row by which the report is split, where they are given."""
@@ -81,6 +82,8 @@ def _read_item(line: bytes, rubric: Rubric, where: str) -> LabelledItem:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as failed:
         raise LabelledError("this line is not JSON", where=where, found=str(failed)) from None
+    if (key := find_repeated_key(line, row)) is not None:
+        raise LabelledError("this key stands twice in one object", where=where, field=key, remedy="keep one")
     if not isinstance(row, dict):
         raise LabelledError("this line is not an object", where=where, found=shorten_value(row))
     absent = rubric.form.optional if isinstance(rubric, PromptRubric) and rubric.form is not None else frozenset()

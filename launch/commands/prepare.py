@@ -5,22 +5,26 @@ manifest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from gavel.envs.judged.environment import NAME as JUDGED
 from gavel.envs.plugins import find_added_rubrics
 from gavel.envs.preparing import PrepareReport, prepare_tasks, write_files
-from gavel.envs.registry import can_generate, describe_environment
+from gavel.envs.registry import can_generate, describe_environment, make_environment
+from gavel.envs.tasks import Targets
 from gavel.judges.assets import AssetStore
 from gavel.judges.rubrics.table import get_profile, make_rubric
-from gavel.judges.types import Rubric
+from gavel.judges.types import Grade, JudgeFailure, JudgeQuery, Rubric
 from gavel.launch.assembly.assemble import make_asset_store
 from gavel.launch.assembly.generate import choose_form, choose_out_folder, generate_tasks
 from gavel.launch.config.schema import PrepareConfig
 from gavel.launch.rollout.session import INCOMPLETE, WHOLE
 from gavel.models.errors import ConfigError
+from gavel.models.failures import FailureKind
 
 
 def run(config: PrepareConfig, console: Console) -> int:
@@ -46,9 +50,40 @@ def run(config: PrepareConfig, console: Console) -> int:
         dry_run=config.dry_run,
         env=str(config.env.get("name")),
         form=choose_form(config),
+        targets=_make_targets(config),
     )
     _show_report(report, config.dry_run, console)
     return INCOMPLETE if report.skipped else WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownRubrics:
+    """The rubrics of bindings, for an environment that only reads targets. Implements ``Judge``."""
+
+    rubrics: Mapping[str, Rubric]
+
+    def rubric(self, binding: str) -> Rubric:
+        if binding not in self.rubrics:
+            raise ConfigError(
+                "there is no such binding", field="env.rubrics", found=binding, allowed=", ".join(self.rubrics)
+            )
+        return self.rubrics[binding]
+
+    async def grade(self, query: JudgeQuery) -> Grade:
+        raise JudgeFailure(FailureKind.JUDGE_FAILED, f"nothing is judged here: {query.binding}")
+
+
+def _make_targets(config: PrepareConfig) -> Targets | None:
+    """Return what reads the targets of rows of one's own as a run would, so that a row without what the rubrics need is
+    refused here; None where other rows are prepared, or no rubric of a file is bound.
+    """
+    bound = {name: config.rubrics[binding.rubric] for name, binding in config.judging.bindings.items()}
+    if config.env.get("name") != JUDGED or not bound or any(rubric.file is None for rubric in bound.values()):
+        return None
+    store = make_asset_store(config.assets)
+    return make_environment(
+        config.env, _KnownRubrics({name: make_rubric(rubric, store) for name, rubric in bound.items()}), {}
+    )
 
 
 def _bind_source(config: PrepareConfig) -> Mapping[str, Any]:
