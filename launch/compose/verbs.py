@@ -191,6 +191,19 @@ _TABLE = (
         ),
     ),
     Verb(
+        "reproduce", "Compute figures that others published once more, from the replies and verdicts that they stored.",
+        "gavel.launch.commands.reproduce", "ReproduceConfig", (),
+        (
+            ("all", "every figure beside the published one, with its source"),
+            ("judgebench data=published", "one study, from copies in a folder: published/OWNER/NAME/PATH"),
+        ),
+        (
+            ("name=NAME", "which study; also the first word"), ("data=DIR", "a folder with copies, tried first"),
+            _OFFLINE,
+        ),
+        ("name",),
+    ),
+    Verb(
         "serve", "Serve environments over HTTP: send a task and a reply, get "
                  "its grade.", "gavel.launch.commands.serve", "ServeConfig",
         ("env", "policy", "judge", "reward", "experiment"),

@@ -295,6 +295,17 @@ class LabelConfig:
 
 
 @record
+class ReproduceConfig:
+    """``gavel reproduce NAME``: figures that others published, computed again. ``data`` is a folder with copies of the
+    pinned files, ``OWNER/NAME/PATH``; what is not there is fetched unless ``assets.offline``.
+    """
+
+    name: str = "all"
+    data: str | None = None
+    assets: AssetsConfig = AssetsConfig()
+
+
+@record
 class ServeConfig(Composition):
     """``gavel serve``: environments over HTTP. The one of the composition is served as ``name`` (None: its own name),
     those of ``also`` under their keys; a value has the words of a command line (``env=vera_mh …``), as a text or a
