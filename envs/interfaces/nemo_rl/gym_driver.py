@@ -16,8 +16,8 @@ from gavel.envs.interfaces.nemo_rl.gym_groups import GROUP, wrap_group
 from gavel.envs.interfaces.nemo_rl.hooks import install_hooks, list_missing, refuse_missing
 from gavel.envs.interfaces.nemo_rl.hosting import compute_own_metrics
 from gavel.envs.interfaces.nemo_rl.ledger import SampleVerdict, StepLedger
-from gavel.envs.interfaces.nemo_rl.masking import TOLD
-from gavel.envs.interfaces.nemo_rl.metrics import Tallies
+from gavel.envs.interfaces.nemo_rl.masking import GRADED, TOLD
+from gavel.envs.interfaces.nemo_rl.metrics import Tallies, compute_reward_range
 from gavel.envs.interfaces.nemo_rl.stamps import list_rows
 from gavel.envs.types import Environment, Result
 from gavel.models.codec import decode
@@ -109,6 +109,23 @@ class GymDriver(Driver):
 
 class GymAsyncDriver(GymDriver, AsyncDriver):
     """Wraps ``async_grpo_train`` with rollouts by NeMo Gym; its validation rolls out in the driver."""
+
+    def record_batch(self, batch: Any, mask: Any) -> None:
+        """Read what came with the batch of a step; NeMo-RL's own figures of rewards, which it averages over groups, are
+        put right over its graded samples.
+        """
+        super().record_batch(batch, mask)
+        counted = [value != 0 for value in batch[GRADED].tolist()]
+        names = [f"{one['name']}/reward" for one in batch["agent_ref"]] if "agent_ref" in batch else []
+        rewards = batch["total_reward"].tolist()
+        for prefix in ("total_reward", *dict.fromkeys(names)):
+            kept = [
+                reward
+                for place, (reward, graded) in enumerate(zip(rewards, counted, strict=True))
+                if graded and (prefix == "total_reward" or names[place] == prefix)
+            ]
+            found = compute_reward_range(kept)
+            self._metrics |= {f"{prefix}/{name.partition('_')[0]}": value for name, value in found.items()}
 
     def _list_figures(self, told: Told) -> Figures:
         return compute_figures(told, self._by_name)
