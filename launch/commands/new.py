@@ -45,7 +45,9 @@ RUBRIC_FILES = {
     "test.py.j2": "test_{name}.py",
 }
 """Each template of a rubric with the file it becomes."""
-KINDS = {"env": FILES, "rubric": RUBRIC_FILES}
+PAIR_FILES = {template: path for template, path in RUBRIC_FILES.items() if path != "rows.jsonl"}
+"""The same for a rubric of pairs; its rows are those of the runs that meet."""
+KINDS = {"env": FILES, "rubric": RUBRIC_FILES, "pair": PAIR_FILES}
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _LONGEST = 40
 _VALUES = frozenset(("null", "true", "false", "yes", "no", "on", "off", "inf", "nan", "y", "n"))
@@ -59,11 +61,11 @@ def run(config: NewConfig, console: Console) -> int:
     """Run the verb; see ``gavel new --help``. Returns 0."""
     if config.what not in KINDS:
         raise ConfigError(
-            "only an environment or a rubric can be begun",
+            "only an environment, a rubric or a rubric of pairs can be begun",
             field="what",
             found=config.what or "nothing",
             allowed=", ".join(KINDS),
-            remedy="write: gavel new env NAME, or gavel new rubric NAME",
+            remedy="write: gavel new env NAME, gavel new rubric NAME, or gavel new pair NAME",
         )
     name = check_name(config.name, config.what)
     folder = Path(config.into or name).expanduser()
@@ -80,14 +82,16 @@ def run(config: NewConfig, console: Console) -> int:
     for path in files:
         print_line(console, f"written: {folder / path}")
     place = shlex.quote(str(folder))
-    if config.what == "rubric":
+    if config.what != "env":
         words = shlex.quote(f"rubrics.{name}.file={folder / name}.yaml")
         rows = shlex.quote(f"tasks.path={folder / 'rows.jsonl'}")
         print_line(
             console,
             f"next: gavel probe {words} dry_run=true shows its prompts; docs/own_grading.md says what each field means",
         )
-        print_line(console, f"a run: gavel rollout {rows} {words} policy=smollm2 judge=smollm2")
+        run = "gavel duel RUN_A RUN_B" if config.what == "pair" else f"gavel rollout {rows}"
+        ends = "judge=smollm2" if config.what == "pair" else "policy=smollm2 judge=smollm2"
+        print_line(console, f"a run: {run} {words} {ends}")
         return 0
     package = shlex.quote(f"{folder}[dev]")  # a shell may read brackets as a pattern
     print_line(
@@ -130,7 +134,7 @@ def check_name(name: str | None, what: str = "env") -> str:
         raise _make_name_error("this is a word of Python", name)
     if name in _VALUES:
         raise _make_name_error("this is a value in YAML and on the command line, not a name", name)
-    if what == "rubric":
+    if what != "env":
         return name  # files in a folder: no module and no package of this name is made
     taken = {**ENVIRONMENTS, **REWARDS, **find_added("env"), **find_added("reward")}
     if name in taken:

@@ -379,7 +379,8 @@ _TABLE = (
         "NewConfig", (),
         (("env two_tries", "into the folder two_tries"), ("env two_tries "
                                                           "into=work/two-tries", "into a folder you name"),
-         ("rubric helpful", "a prompt, its labels, known answers and a test, into the folder helpful")),
+         ("rubric helpful", "a prompt, its labels, known answers and a test, into the folder helpful"),
+         ("pair better", "the same for a rubric that compares two replies")),
         (("into=DIR", "a new or empty folder; ./NAME if it is not given"),),
         ("what", "name"),
     ),

@@ -222,19 +222,19 @@ def test_a_file_in_place_of_a_profile_brings_its_own_sampling_and_the_command_li
     ]
 
 
-@pytest.mark.parametrize("name", ["helpful", "my_quiz_2"])
+@pytest.mark.parametrize(("what", "name"), [("rubric", "helpful"), ("rubric", "my_quiz_2"), ("pair", "better")])
 def test_a_new_rubric_is_whole_and_nothing_is_written_over(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from gavel.judges.rubrics.file import read_rubric_file
     from gavel.judges.rubrics.form import lint_form
 
     folder = tmp_path / "new"
-    assert main(["new", "rubric", name, f"into={folder}"]) == 0
+    assert main(["new", what, name, f"into={folder}"]) == 0
     form = read_rubric_file(folder / f"{name}.yaml")
     assert (form.name, lint_form(form), len(form.controls)) == (f"own/{name}-v1", (), 8)
     assert (folder / f"test_{name}.py").is_file()
-    assert main(["new", "rubric", name, f"into={folder}"]) == 2
+    assert main(["new", what, name, f"into={folder}"]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
     assert main(["new", "rubrik", name]) == 2
 
