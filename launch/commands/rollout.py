@@ -33,6 +33,7 @@ from gavel.launch.rollout.session import (
     WHOLE,
     Session,
     check_external_services,
+    collect_rarely,
     compute_config_digest,
     run_async,
     run_session,
@@ -54,6 +55,11 @@ from gavel.models.service import get_config_key
 
 def run(config: RolloutConfig, console: Console) -> int:
     """Run the verb; see ``gavel rollout --help``. Returns the exit code."""
+    with collect_rarely():
+        return _run_rollout(config, console)
+
+
+def _run_rollout(config: RolloutConfig, console: Console) -> int:
     _check_counts(config)
     check_budget(config.budget)
     check_export(config.export)
@@ -151,6 +157,7 @@ def _play_plan(config: RolloutConfig, console: Console, path: Path, plan: _Plan)
             persistent=config.retry is not None,
             untrusted=frozenset(() if trusted else config.service_table),
             prices=list_prices(config.service_table),
+            planned=rows if new else (),
         )
         if config.inspect is None:
             code = run_async(lambda: run_session(session, folder, console), console)

@@ -56,7 +56,8 @@ class Session:
     more that were given up; ``certificates`` is where the judges' qualification is looked up; ``report`` writes
     ``report.html`` at the end; ``deadline`` is when it is to be over; ``export`` where its figures are shown besides;
     ``looked`` says that the servers were asked already whether they serve the models; ``untrusted`` are names of
-    services that a folder made elsewhere brought; ``prices`` are those of the services by name.
+    services that a folder made elsewhere brought; ``prices`` are those of the services by name; ``planned`` is the
+    run's whole plan where it was just made, and so need not be read back.
     """
 
     assembly: Assembly
@@ -78,6 +79,7 @@ class Session:
     looked: bool = False
     untrusted: frozenset[str] = frozenset()
     prices: Mapping[str, Price] = field(default_factory=dict)
+    planned: Sequence[PlannedRow] = ()
 
 
 async def check_external_services(services: Mapping[str, Service], tell: Callable[[str], None]) -> int:
@@ -102,8 +104,13 @@ async def run_session(session: Session, folder: RunFolder, console: Console) -> 
     Raises:
         GavelError: a server did not start, a row could not be stored.
     """
+    with _keep_lease(folder):  # reading many rows back, and their report, may take longer than a lease lives
+        return await _run_session(session, folder, console)
+
+
+async def _run_session(session: Session, folder: RunFolder, console: Console) -> int:
     begun = time.monotonic()
-    planned = read_inputs(folder.path)  # every row ever planned, though this session may be of a part
+    planned = session.planned or read_inputs(folder.path)  # every row ever planned; this session may be of a part
     tally = RunTally(planned, session.assembly.environment, session.prices)
     for line in await _load_rows(session, folder, planned, tally):
         print_line(console, line, style="bold")
@@ -289,9 +296,8 @@ async def _play_rows(
                 or (deadline.find_reached(collector.counts.compute_oldest) if deadline else None)
             ),
         )
-        with _keep_lease(folder):
-            async with show_progress(console, lambda: collector.counts):
-                stopped = await collector.collect_rows(owed, len(owed), session.concurrency)
+        async with show_progress(console, lambda: collector.counts):
+            stopped = await collector.collect_rows(owed, len(owed), session.concurrency)
         if passed := collector.counts.skipped:
             again = f"gavel rollout {shlex.quote(str(folder.path))}"
             print_line(
@@ -324,8 +330,8 @@ def _find_dead(pool: ServicePool) -> ServerDied | None:
 
 @contextlib.contextmanager
 def _keep_lease(folder: RunFolder) -> Iterator[None]:
-    """Keep the lease alive while no row ends; a thread does it, so that work which holds the event loop up lets no
-    lease lapse.
+    """Keep the lease alive, whether rows end or not; a thread does it, so that work which holds the event loop up lets
+    no lease lapse.
     """
     over = threading.Event()
 
@@ -351,7 +357,7 @@ def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted:
     """Run ``work`` on a fresh event loop (uvloop where installed); SIGINT and SIGTERM cancel it, say ``interrupted``
     and give 130.
     """
-    with _collect_rarely(), asyncio.Runner(loop_factory=_choose_loop_factory()) as runner:
+    with collect_rarely(), asyncio.Runner(loop_factory=_choose_loop_factory()) as runner:
         try:
             return runner.run(_await_work(work))
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -359,17 +365,25 @@ def run_async(work: Callable[[], Awaitable[int]], console: Console, interrupted:
             return INTERRUPTED
 
 
-@contextlib.contextmanager
-def _collect_rarely() -> Iterator[None]:
-    """Let the garbage collector look at the modules never and at young objects less often: a run makes many and few are
-    cycles.
+_RARELY = (50_000, 20, 100)
 
-    Worth a tenth to a fifth of the rows per second in ``benchmarks/rollout_throughput.py``.
+
+@contextlib.contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Let the garbage collector look at what is there never and at young objects less often: a run makes many and few
+    are cycles. Within such a block another one sets aside what was made since, such as a plan.
+
+    Worth a tenth to a fifth of the rows per second in ``benchmarks/rollout_throughput.py``, and a third of a start in
+    ``benchmarks/scale.py``.
     """
     before = gc.get_threshold()
+    if before == _RARELY:
+        gc.freeze()
+        yield
+        return
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*_RARELY)
     try:
         yield
     finally:

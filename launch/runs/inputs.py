@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import orjson
+
 from gavel.envs.types import Task
 from gavel.launch.runs.files import Tell, read_lines, refuse_fault
 from gavel.launch.runs.journal import RowKey
 from gavel.launch.runs.lease import RunFolderError
-from gavel.models.codec import dump, load, record, to_plain
+from gavel.models.codec import dump, load, record
 from gavel.models.errors import RecordError
 from gavel.models.types import Message
 
@@ -113,7 +115,7 @@ def merge_inputs(old: Sequence[PlannedRow], new: Sequence[PlannedRow], where: st
 def _format_lines(rows: Iterable[PlannedRow], places: dict[str, int]) -> Iterable[bytes]:
     carried: set[str] = set()
     for row in rows:
-        task = None if row.task.task_id in carried else {"schema": Task.SCHEMA, **to_plain(row.task)}
+        task = None if row.task.task_id in carried else orjson.Fragment(dump(row.task))
         carried.add(row.task.task_id)
         line = InputLine(places[row.task.task_id], row.rollout_index, row.task.task_id, row.task_digest, task)
         yield dump(line) + b"\n"

@@ -35,12 +35,15 @@ async def test_every_row_is_graded_rewarded_and_counted(tmp_path: Path) -> None:
 
 async def test_a_second_run_resumes_without_any_call(tmp_path: Path) -> None:
     words = [write_tasks(tmp_path / "t.jsonl", 12), tmp_path / "run"]
+    figures = ("metrics.json", "reward_profile.jsonl")  # of the plan as it was made, and as it is read back
     async with FaultServer(reply=reply) as server:
         assert (await gavel(*arguments(*words, server.base_url))).code == 0
+        made = [(tmp_path / "run" / name).read_bytes() for name in figures]
         before = server.count
         again = await gavel(*arguments(*words, server.base_url))
         assert (again.code, server.count) == (0, before)
         assert len(rows(tmp_path / "run")) == 12
+    assert [(tmp_path / "run" / name).read_bytes() for name in figures] == made
 
 
 async def test_raising_the_limit_and_the_rollouts_extends_a_run(tmp_path: Path) -> None:

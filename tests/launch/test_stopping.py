@@ -15,14 +15,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from rich.console import Console
 from tests.support.fault_server import FaultServer
 from tests.support.runs import arguments, gavel, reply, start, write_tasks
 
 from gavel.launch.cli.command_line import main
 from gavel.launch.compose.verbs import VERBS, Verb
+from gavel.launch.rollout import session
 from gavel.launch.rollout.session import _keep_lease
 from gavel.launch.runs.folder import RunFolder
 from gavel.launch.runs.signals import cancel_by_signals
@@ -92,6 +95,20 @@ async def test_the_lease_is_kept_while_the_loop_is_held_up() -> None:
 
     with _keep_lease(cast("RunFolder", Folder())):
         assert enough.wait(60)  # holds this very loop up
+
+
+async def test_the_lease_beats_while_stored_rows_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    beating: list[str] = []
+
+    async def look(*_: object) -> int:
+        beating.extend(thread.name for thread in threading.enumerate())
+        return 0
+
+    monkeypatch.setattr(session, "_run_session", look)
+    folder = cast("RunFolder", SimpleNamespace(renew_lease=lambda: None))
+    assert await session.run_session(cast("session.Session", None), folder, Console()) == 0
+    assert "gavel-lease" in beating
+    assert "gavel-lease" not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_the_handlers_before_are_put_back() -> None:
