@@ -51,6 +51,8 @@ def _list_facts(report: ProbeReport) -> list[tuple[str, str]]:
         facts.append(("overlong prompt", word))
     if (determinism := report.determinism) is not None:
         facts.append(("flip rate", f"{determinism.flip_rate:.1%} of {determinism.calls} calls"))
+    if (positions := report.positions) is not None:
+        facts.append(("flips by place", f"{positions.rate:.1%} of {positions.pairs} pairs in both orders"))
     if (speed := report.throughput) is not None:
         tokens = f", {speed.tokens_per_s:,.0f} tokens/s" if speed.tokens_per_s is not None else ""
         facts.append(("throughput", f"{speed.calls_per_s:,.1f} calls/s{tokens} at concurrency {speed.concurrency}"))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gavel.judges.bindings import Binding
+from gavel.judges.pairs.mirror import SWAPPED
+from gavel.judges.pairs.rules import TIE
 from gavel.judges.panels import replay_panel
 from gavel.judges.probing.attacks import list_attacks
 from gavel.judges.probing.identity import IdentityCheck, ServerFacts, check_identity
@@ -69,6 +71,16 @@ class Determinism:
 
 
 @record
+class PositionFlips:
+    """``rate``: the share of pairs of texts, both orders graded, in which the judge named one place twice; ``pairs`` of
+    controls that were asked in both orders.
+    """
+
+    rate: float
+    pairs: int
+
+
+@record
 class Throughput:
     """Calls and tokens (prompt and reply) per second at ``concurrency``; prompts repeat, so a prefix cache helps."""
 
@@ -88,6 +100,7 @@ class ProbeReport:
     determinism: Determinism | None
     throughput: Throughput | None
     server: ServerFacts | None = None
+    positions: PositionFlips | None = None
 
     @property
     def graded(self) -> int:
@@ -198,7 +211,8 @@ async def probe_answers(
     determinism, throughput = await _repeat_controls(controls, grade, concurrency, repeats)
     known = KnownAnswers(controls, attacks)
     rows = (*known.make_rows(), *read_quotations(binding.rubric))
-    return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server), known
+    positions = _measure_positions(rows)
+    return ProbeReport(binding.name, rows, identity, overflow, determinism, throughput, server, positions), known
 
 
 def report_panel(panel: Binding, members: Sequence[KnownAnswers]) -> ProbeReport:
@@ -216,7 +230,17 @@ def report_panel(panel: Binding, members: Sequence[KnownAnswers]) -> ProbeReport
         [join_answers(answers) for answers in zip(*(one.controls for one in members), strict=True)],
         [join_answers(answers) for answers in zip(*(one.attacks for one in members), strict=True)],
     )
-    return ProbeReport(panel.name, joined.make_rows(), None, None, None, None)
+    rows = joined.make_rows()
+    return ProbeReport(panel.name, rows, None, None, None, None, positions=_measure_positions(rows))
+
+
+def _measure_positions(rows: Sequence[CheckRow]) -> PositionFlips | None:
+    """Return how often the place decided; None for a rubric that compares nothing."""
+    got = {row.name: row.got for row in rows if row.kind == "control" and row.graded}
+    both = [(label, got[name + SWAPPED]) for name, label in got.items() if name + SWAPPED in got]
+    if not both:
+        return None
+    return PositionFlips(sum(one == other and one != TIE for one, other in both) / len(both), len(both))
 
 
 def read_quotations(rubric: Rubric) -> Iterator[CheckRow]:

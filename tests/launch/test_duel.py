@@ -104,19 +104,10 @@ def test_each_two_meet_in_both_orders_and_what_was_said_is_kept(
 def test_a_judge_that_prefers_a_place_fails_the_swapped_controls_of_its_probe(
     biased: bool, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decided = [
-        {**row, "mine": "long reply", "other": "short"} for row in PAIR_FORM["controls"] if "first" in row["expected"]
-    ]
-    rows = [{**row, "question": f"q{place}"} for place, row in enumerate(decided * 2)]
-    turned = [
-        {**row, "question": f"r{place}", "mine": "short", "other": "long reply"} for place, row in enumerate(rows)
-    ]
-    ties = [{"question": f"t{place}", "mine": "same", "other": "same"} for place in range(2)]
+    asked = [("first", "long reply", "short"), ("second", "short", "long reply"), ("tie", "same", "same")] * 4
     controls = [
-        {**row, "name": f"k{place}", "expected": label}
-        for place, (row, label) in enumerate(
-            [*((row, "first") for row in rows), *((row, "second") for row in turned), *((row, "tie") for row in ties)]
-        )
+        {"name": f"{label}{place}", "question": f"q{place}", "mine": mine, "other": other, "expected": label}
+        for place, (label, mine, other) in enumerate(asked)
     ]
     prompt = PAIR_FORM["prompt"] + ("PLACE" if biased else "")
     rubric = write_pair_rubric(tmp_path, controls=controls, prompt=prompt)
@@ -124,10 +115,11 @@ def test_a_judge_that_prefers_a_place_fails_the_swapped_controls_of_its_probe(
     assert main(["probe", *words, f"run.dir={tmp_path / 'probe'}"]) == 3  # this judge goes by length: attacks win
     (report,) = orjson.loads((tmp_path / "probe/probe.json").read_bytes())
     failed = {row["name"] for row in report["rows"] if row["kind"] == "control" and not row["passed"]}
-    firsts = {f"k{place}@swapped" for place in range(len(rows))}
-    assert (firsts <= failed) is biased
-    assert bool(failed) is biased
-    assert {f"k{place}" for place in range(len(rows))}.isdisjoint(failed)  # in its favourite place it is right
+    assert report["positions"] == {"rate": 1.0 if biased else 0.0, "pairs": 8}  # equal texts have one order
+    assert ("100.0% of 8 pairs" in capsys.readouterr().out) is biased
+    places = [place for place, (label, _, _) in enumerate(asked) if label == "first"]
+    assert {f"first{place}@swapped" for place in places} <= failed if biased else not failed
+    assert {f"first{place}" for place in places}.isdisjoint(failed)  # in its favourite place it is right
 
 
 def test_a_budget_ends_a_duel_and_the_same_words_go_on(words: list[str], tmp_path: Path) -> None:
