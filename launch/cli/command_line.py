@@ -215,14 +215,16 @@ def _dispatch_line(line: CommandLine) -> int:
         from gavel.launch.training.sweep.run import run
 
         return run(verb.name, line.overrides, line.config_dirs, line.runs, _make_console())
-    if any(word.startswith("cluster=") for word in line.overrides):
-        from gavel.launch.training.verb_jobs import is_handed_over, submit_verb
+    overrides = line.overrides
+    if any(word.startswith(("cluster=", "shards=")) for word in overrides):
+        from gavel.launch.training.verb_jobs import drop_places, is_handed_over, submit_verb
 
-        if is_handed_over(verb.name, line.overrides):
-            return submit_verb(verb.name, line.overrides, line.config_dirs, line.runs, _make_console())
+        if is_handed_over(verb.name, overrides):
+            return submit_verb(verb.name, overrides, line.config_dirs, line.runs, _make_console())
+        overrides = drop_places(verb.name, overrides)
     from gavel.launch.compose.compose import compose_config
 
-    config = compose_config(verb.name, line.overrides, line.config_dirs, line.runs)
+    config = compose_config(verb.name, overrides, line.config_dirs, line.runs)
     try:
         return int(importlib.import_module(verb.module).run(config, _make_console()))
     except OSError as failed:

@@ -41,6 +41,7 @@ VERBS = ("rollout", "regrade", "probe", "calibrate", "judge", "serve")
 """The verbs that may be handed to Slurm."""
 SUFFIX, FILE = ".jobs", "jobs.json"
 _SHARDS, _JUDGE = "shards", "judge"
+_HERE = ("cluster=local", "cluster=null")
 PLACES = ("cluster", _SHARDS)
 """What says where a verb runs, and is no key of the verb itself."""
 
@@ -77,12 +78,29 @@ class VerbCommand:
         """Return the whole command, with further words."""
         folders = [word for folder in self.config_dirs for word in ("--config-dir", folder)]
         python = self.cluster.python or sys.executable
-        return [python, "-m", "gavel.launch.cli", self.verb, *folders, *self.runs, *self.words, *more]
+        words = [word for word in self.words if not word.startswith("dry_run=")]  # what is shown is what runs
+        return [python, "-m", "gavel.launch.cli", self.verb, *folders, *self.runs, *words, *more]
 
 
 def is_handed_over(verb: str, words: Sequence[str]) -> bool:
-    """Tell whether a command is to run on a cluster rather than here."""
-    return verb in VERBS and any(word.startswith("cluster=") and word != "cluster=null" for word in words)
+    """Tell whether a command is to run on a cluster rather than here.
+
+    Raises:
+        ConfigError: it has shards, and no cluster for them.
+    """
+    chosen = [word for word in words if word.startswith("cluster=")]
+    if verb in VERBS and not chosen and any(word.startswith(f"{_SHARDS}=") for word in words):
+        raise ConfigError(
+            "only jobs of a cluster have shards",
+            field=_SHARDS,
+            allowed="with cluster=slurm; here one part at a time: shard=1/4",
+        )
+    return verb in VERBS and bool(chosen) and chosen[-1] not in _HERE
+
+
+def drop_places(verb: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a verb that runs here without those that say so (``cluster=local``)."""
+    return tuple(word for word in words if verb not in VERBS or word not in _HERE)
 
 
 def read_command(verb: str, words: Sequence[str], config_dirs: Sequence[str], runs: Sequence[str]) -> VerbCommand:
@@ -99,6 +117,13 @@ def read_command(verb: str, words: Sequence[str], config_dirs: Sequence[str], ru
     count = _read_shards(verb, shards[-1].partition("=")[2] if shards else "1")
     if count > 1 and any(word.startswith("shard=") for word in rest):
         raise ConfigError("one part cannot be parted again", field=_SHARDS, remedy="leave out shard=i/n or shards=N")
+    if count > 1 and runs:
+        raise ConfigError(
+            "a run that is there goes on as it is, in one piece",
+            field=_SHARDS,
+            found=f"shards={count} beside {', '.join(runs)}",
+            remedy="leave out shards=N, or give a new run its own words and run.dir=…",
+        )
     return VerbCommand(verb, rest, tuple(config_dirs), tuple(runs), composed.cluster, count)
 
 

@@ -75,7 +75,9 @@ async def test_eight_parts_of_which_one_is_killed_merge_into_the_whole_run(slurm
 
         await asyncio.to_thread(wait_until, kill_node, 60, "a part that has rows")
         await asyncio.to_thread(wait_until, lambda: not slurm.queue(), 200, "the end of all jobs")
-        assert not matching("vllm.entrypoints"), "the judge has ended"
+        assert not [pid for pid in matching("vllm.entrypoints") if pid in matching(str(tmp_path))], (
+            "the judge has ended"
+        )
         assert facts(tmp_path / "run") == facts(tmp_path / "whole"), logs(folder)
         assert len(facts(tmp_path / "run")) == 64
         assert len(list((folder / "judge").glob("slurm-*.out"))) == 1, "one judge for all parts"
@@ -133,6 +135,19 @@ async def test_what_does_not_fit_is_refused_before_anything_is_submitted(
     assert sorted(tmp_path.iterdir()) == [tasks]
 
 
+async def test_a_run_that_is_there_has_no_parts_and_shards_need_a_cluster(tmp_path: Path) -> None:
+    async with FaultServer(reply=reply) as server:
+        words = arguments(write_tasks(tmp_path / "t.jsonl", 2), tmp_path / "run", server.base_url)
+        alone = await gavel(*words, "shards=2")
+        assert (alone.code, "cluster=slurm" in alone.err) == (2, True), alone.err
+        here = await gavel(*words, "cluster=local")
+        assert here.code == 0, here.err
+        parted = await gavel("rollout", str(tmp_path / "run"), *ON_SLURM, "shards=2")
+    assert parted.code == 2
+    assert "goes on as it is" in parted.err
+    assert not (tmp_path / "run.jobs").exists()
+
+
 async def test_a_dry_run_shows_scripts_that_bash_accepts(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "t.jsonl", 2)
     words = [*arguments(tasks, tmp_path / "a run", "http://127.0.0.1:1/v1"), *ON_SLURM, "shards=3", "dry_run=true"]
@@ -140,6 +155,7 @@ async def test_a_dry_run_shows_scripts_that_bash_accepts(tmp_path: Path) -> None
     assert done.code == 0, done.err
     assert "#SBATCH --array=1-3" in done.out
     assert "shard=$part/3" in done.out
+    assert "dry_run=" not in done.out  # what is shown is what would run
     script = done.out.partition("--- rollout.sbatch\n")[2].partition("--- merge.sbatch\n")[0]
     checked = await asyncio.to_thread(
         lambda: subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True, check=False)
