@@ -6,7 +6,7 @@ import asyncio
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -65,7 +65,9 @@ def run(config: DuelConfig, console: Console) -> int:
             raise ConfigError("must be at least 1", field=key, found=str(getattr(config, key)))
     check_budget(config.budget)
     assembly = assemble_run(config, with_policy=False)
-    binding, pair, duels, names = _plan_duels(config, assembly)
+    binding, pair, duels, contestants = _plan_duels(config, assembly)
+    for note in _list_absent(contestants):
+        print_line(console, note)
     if config.dry_run:
         print_line(
             console,
@@ -74,6 +76,7 @@ def run(config: DuelConfig, console: Console) -> int:
         return WHOLE
     folder = Path(config.run.dir or time.strftime("runs/duel-%Y%m%d-%H%M%S")).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
+    names = [one.name for one in contestants]
     with FolderLock(folder):
         write_whole(folder / "duel.yaml", to_yaml(config).encode())
         known = _read_known(folder)
@@ -82,7 +85,7 @@ def run(config: DuelConfig, console: Console) -> int:
         )
 
 
-def _plan_duels(config: DuelConfig, assembly: Assembly) -> tuple[Binding, PairForm, list[Duel], list[str]]:
+def _plan_duels(config: DuelConfig, assembly: Assembly) -> tuple[Binding, PairForm, list[Duel], list[Contestant]]:
     bindings = list(assembly.bindings.values())
     forms = [find_form(one.rubric) for one in bindings]
     if len(bindings) != 1 or forms[0] is None or forms[0].pair is None:
@@ -103,7 +106,17 @@ def _plan_duels(config: DuelConfig, assembly: Assembly) -> tuple[Binding, PairFo
         raise ConfigError(
             "these runs have no reply to one task in common", field="runs", found=", ".join(map(_describe, contestants))
         )
-    return binding, pair, duels, names
+    return binding, pair, duels, contestants
+
+
+def _list_absent(contestants: Sequence[Contestant]) -> Iterator[str]:
+    """Say which rows take no part."""
+    for one in contestants:
+        if one.unanswered:
+            yield f"{one.name}: {one.unanswered} planned rows have no grade and take no part"
+        alone = sum(not any(key in other.replies for other in contestants if other is not one) for key in one.replies)
+        if alone:
+            yield f"{one.name}: {alone} replies are to tasks, or rollouts, that no other has, and take no part"
 
 
 def _describe(one: Contestant) -> str:

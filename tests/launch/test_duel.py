@@ -180,6 +180,25 @@ def test_a_task_that_differs_between_runs_is_refused(
     assert "not the same in both" in capsys.readouterr().err
 
 
+def test_a_run_meets_a_file_and_rows_that_take_no_part_are_told(
+    words: list[str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rubric = write_pair_rubric(tmp_path)  # another file: the run compares with its reference
+    rows = [{"id": name, "prompt": f"{name}?", "reference": "ref"} for name in ("one", "BROKEN", "mine")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    served = [f"policy.base_url={url}", "policy.model=p", f"judge.base_url={url}", "judge.model=judge-model"]
+    given = [f"tasks.path={tmp_path / 'rows.jsonl'}", f"rubrics.better.file={rubric}", f"run.dir={tmp_path / 'run'}"]
+    assert main(["rollout", *given, *served]) == 3
+    capsys.readouterr()
+    assert main(["duel", str(tmp_path / "run"), words[2], *words[3:]]) == 0
+    said = capsys.readouterr().out
+    assert "run: 1 planned rows have no grade and take no part" in said
+    assert "run: 1 replies are to tasks" in said
+    assert "c.jsonl: 1 replies are to tasks" in said
+    (kept,) = read_lines(tmp_path / "duel/duels.jsonl")
+    assert (kept["task_id"], kept["first"], kept["second"]) == ("one", "run", "c.jsonl")
+
+
 def line(task: str, winner: PairVerdict | None, first: str = "a", second: str = "b", *, flip: bool = False) -> DuelLine:
     failure = None if winner else Failure(FailureKind.JUDGE_FAILED, "judge", "away")
     return DuelLine(f"{task}{first}{second}", task, 0, first, second, winner, None, flip, failure, ())
