@@ -180,7 +180,7 @@ def _merge_results(parts: Sequence[MergePart], planned: Sequence[PlannedRow]) ->
         for _, number, offset in found:
             streams[number].seek(offset)
             where = f"{files[number]} at byte {offset}"
-            yield load(Result, read_document(streams[number].readline(), where), where=where)
+            yield load(Result, read_document(streams[number].readline(), where), where=where, parsed=True)
 
 
 def _check_graded_once(found: Sequence[tuple[tuple[int, int, int], int, int]], files: Sequence[Path]) -> None:

@@ -185,7 +185,7 @@ def read_results(
     for number, line in read_lines(path / name, tell):
         where = f"{path / name}:{number}"
         try:
-            result = load(Result, line, where=where)
+            result = load(Result, line, where=where, parsed=True)
         except RecordError as fault:
             tell(fault)
             continue

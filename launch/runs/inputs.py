@@ -64,9 +64,9 @@ def read_inputs(path: Path, tell: Tell = refuse_fault) -> list[PlannedRow]:
 
 
 def _read_row(raw: Mapping[str, Any], tasks: dict[str, tuple[Task, str]], where: str) -> PlannedRow:
-    line = load(InputLine, raw, where=where)
+    line = load(InputLine, raw, where=where, parsed=True)
     if isinstance(line.task, dict):
-        task = load(Task, line.task, where=where)
+        task = load(Task, line.task, where=where, parsed=True)
         tasks[line.task_id] = task, task.digest
     if line.task_id not in tasks:
         raise RecordError("no line before carries this task", where=where, field="task", found=line.task_id)

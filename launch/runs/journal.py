@@ -49,14 +49,14 @@ def replay_event(state: EpisodeState, event: str, body: Mapping[str, Any], where
         RecordError: the event is unknown or does not fit.
     """
     if event == "opening":
-        state.take_opening(decode(Opening, body, where=where))
+        state.take_opening(decode(Opening, body, where=where, parsed=True))
     elif event == "reply":
-        reply = decode(_Reply, body, where=where)
+        reply = decode(_Reply, body, where=where, parsed=True)
         state.take_reply(reply.message, reply.receipt)
     elif event == "observe":
-        state.take_observation(decode(Observe, body, where=where))
+        state.take_observation(decode(Observe, body, where=where, parsed=True))
     elif event == "answer":
-        answer = decode(StoredAnswer, body, where=where)
+        answer = decode(StoredAnswer, body, where=where, parsed=True)
         state.answers[answer.key] = answer
     else:
         raise RecordError("unknown event", where=where, field="event", found=shorten_value(event))
@@ -148,7 +148,7 @@ class StoredJournal:
                 lines.seek(offset)
                 where = f"{self._path}:{number}"
                 try:
-                    event = load(_Event, parse_line(lines.readline(), where)[0], where=where)
+                    event = load(_Event, parse_line(lines.readline(), where)[0], where=where, parsed=True)
                     if state.messages is None and event.event == "reply":
                         state.messages = self._tasks.get(event.task_id, ())
                     replay_event(state, event.event, event.body, where)

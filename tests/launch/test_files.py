@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.launch.runs.files import JsonLines, read_lines, write_whole
+from gavel.launch.runs.files import JsonLines, parse_line, read_lines, write_whole
 from gavel.launch.runs.lease import STALE_S, FolderLock, Lease, RunFolderError, find_holder
 from gavel.launch.training.judge.folder import read_job
 from gavel.launch.training.start import find_job
@@ -91,3 +91,10 @@ def test_an_object_that_is_not_there_or_damaged_is_an_empty_one(
         (tmp_path / "job.json").write_text(text)
     assert read_object(tmp_path / "job.json") == read_job(tmp_path) == expected
     assert find_job(tmp_path) == (str(expected["job"]) if expected else None)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e400", "[1e309]"])
+def test_a_line_with_a_number_that_is_not_finite_is_no_line(number: str) -> None:
+    """So that records of parsed lines need not look for one (``decode`` with ``parsed``)."""
+    with pytest.raises(RecordError, match="not a JSON object"):
+        parse_line(f'{{"value":{number}}}\n'.encode(), "a file:1")
