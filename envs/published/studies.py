@@ -10,6 +10,7 @@ from gavel.envs.published.conversations import recount_run, recount_table
 from gavel.envs.published.figures import Study
 from gavel.envs.published.instructions import recount_ifbench, recount_ifeval_llama, recount_mifeval_ja
 from gavel.envs.published.raters import recount_clinicians, recount_healthbench_meta
+from gavel.envs.published.win_rates import recount_alpacaeval
 
 STUDIES: Mapping[str, Study] = MappingProxyType(
     {
@@ -22,6 +23,10 @@ STUDIES: Mapping[str, Study] = MappingProxyType(
                 "llmbar", "princeton-nlp/LLMBar, each judge's statistics.json", "MIT", recount_llmbar,
             ),
             Study("judgebench", "ScalerLab/JudgeBench, outputs/", "none stated", recount_judgebench),
+            Study(
+                "alpacaeval", "tatsu-lab/alpaca_eval, leaderboards/", "CC BY-NC 4.0", recount_alpacaeval,
+                "length-controlled rates cannot be had from these data",
+            ),
             Study("pandalm", "WeOpenML/PandaLM, data/testset-v1.json", "Apache-2.0", recount_pandalm),
             Study(
                 "vera_clinicians", "arXiv:2602.05088, zeppombal/VERA-MH", "Spring Care's", recount_clinicians,

@@ -19,6 +19,7 @@ from gavel.envs.published.files import PublishedFiles, read_pins
 from gavel.envs.published.instructions import recount_ifbench
 from gavel.envs.published.raters import compute_fleiss_kappa, compute_multi_ac1, compute_raw_agreement
 from gavel.envs.published.studies import STUDIES
+from gavel.envs.published.win_rates import compute_win_rate
 from gavel.models.pinned import AssetError, Pin
 
 COPIES = os.environ.get("GAVEL_PUBLISHED")
@@ -95,6 +96,13 @@ def test_the_agreement_of_several_raters_is_that_worked_by_hand() -> None:
     assert compute_raw_agreement(units) == pytest.approx(2 / 3)
     assert compute_fleiss_kappa(units) == pytest.approx(1 / 3)
     assert compute_multi_ac1(units) == pytest.approx(1 / 3)
+
+
+def test_a_win_rate_counts_draws_as_halves_and_what_is_between_as_it_is() -> None:
+    """1, 0.5, 0.5, 0 and 0.9: mean 0.58; deviations squared 0.1764 + 2 * 0.0064 + 0.3364 + 0.1024 = 0.628, over 4."""
+    rate, error = compute_win_rate([2.0, 1.5, 0.0, 1.0, 1.9])
+    assert rate == pytest.approx(58.0)
+    assert error == pytest.approx(100 * (0.628 / 4 / 5) ** 0.5)
 
 
 async def test_the_command_says_what_it_cannot_have_and_refuses_a_study_that_is_not_there(tmp_path: Path) -> None:
