@@ -21,9 +21,10 @@ _WORDS = {True: "equal", False: "DIFFERENT", None: ""}
 
 
 def run(config: ReproduceConfig, console: Console) -> int:
-    """Run the verb; see ``gavel reproduce --help``. Returns 0, or 3 where a figure is not the published one.
+    """Run the verb; see ``gavel reproduce --help``. Returns 0, or 3 where a figure is not the published one, or none
+    could be computed.
 
-    A study whose files cannot be had is said so; it is no figure that differs.
+    A study among others whose files cannot be had is said so; it is no figure that differs.
     """
     studies = _choose_studies(config.name)
     files = PublishedFiles(
@@ -49,7 +50,7 @@ def run(config: ReproduceConfig, console: Console) -> int:
         print_line(console, f"{study.name}: published in {study.source}; data: {study.licence}{note}")
     for line in missing:
         print_line(console, line, style="bold")
-    return DIFFERENT if different else EQUAL
+    return DIFFERENT if different or not table.rows else EQUAL
 
 
 def _choose_studies(name: str) -> list[Study]:
